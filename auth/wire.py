@@ -1,0 +1,24 @@
+"""HTTP as plain values: what an endpoint is given and what it gives back. No framework, no sockets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    form: tuple[tuple[str, str], ...] = ()  # only of a POST with a form body, never mixed with the query
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])  # names in lower case; duplicates joined by ", "
+    origin: str  # scheme and host that the caller typed, already allow-listed: "http://localhost:8420", no trailing slash
+    ip: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reply:
+    status: int = 200
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
