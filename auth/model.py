@@ -6,11 +6,17 @@ They become dates only on pages and in logs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import hmac
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, Literal, TypeAlias
+
+from auth.db import Row
 
 Millis: TypeAlias = int
+
+DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+REFRESH_TOKEN = "refresh_token"
 
 
 class PrincipalKind(StrEnum):
@@ -34,3 +40,107 @@ class Principal:
 
 
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
+
+
+class Secret:
+    """A text that must not be printed by accident. Whoever means to show it writes `reveal()`."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def reveal(self) -> str:
+        return self._text
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and hmac.compare_digest(self._text.encode(), other._text.encode())
+
+    def __hash__(self) -> int:
+        return hash(self._text)
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Client:
+    id: str
+    kind: str  # builtin | registered
+    name: str
+    auth_method: str
+    grant_types: tuple[str, ...]
+    redirect_uris: tuple[str, ...]
+    scope: str
+    state: str
+    created_at: Millis
+    last_used_at: Millis | None
+    secret_hash: str | None = field(repr=False)
+
+    @property
+    def enabled(self) -> bool:
+        return self.state == "enabled"
+
+    @property
+    def public(self) -> bool:
+        return self.secret_hash is None
+
+    @classmethod
+    def of(cls, row: Row) -> Client:
+        return cls(
+            id=row["id"],
+            kind=row["kind"],
+            name=row["name"],
+            auth_method=row["auth_method"],
+            grant_types=tuple(row["grant_types"].split()),
+            redirect_uris=tuple(row["redirect_uris"].split()),
+            scope=row["scope"],
+            state=row["state"],
+            created_at=row["created_at"],
+            last_used_at=row["last_used_at"],
+            secret_hash=row["secret_hash"],
+        )
+
+
+# An owner who has not claimed the account yet has no way to sign in to a browser, but is the subject of logins that are
+# approved at the machine. Everything that asks "may this user's login live?" therefore asks for membership here.
+LIVE_USER_STATES = frozenset({"enabled", "unclaimed"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grant:
+    """One login: what was agreed, and where its refresh chain stands."""
+
+    id: str
+    principal_kind: PrincipalKind
+    subject: str
+    client_id: str
+    client_name: str
+    hostname: str
+    server: str
+    origin: str
+    scope: str
+    ip: str
+    user_agent: str
+    approved_by: str
+    auth_time: Millis
+    created_at: Millis
+    counter: int
+    epoch: str
+    rotated_at: Millis
+    last_used_at: Millis
+    idle_until: Millis
+    expires_at: Millis
+    revoked_at: Millis | None
+    revoked_reason: str | None
+
+    @classmethod
+    def of(cls, row: Row) -> Grant:
+        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values["principal_kind"] = PrincipalKind(row["principal_kind"])
+        return cls(**values)
+
+
+DeviceState: TypeAlias = Literal["pending", "approved", "denied", "used"]

@@ -9,10 +9,12 @@ from dataclasses import dataclass, field
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
     method: str
-    path: str
-    query: tuple[tuple[str, str], ...] = ()
-    form: tuple[tuple[str, str], ...] = ()  # only of a POST with a form body, never mixed with the query
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])  # names in lower case; duplicates joined by ", "
+    path: str = field(repr=False)  # a one-time link's secret is in it
+    query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # Only of a POST with a form body, never mixed with the query.
+    form: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # Names in lower case; duplicates joined by ", ".
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     origin: str  # scheme and host that the caller typed, already allow-listed: "http://localhost:8420", no trailing slash
     ip: str
 
@@ -20,5 +22,5 @@ class Request:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reply:
     status: int = 200
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
+    headers: tuple[tuple[str, str], ...] = field(default=(), repr=False)  # cookies
+    body: bytes = field(default=b"", repr=False)

@@ -41,6 +41,7 @@ CREATE TABLE device_codes (
   origin           TEXT NOT NULL,              -- the name under which the login began
   scope            TEXT NOT NULL,
   ip               TEXT NOT NULL,
+  network          TEXT NOT NULL,              -- what counts as one requester: IPv4 address, or IPv6 /64
   user_agent       TEXT NOT NULL,
   state            TEXT NOT NULL,              -- pending | approved | denied | used
   interval_seconds INTEGER NOT NULL,
@@ -55,7 +56,7 @@ CREATE TABLE device_codes (
 );
 CREATE UNIQUE INDEX device_codes_live_user_code ON device_codes (user_code_mac) WHERE state IN ('pending', 'approved');
 CREATE INDEX device_codes_by_expiry ON device_codes (expires_at);
-CREATE INDEX device_codes_by_requester ON device_codes (client_id, ip);
+CREATE INDEX device_codes_by_requester ON device_codes (network, created_at);
 
 CREATE TABLE grants (                          -- one row per login; its refresh chain is a counter
   id             TEXT PRIMARY KEY,             -- the token's sid

@@ -1,0 +1,132 @@
+"""Claiming the server: the one-time link, the owner's name and passphrase, and the first signed-in page (oauth.md §5.2).
+
+Following the link shows a form and uses nothing up; the POST does, once. Who makes links, and what a claim writes, is in
+links.py and users.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from auth import links, sessions, users
+from auth.db import Db
+from auth.model import Millis
+from auth.pages import redirect
+from auth.requester import Requester
+from auth.sessions import cookie_from, set_cookie
+from auth.users import Claimed, LinkIsOver, NameIsTaken, Unfit
+from auth.visit import Visit
+from auth.wire import Reply
+
+TOKEN_CHARACTERS: Final = 64
+
+
+async def show(visit: Visit) -> Reply:
+    token = _token(visit)
+    find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
+    if await visit.parts.store.read(find) is None:
+        return _link_is_over(visit)
+    return _form(visit, token, name="", problem="")
+
+
+async def claim(visit: Visit) -> Reply:
+    token = _token(visit)
+    if not visit.shows(_purpose(token)):
+        return visit.stale_form()
+    find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
+    if (
+        await visit.parts.store.read(find) is None
+    ):  # before hashing: only the link's holder may cost us a hash
+        return _link_is_over(visit)
+    typed = visit.form.get("name", "")
+    name = users.fit_name(typed)
+    passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+    if isinstance(name, Unfit):
+        return _form(visit, token, name=typed, problem=name.sentence)
+    if isinstance(passphrase, Unfit):
+        return _form(visit, token, name=typed, problem=passphrase.sentence)
+    if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
+        return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
+
+    hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    outcome = await visit.parts.store.write(
+        partial(
+            _claim_and_sign_in,
+            token=token,
+            name=name,
+            passphrase_hash=hashed,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    match outcome:
+        case LinkIsOver():
+            return _link_is_over(visit)
+        case NameIsTaken():
+            return _form(visit, token, name=typed, problem="Somebody here has this name already.")
+        case Claimed():
+            return redirect("/welcome", headers=(set_cookie(cookie, visit.secure, keep=True),))
+
+
+def _claim_and_sign_in(
+    db: Db,
+    *,
+    token: str,
+    name: str,
+    passphrase_hash: str,
+    cookie: str,
+    replaces: str,
+    who: Requester,
+    now: Millis,
+) -> Claimed | LinkIsOver | NameIsTaken:
+    outcome = users.claim(db, token=token, name=name, passphrase_hash=passphrase_hash, who=who, now=now)
+    if isinstance(outcome, Claimed):
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
+    return outcome
+
+
+def _token(visit: Visit) -> str:
+    return visit.request.path.removeprefix("/claim/")[:TOKEN_CHARACTERS]
+
+
+def _purpose(token: str) -> str:
+    return f"claim {token}"
+
+
+def _form(visit: Visit, token: str, *, name: str, problem: str) -> Reply:
+    return visit.page(
+        "claim.html",
+        title="Claim this server",
+        status=400 if problem else 200,
+        form_token=visit.token(_purpose(token)),
+        action=links.path_of(token),
+        name=name[: users.NAME_CHARACTERS],
+        problem=problem,
+    )
+
+
+def _link_is_over(visit: Visit) -> Reply:
+    return visit.error(
+        410,
+        "This link no longer works",
+        "A claim link works once, for 30 minutes, and only the newest one does.",
+        "If this server is yours, run `ostiary claim` on the machine it runs on. If you have claimed it already, sign in.",
+        back=("/signin", "Sign in"),
+    )
+
+
+async def welcome(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect("/signin?next=/welcome")
+    site = visit.parts.site
+    return visit.of(session).page(
+        "welcome.html",
+        title="Welcome",
+        account=session.user.name,
+        endpoint=site.public(visit.request.origin) + site.servers[site.default],
+    )

@@ -1,0 +1,116 @@
+"""The confirm page: everything an approver should see before saying yes (RFC 8628 §5.4; oauth.md §4.1).
+
+Shown whenever a code is right, also for the complete link. It carries a token that its session only gets by having entered
+the right code. Entering codes is in code_entry.py, the answer to this page in decision.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from auth import clients, device, scopes
+from auth.db import Db
+from auth.device import DeviceRequest
+from auth.model import Millis
+from auth.network import same_network
+from auth.pages import ago, clock, in_words
+from auth.policy import SECOND
+from auth.sessions import Session
+from auth.users import User
+from auth.visit import Visit
+from auth.wire import Reply
+
+PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a passphrase may be when the device is somewhere else
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Waiting:
+    """A request under the code, and all that its approver is shown."""
+
+    ask: DeviceRequest
+    standing: Literal["verified", "registered", "unverified"]
+
+
+def waiting(db: Db, code_mac: str, now: Millis) -> Waiting | None:
+    ask = device.find(db, code_mac, now)
+    client = None if ask is None else clients.lookup(db, ask.client_id)
+    if ask is None or client is None:
+        return None
+    registered = "registered" if client.kind == "registered" else "unverified"
+    return Waiting(ask=ask, standing="verified" if ask.verified else registered)
+
+
+def mac_of(visit: Visit, code: str) -> str:
+    return device.user_code_mac(visit.parts.subkey(device.MAC_PURPOSE), code)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    name: str
+    words: str
+    ticked: bool
+    within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
+
+
+def page(
+    visit: Visit,
+    session: Session,
+    found: Waiting,
+    code: str,
+    *,
+    problem: str = "",
+    ticked: tuple[str, ...] | None = None,
+) -> Reply:
+    ask, site = found.ask, visit.parts.site
+    names = offered_by(ask, session.user)
+    offered = tuple(
+        Offer(
+            name=name,
+            words=scopes.SCOPES.get(name, name),
+            ticked=ticked is None or name in ticked,
+            within=name not in widest(names),
+        )
+        for name in names
+    )
+    return visit.page(
+        "confirm.html",
+        title="Let this device in?",
+        status=400 if problem else 200,
+        form_token=visit.token(purpose(ask.id, code)),
+        account=session.user.name,
+        ask=ask,
+        standing=found.standing,
+        user_code=device.display(code),
+        spelled=" ".join(code),
+        near=same_network(ask.ip, visit.request.ip),
+        approver_ip=visit.request.ip,
+        ask_passphrase=needs_proof(ask, session, visit.request.ip, visit.now),
+        asked_ago=ago(ask.created_at, visit.now),
+        asked_at=clock(ask.created_at),
+        lasts=in_words(visit.parts.policy.tokens.device_login_ms),
+        server=ask.server if len(site.servers) > 1 else "",
+        offered=offered,
+        problem=problem,
+    )
+
+
+def offered_by(ask: DeviceRequest, user: User) -> tuple[str, ...]:
+    """What of the request this account may give at all."""
+    return scopes.parse(scopes.narrow(ask.scope, user.scope))
+
+
+def widest(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Without those that another of them includes."""
+    return tuple(
+        name for name in names if not scopes.covers((other for other in names if other != name), name)
+    )
+
+
+def needs_proof(ask: DeviceRequest, session: Session, approver_ip: str, now: Millis) -> bool:
+    """From another network a stolen or unattended browser must not be enough."""
+    return not same_network(ask.ip, approver_ip) and now - session.auth_time > PROVEN_RECENTLY
+
+
+def purpose(request_id: str, code: str) -> str:
+    return f"decide {request_id} {code}"

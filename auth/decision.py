@@ -1,0 +1,211 @@
+"""The answer to the confirm page (RFC 8628 §3.3; oauth.md §4.1): approve or deny, once.
+
+The job that decides checks everything again: the session, the passphrase where it is due, and that the request still waits.
+Asking for a code and redeeming it are in device.py and grants.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+from auth import confirm, device, scopes, sessions, users
+from auth.code_entry import sign_in_then
+from auth.confirm import mac_of, waiting
+from auth.db import Db
+from auth.device import Approved, Denied, DeviceRequest, NotPending
+from auth.model import Millis
+from auth.pages import redirect
+from auth.requester import Requester, clean
+from auth.sessions import Session
+from auth.users import Admitted, Throttled, Unfit
+from auth.visit import ATTEMPTS_KEY, Visit
+from auth.wire import Reply
+
+
+@dataclass(frozen=True, slots=True)
+class NeedsProof:
+    """The passphrase has to be given once more."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignedOut:
+    """The session or the account ended, or changed, between the page and its answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class WrongPassphrase:
+    pass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Over:
+    """Nothing waits any more: somebody decided, or the time ran out."""
+
+    state: Literal["approved", "denied", "expired"]
+
+
+async def decide(visit: Visit) -> Reply:
+    request_id = visit.form.get("request", "")
+    code = device.normalise(visit.form.get("user_code", ""))
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/device"))
+    visit = visit.of(session)
+    if code is None or not visit.shows(confirm.purpose(request_id, code)):
+        return visit.stale_form()
+    match visit.form.get("decision"):
+        case "approve":
+            return await _approve(visit, session, request_id, code)
+        case "deny":
+            return await _deny(visit, session, request_id)
+        case _:
+            return visit.stale_form()
+
+
+async def _deny(visit: Visit, session: Session, request_id: str) -> Reply:
+    outcome = await visit.parts.store.write(
+        partial(deny, request_id=request_id, by=session.user.id, now=visit.now)
+    )
+    if isinstance(outcome, Over):
+        return _over(visit, outcome)
+    return _done(visit, outcome.request, granted=())
+
+
+def deny(db: Db, *, request_id: str, by: str, now: Millis) -> Denied | Over:
+    """A job. Also takes back an approval that has not been redeemed yet."""
+    outcome = device.deny(db, request_id, by=by, now=now)
+    return outcome if isinstance(outcome, Denied) else _how_it_ended(db, request_id)
+
+
+async def _approve(visit: Visit, session: Session, request_id: str, code: str) -> Reply:
+    found = await visit.parts.store.read(partial(waiting, code_mac=mac_of(visit, code), now=visit.now))
+    if found is None or found.ask.id != request_id:
+        return _over(visit, await visit.parts.store.read(partial(_how_it_ended, request_id=request_id)))
+    ticked = tuple(name for name in confirm.offered_by(found.ask, session.user) if name in visit.scopes)
+    again = partial(confirm.page, visit, session, found, code, ticked=ticked)
+    if not ticked:
+        return again(problem="Leave at least one thing ticked, or choose Deny.")
+
+    proof: Admitted | None = None
+    matched = False
+    if confirm.needs_proof(found.ask, session, visit.request.ip, visit.now):
+        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, Unfit):
+            return again(problem="Give your passphrase to approve a device on another network.")
+        admitted = await visit.parts.store.write(
+            partial(
+                users.admit,
+                name=session.user.name,
+                key=visit.parts.subkey(ATTEMPTS_KEY),
+                who=visit.who,
+                now=visit.now,
+            )
+        )
+        if isinstance(admitted, Throttled):
+            return visit.too_many(admitted.until, back=("/device", "Back"))
+        proof = admitted
+        matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+
+    outcome = await visit.parts.store.write(
+        partial(
+            approve,
+            cookie=visit.cookie,
+            ask=found.ask,
+            scope=scopes.join(ticked),
+            who=visit.who,
+            proof=proof,
+            matched=matched,
+            now=visit.parts.clock(),
+        )
+    )
+    match outcome:
+        case Approved():
+            return _done(visit, outcome.request, granted=scopes.parse(outcome.scope))
+        case Over():
+            return _over(visit, outcome)
+        case WrongPassphrase():
+            return again(problem="That is not your passphrase. Nothing was approved.")
+        case NeedsProof():
+            return again(problem="Give your passphrase to approve a device on another network.")
+        case SignedOut():
+            return redirect(sign_in_then("/device"))
+
+
+def approve(
+    db: Db,
+    *,
+    cookie: str,
+    ask: DeviceRequest,
+    scope: str,
+    who: Requester,
+    proof: Admitted | None,
+    matched: bool,
+    now: Millis,
+) -> Approved | Over | WrongPassphrase | NeedsProof | SignedOut:
+    """A job: everything once more, then the decision. A wrong passphrase is written down; it approves nothing."""
+    session = sessions.find(db, cookie, now)
+    if session is None:
+        return SignedOut()
+    if proof is not None:
+        user = users.conclude(db, proof, matched=matched, event="user.proven_again", who=who, now=now)
+        if user is None or user.id != session.user.id:
+            return WrongPassphrase()
+        sessions.proven_again(db, session, now)
+    elif confirm.needs_proof(ask, session, who.ip, now):
+        return NeedsProof()
+    outcome = device.approve(db, ask.id, subject=session.user.id, by=session.user.id, scope=scope, now=now)
+    match outcome:
+        case Approved():
+            return outcome
+        case NotPending(reason="gone"):
+            return _how_it_ended(db, ask.id)
+        case NotPending():  # the account was changed under the page: what it may give has to be shown anew
+            return SignedOut()
+
+
+def _how_it_ended(db: Db, request_id: str) -> Over:
+    """For somebody who has shown that they knew the code: to them the difference is no secret."""
+    row = db.fetch_one("SELECT state FROM device_codes WHERE id = ?", request_id)
+    match None if row is None else row["state"]:
+        case "approved" | "used":
+            return Over(state="approved")
+        case "denied":
+            return Over(state="denied")
+        case _:
+            return Over(state="expired")
+
+
+def _over(visit: Visit, over: Over) -> Reply:
+    status, title, what_happened, what_next = {
+        "approved": (
+            409,
+            "Already approved",
+            "This login was approved before. Nothing was changed now.",
+            "If it was not you, run `ostiary sessions` and `ostiary revoke` on the server.",
+        ),
+        "denied": (
+            409,
+            "Already denied",
+            "This login was denied before. Nothing was changed now.",
+            "If it was yours, start it again in your terminal and enter the new code.",
+        ),
+        "expired": (
+            410,
+            "This code has expired",
+            "Nobody decided in time, and nothing was approved.",
+            "Start the login again in your terminal and enter the new code.",
+        ),
+    }[over.state]
+    return visit.error(status, title, what_happened, what_next, back=("/device", "Enter another code"))
+
+
+def _done(visit: Visit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> Reply:
+    return visit.page(
+        "done.html",
+        title="Approved" if granted else "Denied",
+        approved=bool(granted),
+        device=clean(ask.hostname or ask.client_name or ask.registered_name, device.HOSTNAME_LENGTH),
+        granted=tuple(scopes.SCOPES.get(name, name) for name in confirm.widest(granted)),
+    )

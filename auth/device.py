@@ -1,0 +1,344 @@
+"""Device authorization (RFC 8628 §3.1-3.3): asking for a code, finding it again, approving or denying it.
+
+Redeeming it lives in grants/device.py; the page that shows it, and the limits on guessing, live with the pages. Nothing here
+says who may approve: the caller has signed somebody in, or knows the uid at the other end of a local socket.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from auth import audit, scopes
+from auth.db import Db, Row
+from auth.entropy import Entropy
+from auth.errors import Refusal
+from auth.model import DEVICE_CODE, LIVE_USER_STATES, Client, Millis, Secret
+from auth.policy import MINUTE, DevicePolicy
+from auth.requester import Requester, clean
+from auth.site import Foreign, Site
+
+ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"  # §6.1: no vowels, so no words; 20^8 is 34.6 bits
+CODE_LENGTH: Final = 8
+MAC_PURPOSE: Final = "user-code"
+
+CLIENT_NAME_LENGTH: Final = 80
+HOSTNAME_LENGTH: Final = 120
+
+# A page shows them all; the policy's cap on live codes is the real bound.
+PENDING_SHOWN: Final = 1_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CodeRequest:
+    """What a device asks for, as it came; the texts are claims."""
+
+    scope: str
+    resources: tuple[str, ...]
+    client_name: str
+    hostname: str
+    requester: Requester
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceAuthorization:
+    """§3.2. The secrets leave in the reply; rows hold a hash and a MAC of them."""
+
+    device_code: Secret
+    user_code: Secret
+    expires_in_seconds: int
+    interval_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceRequest:
+    """All that an approver should see before saying yes. The code itself is known to whoever typed it, and not to us."""
+
+    id: str
+    client_id: str
+    registered_name: str  # what the operator of this server calls the client
+    client_name: str  # claimed by the requester, may be empty
+    hostname: str  # claimed by the requester, may be empty
+    verified: bool  # the client proved who it is with a secret; anybody can use a public client's id
+    ip: str
+    user_agent: str
+    scope: str
+    server: str
+    origin: str
+    created_at: Millis
+    expires_at: Millis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Approved:
+    request: DeviceRequest
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Denied:
+    request: DeviceRequest
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NotPending:
+    """Nothing was decided. `gone` is all that an outsider may learn: unknown, expired, decided already."""
+
+    reason: Literal["gone", "user_not_enabled", "no_scope"]
+
+
+# ---------------------------------------------------------------- the code that people type
+
+
+def normalise(user_code: str) -> str | None:
+    """The eight letters in what somebody typed, whatever the case, dashes and spaces; None if it cannot be a code."""
+    letters = "".join(letter for letter in user_code[:64].upper() if letter in ALPHABET)
+    return letters if len(letters) == CODE_LENGTH else None
+
+
+def display(code: str) -> str:
+    return f"{code[:4]}-{code[4:]}"
+
+
+def user_code_mac(key: bytes, code: str) -> str:
+    """`code` as `normalise` returns it; `key` is the subkey for `MAC_PURPOSE`."""
+    return hmac.new(key, code.encode(), hashlib.sha256).hexdigest()
+
+
+def device_code_hash(device_code: str) -> str:
+    return hashlib.sha256(device_code.encode()).hexdigest()
+
+
+# ---------------------------------------------------------------- asking for a code
+
+
+def request_code(
+    db: Db,
+    *,
+    client: Client,
+    ask: CodeRequest,
+    seed: bytes,
+    mac_key: bytes,
+    site: Site,
+    policy: DevicePolicy,
+    now: Millis,
+) -> DeviceAuthorization | Refusal:
+    """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
+    server = site.choose(ask.resources, (ask.requester.origin,)) or site.default
+    scope = scopes.narrow(ask.scope or client.scope, client.scope)
+    refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester.network, policy, now)
+    if refusal is not None:
+        _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)
+        return refusal
+
+    entropy = Entropy(seed)
+    device_code = entropy.token()
+    request_id = entropy.identifier("dev")
+    user_code = _free_code(db, entropy, mac_key)
+    db.execute(
+        "INSERT INTO device_codes (id, device_code_hash, user_code_mac, client_id, client_name, hostname, server, origin,"
+        " scope, ip, network, user_agent, state, interval_seconds, created_at, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'pending', ?, ?, ?)",
+        request_id,
+        device_code_hash(device_code),
+        user_code_mac(mac_key, user_code),
+        client.id,
+        clean(ask.client_name, CLIENT_NAME_LENGTH),
+        clean(ask.hostname, HOSTNAME_LENGTH),
+        server,
+        ask.requester.origin,
+        scope,
+        ask.requester.ip,
+        ask.requester.network,
+        ask.requester.user_agent,
+        policy.interval_seconds,
+        now,
+        now + policy.lifetime_ms,
+    )
+    _record(db, ask.requester, client.id, now, event="device.requested", reason=request_id)
+    return DeviceAuthorization(
+        device_code=Secret(device_code),
+        user_code=Secret(display(user_code)),
+        expires_in_seconds=policy.lifetime_ms // 1_000,
+        interval_seconds=policy.interval_seconds,
+    )
+
+
+def _unfit(client: Client, server: str | Foreign, scope: str) -> Refusal | None:
+    if DEVICE_CODE not in client.grant_types:
+        return Refusal(error="unauthorized_client", description="this client may not use device login")
+    if isinstance(server, Foreign):
+        return Refusal(error="invalid_target", description="no such resource on this server")
+    if not scope:
+        return Refusal(error="invalid_scope", description="none of these scopes exists for this client")
+    return None
+
+
+def _free_code(db: Db, entropy: Entropy, mac_key: bytes) -> str:
+    """A code that no live request has. With 1 000 live ones a draw collides once in 25 million times."""
+    while True:
+        code = entropy.letters(ALPHABET, CODE_LENGTH)
+        taken = db.fetch_one(
+            "SELECT id FROM device_codes WHERE user_code_mac = ? AND state IN ('pending', 'approved')",
+            user_code_mac(mac_key, code),
+        )
+        if taken is None:
+            return code
+
+
+def _over_a_cap(db: Db, client_id: str, network: str, policy: DevicePolicy, now: Millis) -> Refusal | None:
+    live = "state IN ('pending', 'approved') AND expires_at > ?"
+    mine, mine_frees = _count(
+        db, "expires_at", f"{live} AND network = ? AND client_id = ?", now, network, client_id
+    )
+    recent, oldest = _count(db, "created_at", "network = ? AND created_at > ?", network, now - MINUTE)
+    everybody, frees = _count(db, "expires_at", live, now)
+    if mine >= policy.live_codes_per_requester:
+        return _later("too many logins are waiting for approval", mine_frees - now)
+    if recent >= policy.codes_per_minute_per_network:
+        return _later("too many logins were started in the last minute", oldest + MINUTE - now)
+    if everybody >= policy.live_codes:
+        return _later("too many logins are waiting for approval", frees - now)
+    return None
+
+
+def _count(db: Db, oldest: str, where: str, *values: object) -> tuple[int, Millis]:
+    row = db.fetch_one(
+        f"SELECT COUNT(*) AS n, MIN({oldest}) AS oldest FROM device_codes WHERE {where}", *values
+    )
+    assert row is not None  # an aggregate always has its row
+    return row["n"], row["oldest"] or 0
+
+
+def _later(description: str, wait_ms: int) -> Refusal:
+    return Refusal(
+        error="temporarily_unavailable",
+        description=description,
+        retry_after_seconds=max(1, -(-wait_ms // 1_000)),
+    )
+
+
+# ---------------------------------------------------------------- for approvers
+
+_SELECT = "SELECT d.*, c.name AS registered_name, c.secret_hash FROM device_codes d JOIN clients c ON c.id = d.client_id"
+
+
+def pending(db: Db, now: Millis) -> list[DeviceRequest]:
+    """Everything that waits for a decision, oldest first."""
+    rows = db.fetch_all(
+        f"{_SELECT} WHERE d.state = 'pending' AND d.expires_at > ? ORDER BY d.created_at LIMIT ?",
+        now,
+        PENDING_SHOWN,
+    )
+    return [_request(row) for row in rows]
+
+
+def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
+    """The request that waits under this code; None for unknown, expired and decided alike."""
+    row = db.fetch_one(
+        f"{_SELECT} WHERE d.user_code_mac = ? AND d.state = 'pending' AND d.expires_at > ?",
+        user_code_mac,
+        now,
+    )
+    return None if row is None else _request(row)
+
+
+def approve(
+    db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
+) -> Approved | NotPending:
+    """A job: `subject` (a user id) grants what of the request lies under `scope` (None: all) and under the user's ceiling.
+
+    `by` is who pressed the button: a user id, or `local:<uid>`.
+    """
+    row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
+    if row is None:
+        return NotPending(reason="gone")
+    user = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", subject)
+    if user is None or user["state"] not in LIVE_USER_STATES:
+        _decided(db, row, by, now, event="device.approved", refused="user_not_enabled")
+        return NotPending(reason="user_not_enabled")
+    granted = scopes.narrow(
+        row["scope"] if scope is None else scopes.narrow(row["scope"], scope), user["scope"]
+    )
+    if not granted:
+        _decided(db, row, by, now, event="device.approved", refused="no_scope")
+        return NotPending(reason="no_scope")
+    won = db.execute(
+        "UPDATE device_codes SET state = 'approved', decided_at = ?, decided_by = ?, subject = ?, granted_scope = ?"
+        " WHERE id = ? AND state = 'pending' AND expires_at > ?",
+        now,
+        by,
+        subject,
+        granted,
+        request_id,
+        now,
+    )
+    _decided(db, row, by, now, event="device.approved", refused="" if won else "gone")
+    return Approved(request=_request(row), scope=granted) if won else NotPending(reason="gone")
+
+
+def deny(db: Db, request_id: str, *, by: str, now: Millis) -> Denied | NotPending:
+    """A job. Also takes back an approval that has not been redeemed yet."""
+    row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
+    if row is None:
+        return NotPending(reason="gone")
+    won = db.execute(
+        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?"
+        " WHERE id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
+        now,
+        by,
+        request_id,
+        now,
+    )
+    _decided(db, row, by, now, event="device.denied", refused="" if won else "gone")
+    return Denied(request=_request(row)) if won else NotPending(reason="gone")
+
+
+def _request(row: Row) -> DeviceRequest:
+    return DeviceRequest(
+        id=row["id"],
+        client_id=row["client_id"],
+        registered_name=row["registered_name"],
+        client_name=row["client_name"],
+        hostname=row["hostname"],
+        verified=row["secret_hash"] is not None,
+        ip=row["ip"],
+        user_agent=row["user_agent"],
+        scope=row["scope"],
+        server=row["server"],
+        origin=row["origin"],
+        created_at=row["created_at"],
+        expires_at=row["expires_at"],
+    )
+
+
+def _decided(db: Db, row: Row, by: str, now: Millis, *, event: str, refused: str) -> None:
+    audit.record(
+        db,
+        at=now,
+        event=event,
+        actor=audit.actor(by),
+        client_id=row["client_id"],
+        ip=row["ip"],
+        user_agent=row["user_agent"],
+        outcome="refused" if refused else "ok",
+        reason=f"{row['id']} {refused}".rstrip(),
+    )
+
+
+def _record(
+    db: Db, who: Requester, client_id: str, now: Millis, *, event: str, reason: str = "", refused: str = ""
+) -> None:
+    audit.record(
+        db,
+        at=now,
+        event=event,
+        actor=f"client:{client_id}",
+        client_id=client_id,
+        ip=who.ip,
+        user_agent=who.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused or reason,
+    )

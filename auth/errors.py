@@ -1,0 +1,39 @@
+"""What a client is told when the answer is no: one value, one table from error code to HTTP status.
+
+An expected refusal is *returned*, so that what a job wrote about it (an audit row, a longer interval) is committed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+# RFC 6749 §5.2, RFC 8628 §3.5 (poll errors are 400), RFC 8707 §2, RFC 7009 §2.2.1. `temporarily_unavailable` is our 429.
+STATUS: Final = MappingProxyType(
+    {
+        "invalid_request": 400,
+        "invalid_client": 401,
+        "invalid_grant": 400,
+        "unauthorized_client": 400,
+        "unsupported_grant_type": 400,
+        "invalid_scope": 400,
+        "invalid_target": 400,
+        "access_denied": 400,
+        "expired_token": 400,
+        "authorization_pending": 400,
+        "slow_down": 400,
+        "temporarily_unavailable": 429,
+    }
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refusal:
+    error: str
+    description: str
+    retry_after_seconds: int | None = None
+
+    @property
+    def status(self) -> int:
+        return STATUS[self.error]

@@ -1,0 +1,134 @@
+"""What may be posted to the OAuth endpoints: one typed form per endpoint, decoded once at the border.
+
+A grant never sees the raw form. What we do not know is ignored; what we know and comes twice is refused (RFC 6749 §3.2), except
+`resource`, which may (RFC 8707 §2). An empty parameter counts as absent (§3.1). The size of the whole body is the listener's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
+
+from auth.clients import BadCredentials, Credentials, read_credentials
+from auth.wire import Request
+
+# Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
+LENGTHS: Final = MappingProxyType({"resource": 2_048, "token": 8_192, "scope": 1_024})
+LENGTH: Final = 512
+PARAMETERS: Final = 32
+
+KNOWN: Final = frozenset(
+    {"grant_type", "client_id", "client_secret", "device_code", "refresh_token", "token", "scope", "resource"}
+)
+
+# Claimed by a person's machine, in any script; cleaned and cut where they are stored.
+FREE_TEXT: Final = frozenset({"client_name", "hostname"})
+
+
+class BadForm(ValueError):
+    """The request is malformed; the text is for the client and repeats none of it."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Form:
+    """Checked parameters of one POST."""
+
+    values: Mapping[str, str] = field(repr=False)
+    resources: tuple[str, ...]
+    credentials: Credentials
+
+    def get(self, name: str) -> str | None:
+        return self.values.get(name)
+
+    def need(self, name: str) -> str:
+        value = self.values.get(name)
+        if value is None:
+            raise BadForm(f"{name} is missing")
+        return value
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenForm:
+    """RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2."""
+
+    grant_type: str
+    credentials: Credentials
+    device_code: str | None = field(default=None, repr=False)
+    refresh_token: str | None = field(default=None, repr=False)
+    scope: str = ""
+    resources: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceForm:
+    """RFC 8628 §3.1, and two claims of our own terminal client."""
+
+    credentials: Credentials
+    scope: str = ""
+    resources: tuple[str, ...] = ()
+    client_name: str = ""
+    hostname: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RevokeForm:
+    """RFC 7009 §2.1. The hint is not needed: our tokens tell what they are."""
+
+    credentials: Credentials
+    token: str = field(repr=False)
+
+
+def read(request: Request) -> Form:
+    """Raises `BadForm` or, for what a client says of itself, `BadCredentials`."""
+    if len(request.form) > PARAMETERS:
+        raise BadForm("too many parameters")
+    values: dict[str, str] = {}
+    resources: list[str] = []
+    for name, value in request.form:
+        if name not in KNOWN and name not in FREE_TEXT:
+            continue
+        # RFC 6749 appendix A: everything that we look up is printable ASCII; a NUL or a surrogate would upset a store.
+        if name not in FREE_TEXT and not (value.isascii() and value.isprintable()):
+            raise BadForm(f"{name} has characters outside printable ASCII")
+        if len(value) > LENGTHS.get(name, LENGTH):
+            raise BadForm(f"{name} is too long")
+        if name == "resource":
+            resources += [value] if value else []
+        elif name in values:
+            raise BadForm(f"{name} is given more than once")
+        else:
+            values[name] = value
+    values = {name: value for name, value in values.items() if value}
+    credentials = read_credentials(
+        request.headers.get("authorization"), values.get("client_id"), values.get("client_secret")
+    )
+    if credentials.client_id is not None and len(credentials.client_id) > LENGTH:
+        raise BadCredentials("client_id is too long")
+    return Form(values=MappingProxyType(values), resources=tuple(resources), credentials=credentials)
+
+
+def token_form(form: Form) -> TokenForm:
+    return TokenForm(
+        grant_type=form.need("grant_type"),
+        credentials=form.credentials,
+        device_code=form.get("device_code"),
+        refresh_token=form.get("refresh_token"),
+        scope=form.get("scope") or "",
+        resources=form.resources,
+    )
+
+
+def device_form(form: Form) -> DeviceForm:
+    return DeviceForm(
+        credentials=form.credentials,
+        scope=form.get("scope") or "",
+        resources=form.resources,
+        client_name=form.get("client_name") or "",
+        hostname=form.get("hostname") or "",
+    )
+
+
+def revoke_form(form: Form) -> RevokeForm:
+    return RevokeForm(credentials=form.credentials, token=form.need("token"))

@@ -1,0 +1,249 @@
+"""Redeeming a device code (RFC 8628 §3.4-3.5): single use, in one order of answers, checked again at the last moment.
+
+Asking for a code and approving it are in auth/device.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from auth import audit, clients, scopes
+from auth.db import Db, Row
+from auth.device import device_code_hash
+from auth.entropy import Entropy
+from auth.errors import Refusal
+from auth.grants.admin import revoke
+from auth.grants.exchange import Account, Exchange, Issue, account, epoch
+from auth.model import LIVE_USER_STATES, REFRESH_TOKEN, Client, Millis, PrincipalKind
+from auth.policy import DevicePolicy
+from auth.site import Foreign
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DeviceCode:
+    """What of a row the decision looks at."""
+
+    id: str
+    client_id: str
+    state: str
+    server: str
+    interval_seconds: int
+    last_poll_at: Millis | None
+    expires_at: Millis
+    granted_scope: str
+    grant_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redeem:
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wait:
+    """Not yet. `interval_seconds` is what to remember; the poll counts from now."""
+
+    error: str
+    interval_seconds: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refuse:
+    error: str
+    reason: str
+    revoke: str | None = None  # a grant that this request shows to be in two hands
+
+
+_TEXT = {
+    "invalid_grant": "this device code is not valid",
+    "invalid_target": "the code was asked for another resource",
+    "expired_token": "the code has expired, ask for a new one",
+    "access_denied": "the login was refused",
+    "authorization_pending": "nobody has approved the code yet",
+    "slow_down": "poll less often",
+}
+
+
+def decide(
+    code: DeviceCode | None,
+    client: Client,
+    asked: str | Foreign | None,
+    user: Account | None,
+    *,
+    served: bool,
+    now: Millis,
+    policy: DevicePolicy,
+) -> Redeem | Wait | Refuse:
+    """Pure. The order matters: nothing is consumed by a request that is wrong, and an approved code beats `slow_down`.
+
+    `asked` is the server that the request's `resource` names; `served` whether the code's server is still configured.
+    """
+    if code is None:
+        return Refuse(error="invalid_grant", reason="unknown code")
+    if code.state == "used":
+        return Refuse(error="invalid_grant", reason="code used again", revoke=code.grant_id)
+    if code.client_id != client.id:
+        return Refuse(error="invalid_grant", reason="code of another client")
+    if asked is not None and asked != code.server:
+        return Refuse(error="invalid_target", reason="another resource")
+    if now >= code.expires_at:
+        # §3.5: expired_token, not invalid_grant, so that the device stops polling and may ask anew.
+        return Refuse(error="expired_token", reason="expired")
+    if code.state == "denied":
+        return Refuse(error="access_denied", reason="denied")
+    if code.state == "approved":
+        if user is None or user.state not in LIVE_USER_STATES:
+            return Refuse(error="access_denied", reason="user not enabled")
+        scope = scopes.narrow(scopes.narrow(code.granted_scope, client.scope), user.scope)
+        if not scope:
+            return Refuse(error="access_denied", reason="no scope left")
+        if not served:
+            return Refuse(error="access_denied", reason="server no longer configured")
+        return Redeem(scope=scope)
+    if code.last_poll_at is not None:  # the first poll is never early
+        earliest = code.last_poll_at + code.interval_seconds * 1_000 - policy.poll_tolerance_ms
+        if now < earliest:
+            longer = code.interval_seconds + policy.interval_step_seconds
+            return Wait(error="slow_down", interval_seconds=min(longer, policy.interval_cap_seconds))
+    return Wait(error="authorization_pending", interval_seconds=code.interval_seconds)
+
+
+def redeem(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    form, now = exchange.form, exchange.now
+    if form.device_code is None:
+        return Refusal(error="invalid_request", description="device_code is missing")
+    row = db.fetch_one(
+        "SELECT * FROM device_codes WHERE device_code_hash = ?", device_code_hash(form.device_code)
+    )
+    outcome = decide(
+        None if row is None else _code(row),
+        client,
+        exchange.site.choose(form.resources, _origins(row, exchange)),
+        None if row is None or row["subject"] is None else account(db, row["subject"]),
+        served=row is not None and exchange.site.audience(row["server"]) is not None,
+        now=now,
+        policy=exchange.policy.device,
+    )
+    match outcome:
+        case Redeem():
+            assert row is not None
+            return _issue(db, client, exchange, row, outcome.scope)
+        case Wait():
+            assert row is not None
+            db.execute(
+                "UPDATE device_codes SET interval_seconds = ?, last_poll_at = ? WHERE id = ? AND state = 'pending'",
+                outcome.interval_seconds,
+                now,
+                row["id"],
+            )
+            return Refusal(error=outcome.error, description=_TEXT[outcome.error])
+        case Refuse():
+            return _refuse(db, client, exchange, row, outcome)
+
+
+def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> Issue | Refusal:
+    now, policy, who = exchange.now, exchange.policy.tokens, exchange.requester
+    grant_id = Entropy(exchange.seed).identifier("grt")
+    won = db.execute(
+        "UPDATE device_codes SET state = 'used', grant_id = ? WHERE id = ? AND state = 'approved' AND expires_at > ?",
+        grant_id,
+        row["id"],
+        now,
+    )
+    if won != 1:  # somebody else was faster, and holds the login
+        return _refuse(
+            db, client, exchange, row, Refuse(error="invalid_grant", reason="code used at the same moment")
+        )
+    ends_at = now + policy.device_login_ms
+    db.execute(
+        "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, server, origin, scope, ip,"
+        " user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at, last_used_at, idle_until, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+        grant_id,
+        str(PrincipalKind.USER),
+        row["subject"],
+        client.id,
+        row["client_name"],
+        row["hostname"],
+        row["server"],
+        row["origin"],
+        scope,
+        who.ip,
+        who.user_agent,
+        row["decided_by"],
+        row["decided_at"],
+        now,
+        epoch(db),
+        now,
+        now,
+        min(now + policy.refresh_idle_ms, ends_at),
+        ends_at,
+    )
+    clients.note_use(db, client, now)
+    _record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
+    return Issue(
+        grant_id=grant_id,
+        subject=row["subject"],
+        client_id=client.id,
+        server=row["server"],
+        scope=scope,
+        auth_time=row["decided_at"],
+        issued_at=now,
+        ends_at=ends_at,
+        counter=1 if REFRESH_TOKEN in client.grant_types else None,
+    )
+
+
+def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:
+    known = "" if row is None else row["id"]
+    _record(
+        db, client, exchange, "device.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
+    )
+    if why.revoke is not None:
+        revoke(db, why.revoke, reason="device code used again", by=f"client:{client.id}", now=exchange.now)
+    return Refusal(error=why.error, description=_TEXT[why.error])
+
+
+def _origins(row: Row | None, exchange: Exchange) -> tuple[str, ...]:
+    """A login may go on under another loopback name than it began."""
+    here = exchange.requester.origin
+    return (here,) if row is None else (here, row["origin"])
+
+
+def _code(row: Row) -> DeviceCode:
+    return DeviceCode(
+        id=row["id"],
+        client_id=row["client_id"],
+        state=row["state"],
+        server=row["server"],
+        interval_seconds=row["interval_seconds"],
+        last_poll_at=row["last_poll_at"],
+        expires_at=row["expires_at"],
+        granted_scope=row["granted_scope"] or "",
+        grant_id=row["grant_id"],
+    )
+
+
+def _record(
+    db: Db,
+    client: Client,
+    exchange: Exchange,
+    event: str,
+    *,
+    reason: str = "",
+    refused: str = "",
+    grant_id: str | None = None,
+) -> None:
+    audit.record(
+        db,
+        at=exchange.now,
+        event=event,
+        actor=f"client:{client.id}",
+        client_id=client.id,
+        grant_id=grant_id,
+        ip=exchange.requester.ip,
+        user_agent=exchange.requester.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused or reason,
+    )

@@ -1,0 +1,63 @@
+"""One token request and what may come of it: the values that every grant type takes and gives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from auth.db import Db
+from auth.forms import TokenForm
+from auth.model import Millis
+from auth.policy import Policy
+from auth.requester import Requester
+from auth.site import Site
+
+REFRESH_EPOCH = "refresh_epoch"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exchange:
+    """Everything a grant's job may look at besides the store."""
+
+    form: TokenForm
+    requester: Requester
+    site: Site
+    policy: Policy
+    refresh_key: bytes = field(repr=False)
+    seed: bytes = field(repr=False)
+    now: Millis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Issue:
+    """Tokens that may be signed once the job that decided so is committed."""
+
+    grant_id: str
+    subject: str
+    client_id: str
+    server: str
+    scope: str
+    auth_time: Millis
+    issued_at: Millis
+    ends_at: Millis  # of the login; no access token outlives it
+    counter: int | None  # n of the refresh token, or None where the client takes none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Account:
+    """What redemption and refresh must know of the user behind a login, read afresh each time."""
+
+    state: str
+    scope: str
+
+
+def account(db: Db, user_id: str | None) -> Account | None:
+    row = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", user_id)
+    return None if row is None else Account(state=row["state"], scope=row["scope"])
+
+
+def epoch(db: Db) -> str:
+    """The refresh epoch. A restored store begins a new one, so that old chains end instead of forking."""
+    row = db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH)
+    if row is None:
+        raise LookupError("the store has no refresh epoch: setup has not run")
+    return row["value"]

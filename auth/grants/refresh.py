@@ -1,0 +1,197 @@
+"""Refreshing (RFC 6749 §6): one row per grant, a counter, and a window in which the same token gives the same successor.
+
+Clients race: several processes share one stored token and use it at the same moment. A strict one-time rule logs people out;
+"the previous stays valid until the next is used" would let a thief and a victim leapfrog unseen. The window's end is what
+tells them apart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from auth import audit, clients, scopes
+from auth.db import Db
+from auth.errors import Refusal
+from auth.grants import chain
+from auth.grants.admin import revoke
+from auth.grants.exchange import Account, Exchange, Issue, account, epoch
+from auth.model import LIVE_USER_STATES, Client, Grant, Millis
+from auth.policy import TokenPolicy
+from auth.site import Foreign
+
+# On an engine with parallel writers a rotation may lose to another once; the second look then finds a replay or the end.
+ATTEMPTS: Final = 3
+
+
+class Contended(Exception):
+    """A grant changed under every attempt to rotate it. Nothing was written; the client may ask again."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rotate:
+    scope: str  # of the access token; the grant keeps its own
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Replay:
+    """The token before the current one, soon after its use: the same successor again, and a fresh access token."""
+
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refuse:
+    error: str
+    reason: str
+    event: str = "refresh.refused"
+    revoke: bool = False
+
+
+_TEXT = {
+    "invalid_grant": "this refresh token is not valid (any more), sign in again",
+    "invalid_target": "the login is for another resource",
+    "invalid_scope": "more than this login was granted",
+}
+
+
+def decide(
+    grant: Grant | None,
+    counter: int,
+    client: Client,
+    asked: str | Foreign | None,
+    scope: str,
+    user: Account | None,
+    *,
+    served: bool,
+    current_epoch: str,
+    now: Millis,
+    policy: TokenPolicy,
+) -> Rotate | Replay | Refuse:
+    """Pure. `counter` is that of a token whose MAC was right; `asked` and `served` as for device codes."""
+    if grant is None:
+        return Refuse(error="invalid_grant", reason="unknown grant")
+    if grant.client_id != client.id:
+        return Refuse(error="invalid_grant", reason="grant of another client")
+    if grant.revoked_at is not None:
+        return Refuse(error="invalid_grant", reason="grant is revoked")
+    if grant.epoch != current_epoch:
+        return Refuse(error="invalid_grant", reason="grant of an earlier epoch")
+    if now >= grant.expires_at or now >= grant.idle_until:
+        return Refuse(error="invalid_grant", reason="login is over")
+    if counter > grant.counter:
+        # Only a store that went back in time, or a stolen key, makes these. Ending the login would punish the restored.
+        return Refuse(error="invalid_grant", reason="counter from the future", event="refresh.future")
+    repeated = counter == grant.counter - 1 and now <= grant.rotated_at + policy.replay_window_ms
+    if counter < grant.counter and not repeated:
+        return Refuse(error="invalid_grant", reason="used before", event="refresh.reuse", revoke=True)
+    if user is None or user.state not in LIVE_USER_STATES:
+        return Refuse(error="invalid_grant", reason="user not enabled")
+    if not served:
+        return Refuse(error="invalid_grant", reason="server no longer configured")
+    if asked is not None and asked != grant.server:
+        return Refuse(error="invalid_target", reason="another resource")
+    wanted = scopes.parse(scope)
+    if not all(scopes.covers(scopes.parse(grant.scope), one) for one in wanted):
+        return Refuse(error="invalid_scope", reason="wider scope")
+    given = scopes.narrow(scopes.narrow(scopes.join(wanted) or grant.scope, client.scope), user.scope)
+    if not given:
+        return Refuse(error="invalid_grant", reason="no scope left")
+    return Replay(scope=given) if repeated else Rotate(scope=given)
+
+
+def refresh(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    if exchange.form.refresh_token is None:
+        return Refusal(error="invalid_request", description="refresh_token is missing")
+    link = chain.parse(exchange.refresh_key, exchange.form.refresh_token)
+    if link is None:
+        return _refuse(db, client, exchange, None, Refuse(error="invalid_grant", reason="not one of ours"))
+    for _ in range(ATTEMPTS):
+        grant, outcome = _decide(db, client, exchange, link)
+        if grant is None or isinstance(outcome, Refuse):
+            assert isinstance(outcome, Refuse)
+            return _refuse(db, client, exchange, grant, outcome)
+        if isinstance(outcome, Replay):
+            _record(db, client, exchange, "refresh.replayed", grant.id)
+            return _issue(grant, outcome.scope, grant.counter, exchange.now)
+        if _rotate(db, grant, exchange):
+            clients.note_use(db, client, exchange.now)
+            _record(db, client, exchange, "refresh.rotated", grant.id)
+            return _issue(grant, outcome.scope, grant.counter + 1, exchange.now)
+        # Another transaction rotated or revoked it since we looked: look again.
+    raise Contended(link.grant_id)
+
+
+def _decide(
+    db: Db, client: Client, exchange: Exchange, link: chain.Link
+) -> tuple[Grant | None, Rotate | Replay | Refuse]:
+    row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
+    grant = None if row is None else Grant.of(row)
+    site, origins = exchange.site, (exchange.requester.origin, *(() if grant is None else (grant.origin,)))
+    outcome = decide(
+        grant,
+        link.counter,
+        client,
+        site.choose(exchange.form.resources, origins),
+        exchange.form.scope,
+        None if grant is None else account(db, grant.subject),
+        served=grant is not None and site.audience(grant.server) is not None,
+        current_epoch=epoch(db),
+        now=exchange.now,
+        policy=exchange.policy.tokens,
+    )
+    return grant, outcome
+
+
+def _rotate(db: Db, grant: Grant, exchange: Exchange) -> bool:
+    now = exchange.now
+    return bool(
+        db.execute(
+            "UPDATE grants SET counter = counter + 1, rotated_at = ?, last_used_at = ?, idle_until = ?"
+            " WHERE id = ? AND counter = ? AND revoked_at IS NULL",
+            now,
+            now,
+            min(now + exchange.policy.tokens.refresh_idle_ms, grant.expires_at),
+            grant.id,
+            grant.counter,
+        )
+    )
+
+
+def _issue(grant: Grant, scope: str, counter: int, now: Millis) -> Issue:
+    return Issue(
+        grant_id=grant.id,
+        subject=grant.subject,
+        client_id=grant.client_id,
+        server=grant.server,
+        scope=scope,
+        auth_time=grant.auth_time,
+        issued_at=now,
+        ends_at=grant.expires_at,
+        counter=counter,
+    )
+
+
+def _refuse(db: Db, client: Client, exchange: Exchange, grant: Grant | None, why: Refuse) -> Refusal:
+    _record(db, client, exchange, why.event, None if grant is None else grant.id, refused=why.reason)
+    if why.revoke and grant is not None:
+        revoke(db, grant.id, reason="refresh token used again", by=f"client:{client.id}", now=exchange.now)
+    return Refusal(error=why.error, description=_TEXT[why.error])
+
+
+def _record(
+    db: Db, client: Client, exchange: Exchange, event: str, grant_id: str | None, *, refused: str = ""
+) -> None:
+    audit.record(
+        db,
+        at=exchange.now,
+        event=event,
+        actor=f"client:{client.id}",
+        client_id=client.id,
+        grant_id=grant_id,
+        ip=exchange.requester.ip,
+        user_agent=exchange.requester.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused,
+    )

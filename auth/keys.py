@@ -1,0 +1,161 @@
+"""The key ring: making signing keys, sealing them for the store, and the JWKS document.
+
+One key signs at a time: the newest whose time has come. Others stay published until they retire, so that tokens they signed
+still verify; a next key can be published before it signs. When to rotate is decided elsewhere. Everybody can verify ES256,
+which no name of EdDSA achieves today.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from joserfc.jwk import ECKey
+
+from auth.db import Db, Row
+from auth.model import Millis
+
+ALGORITHM: Final = "ES256"
+SEAL_PURPOSE: Final = "signing-keys"
+NONCE_BYTES: Final = 12
+
+
+class CannotUnseal(Exception):
+    """A signing key in the store was sealed with another key file."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedKey:
+    """A row of `signing_keys`."""
+
+    kid: str
+    algorithm: str
+    public_jwk: str
+    sealed_private: str = field(repr=False)
+    created_at: Millis
+    signs_from: Millis
+    retires_at: Millis | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SigningKey:
+    kid: str
+    algorithm: str
+    key: ECKey = field(repr=False)
+    public: Mapping[str, Any]
+    signs_from: Millis
+    retires_at: Millis | None
+
+
+def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis | None = None) -> SealedKey:
+    """A new key pair, from the system's generator: not for use inside a job."""
+    key = ECKey.generate_key("P-256", private=True)
+    kid = key.thumbprint()
+    private = json.dumps(key.as_dict(private=True)).encode()
+    sealed = AESGCM(seal_key).encrypt(nonce, private, _bound_to(kid))
+    return SealedKey(
+        kid=kid,
+        algorithm=ALGORITHM,
+        public_jwk=json.dumps(_public(key, kid), separators=(",", ":")),
+        sealed_private=base64.b64encode(nonce + sealed).decode(),
+        created_at=now,
+        signs_from=now if signs_from is None else signs_from,
+        retires_at=None,
+    )
+
+
+def unseal(row: Row, seal_key: bytes) -> SigningKey:
+    sealed = base64.b64decode(row["sealed_private"])
+    try:
+        private = AESGCM(seal_key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _bound_to(row["kid"]))
+    except InvalidTag:
+        raise CannotUnseal(f"signing key {row['kid']} was sealed with another key file") from None
+    key = ECKey.import_key(json.loads(private))
+    return SigningKey(
+        kid=row["kid"],
+        algorithm=row["algorithm"],
+        key=key,
+        public=_public(key, row["kid"]),
+        signs_from=row["signs_from"],
+        retires_at=row["retires_at"],
+    )
+
+
+def _bound_to(kid: str) -> bytes:
+    return f"{SEAL_PURPOSE}:{kid}".encode()
+
+
+def _public(key: ECKey, kid: str) -> dict[str, Any]:
+    return {**key.as_dict(private=False), "kid": kid, "alg": ALGORITHM, "use": "sig"}
+
+
+class KeyRing:
+    """All keys that a token may name, newest last. Immutable; a change makes a new ring."""
+
+    def __init__(self, keys: Sequence[SigningKey]) -> None:
+        self._keys = {key.kid: key for key in sorted(keys, key=lambda key: key.signs_from)}
+
+    def __repr__(self) -> str:
+        return f"KeyRing({', '.join(self._keys)})"
+
+    def get(self, kid: str, now: Millis) -> SigningKey | None:
+        key = self._keys.get(kid)
+        return None if key is None or _retired(key, now) else key
+
+    def signing(self, now: Millis) -> SigningKey:
+        """The key that signs now. Raises LookupError on an empty ring: setup makes the first key."""
+        able = [key for key in self._keys.values() if key.signs_from <= now and not _retired(key, now)]
+        if not able:
+            raise LookupError("no signing key")
+        return able[-1]
+
+    def jwks(self, now: Millis) -> bytes:
+        keys = [dict(key.public) for key in self._keys.values() if not _retired(key, now)]
+        return json.dumps({"keys": keys}, separators=(",", ":")).encode()
+
+
+def _retired(key: SigningKey, now: Millis) -> bool:
+    return key.retires_at is not None and key.retires_at <= now
+
+
+def etag(document: bytes) -> str:
+    return f'"{hashlib.sha256(document).hexdigest()[:32]}"'
+
+
+def rows(db: Db) -> list[Row]:
+    """A job. Unsealing is left to the caller: it is no business of the store's thread."""
+    return db.fetch_all("SELECT * FROM signing_keys ORDER BY signs_from, kid")
+
+
+def insert(db: Db, key: SealedKey) -> None:
+    db.execute(
+        "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from, retires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        key.kid,
+        key.algorithm,
+        key.public_jwk,
+        key.sealed_private,
+        key.created_at,
+        key.signs_from,
+        key.retires_at,
+    )
+    db.changed("key", key.kid)
+
+
+@dataclass(slots=True)
+class Keys:
+    """The ring in use, and whether the store has a newer one. One per process; it only caches what the store holds."""
+
+    ring: KeyRing
+    stale: bool = False
+    subkey: Callable[[str], bytes] = field(kw_only=True, repr=False)
+
+    def replace(self, found: Sequence[Row]) -> None:
+        seal_key = self.subkey(SEAL_PURPOSE)
+        self.ring = KeyRing([unseal(row, seal_key) for row in found])

@@ -1,0 +1,154 @@
+"""Which logins are live, in memory: asked on every request, filled from the store, emptied by its changes.
+
+Only a cache: losing it costs one read per login. The store tells it of every commit before any writer wakes, so nobody who
+was told "revoked" meets a server that still lets the login in. Everything here runs in one thread, the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from auth import scopes
+from auth.db import Db
+from auth.grants.exchange import epoch
+from auth.model import LIVE_USER_STATES, Millis
+
+# About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
+ENTRIES: Final = 10_000
+
+# A read can only be overtaken by a change to the very login it reads. Five in a row is somebody revoking in a loop.
+ATTEMPTS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveGrant:
+    """What the store says of a login, with its user and client: read together, forgotten together."""
+
+    grant_id: str
+    kind: str
+    subject: str
+    client_id: str
+    server: str
+    usable: bool  # grant not revoked and of this epoch, user and client enabled
+    ends_at: Millis
+    ceiling: frozenset[str]  # what the user may have at most, now
+
+
+class Change(Protocol):
+    """What the store reports after a commit: an entity that caches must forget."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def entity_id(self) -> str: ...
+
+
+Load = Callable[[str], Awaitable[LiveGrant | None]]
+
+
+@dataclass(eq=False, slots=True)
+class _Reading:
+    """A read under way, and what changed meanwhile."""
+
+    changed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    missed: bool = False  # changes went by that nobody can name
+
+
+class Live:
+    def __init__(self, load: Load, *, entries: int = ENTRIES) -> None:
+        self._load = load
+        self._entries = entries
+        self._grants: dict[str, LiveGrant] = {}
+        self._by_owner: dict[tuple[str, str], set[str]] = {}
+        self._readings: set[_Reading] = set()
+
+    def get(self, grant_id: str) -> LiveGrant | None:
+        """What is remembered; None means "ask the store"."""
+        return self._grants.get(grant_id)
+
+    async def load(self, grant_id: str) -> LiveGrant | None:
+        """From the store; None if there is no such login, or if it changes faster than it can be read (fail closed)."""
+        for _ in range(ATTEMPTS):
+            reading = _Reading()
+            self._readings.add(reading)
+            try:
+                found = await self._load(grant_id)
+                if self._keep(reading, grant_id, found):
+                    return found
+            finally:
+                self._readings.discard(reading)
+        return None
+
+    def _keep(self, reading: _Reading, grant_id: str, found: LiveGrant | None) -> bool:
+        """False if what was read may be older than a change that is applied already: read again."""
+        owners = (("grant", grant_id),) if found is None else _owners(found)
+        if reading.missed or not reading.changed.isdisjoint(owners):
+            return False
+        if found is None:
+            return True
+        while len(self._grants) >= self._entries:
+            self._drop(next(iter(self._grants)))
+        self._grants[grant_id] = found
+        for owner in owners:
+            self._by_owner.setdefault(owner, set()).add(grant_id)
+        return True
+
+    def apply_changes(self, changes: Iterable[Change]) -> None:
+        """Forget everything that hangs on these. Called after a commit, before those who wrote it go on."""
+        for change in changes:
+            owner = (change.kind, change.entity_id)
+            for reading in self._readings:
+                reading.changed.add(owner)
+            for grant_id in list(self._by_owner.get(owner, ())):
+                self._drop(grant_id)
+
+    def forget_all(self) -> None:
+        """For a process that has missed changes and cannot know which."""
+        for reading in self._readings:
+            reading.missed = True
+        self._grants.clear()
+        self._by_owner.clear()
+
+    def _drop(self, grant_id: str) -> None:
+        for owner in _owners(self._grants.pop(grant_id)):
+            remaining = self._by_owner[owner]
+            remaining.discard(grant_id)
+            if not remaining:
+                del self._by_owner[owner]
+
+    def __len__(self) -> int:
+        return len(self._grants)
+
+
+def _owners(found: LiveGrant) -> tuple[tuple[str, str], ...]:
+    return ("grant", found.grant_id), ("user", found.subject), ("client", found.client_id)
+
+
+def read_live(db: Db, grant_id: str) -> LiveGrant | None:
+    """A job."""
+    row = db.fetch_one(
+        "SELECT g.id, g.principal_kind, g.subject, g.client_id, g.server, g.revoked_at, g.epoch, g.expires_at,"
+        " u.state AS user_state, u.scope AS user_scope, c.state AS client_state"
+        " FROM grants g JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
+        grant_id,
+    )
+    if row is None:
+        return None
+    return LiveGrant(
+        grant_id=row["id"],
+        kind=row["principal_kind"],
+        subject=row["subject"],
+        client_id=row["client_id"],
+        server=row["server"],
+        usable=(
+            row["revoked_at"] is None
+            and row["epoch"] == epoch(db)
+            and row["user_state"] in LIVE_USER_STATES
+            and row["client_state"] == "enabled"
+        ),
+        ends_at=row["expires_at"],
+        ceiling=frozenset(scopes.parse(row["user_scope"])),
+    )

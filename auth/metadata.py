@@ -1,0 +1,85 @@
+"""The documents that clients find us by: RFC 8414 (authorization server) and RFC 9728 (protected resource).
+
+Built from the tables of what exists, so that they cannot promise more. `authorization_endpoint` and `response_types_supported`
+are there before the endpoint does anything, because clients refuse a document without them; `grant_types_supported` tells
+the truth. Registration, metadata-document clients and the `iss` response parameter are not announced until they exist.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from auth import scopes
+from auth.clients import AUTH_METHODS
+from auth.grants import GRANTS
+from auth.site import Site
+
+AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
+PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
+JWKS: Final = "/.well-known/jwks.json"
+AUTHORIZE: Final = "/authorize"
+TOKEN: Final = "/token"
+REVOKE: Final = "/revoke"
+DEVICE_AUTHORIZATION: Final = "/device_authorization"
+DEVICE: Final = "/device"  # where people type the code; served by the pages
+
+# Clients try these in turn. A clean 404 moves them on; a page or a 401 confuses them, a 5xx ends their login.
+PROBED: Final = ("/.well-known/oauth-", "/.well-known/openid-")
+
+
+def authorization_server(site: Site, origin: str) -> dict[str, Any]:
+    """RFC 8414 §2, for a caller who came by `origin`."""
+    base = site.public(origin)
+    return {
+        "issuer": base,
+        "authorization_endpoint": base + AUTHORIZE,
+        "token_endpoint": base + TOKEN,
+        "device_authorization_endpoint": base + DEVICE_AUTHORIZATION,
+        "revocation_endpoint": base + REVOKE,
+        "jwks_uri": base + JWKS,
+        "response_types_supported": ["code"],
+        "grant_types_supported": list(GRANTS),
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE_ACCESS],
+    }
+
+
+def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
+    """RFC 9728 §2. `path` as it was typed: clients compare `resource` with their own URL, slash and all."""
+    base = site.public(origin)
+    return {
+        "resource": base + path,
+        "authorization_servers": [base],
+        "scopes_supported": list(scopes.SCOPES),  # without offline_access, which is no scope of the resource
+        "bearer_methods_supported": ["header"],
+    }
+
+
+def resource_metadata_url(site: Site, server: str, origin: str, typed: str | None = None) -> str:
+    """Absolute, under the name that was typed. `typed` is the request's path, which may end in a slash."""
+    path = site.servers[server]
+    slash = "/" if typed == path + "/" else ""
+    return f"{site.public(origin)}{PROTECTED_RESOURCE}{path}{slash}"
+
+
+def document(site: Site, path: str, origin: str) -> dict[str, Any] | None:
+    """What is published under `path`, if anything."""
+    if path == AUTHORIZATION_SERVER:
+        return authorization_server(site, origin)
+    if path == PROTECTED_RESOURCE:
+        return protected_resource(site, origin, site.servers[site.default])
+    for served in site.servers.values():
+        if path in (PROTECTED_RESOURCE + served, PROTECTED_RESOURCE + served + "/"):
+            return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE))
+        if path == served + PROTECTED_RESOURCE:
+            return protected_resource(site, origin, served)
+    return None
+
+
+def is_probe(site: Site, path: str) -> bool:
+    """Whether a client looks for a document here that we do not publish."""
+    return path.startswith(PROBED) or any(
+        path.startswith(served + prefix) for served in site.servers.values() for prefix in PROBED
+    )

@@ -1,0 +1,171 @@
+"""Page values to HTML: one shell, its headers, and the few words for times and waits (oauth.md §4.2).
+
+No page has a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
+by its endpoint. Other packages get the same look from `shell_page` and `error_page`.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import cache
+from importlib.resources import files
+from typing import Final, cast
+from urllib.parse import urlsplit
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+
+from auth.model import Millis
+from auth.policy import DAY, MINUTE, SECOND
+from auth.requester import clean
+from auth.wire import Reply
+
+NONCE_BYTES: Final = 16
+HSTS: Final = f"max-age={365 * DAY // SECOND}"
+
+Headers = Sequence[tuple[str, str]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Frame:
+    """What every page has around it. `account` and `sign_out_token` come together, or not at all."""
+
+    nonce: str
+    secure: bool
+    host: str
+    account: str | None = None
+    sign_out_token: str | None = field(default=None, repr=False)
+
+
+def frame_for(origin: str, entropy: bytes) -> Frame:
+    """The frame of a page for nobody in particular. `entropy` is `NONCE_BYTES` from the system's generator."""
+    parts = urlsplit(origin)
+    return Frame(nonce=base64.b64encode(entropy).decode(), secure=parts.scheme == "https", host=parts.netloc)
+
+
+# ---------------------------------------------------------------- replies
+
+
+def render(
+    template: str, frame: Frame, *, title: str, status: int = 200, headers: Headers = (), **values: object
+) -> Reply:
+    text = _environment().get_template(template).render(frame=frame, title=title, **values)
+    return Reply(
+        status=status, headers=(*page_headers(frame), *headers), body=text.encode("utf-8", "replace")
+    )
+
+
+def shell_page(title: str, body: Markup, frame: Frame, *, status: int = 200, headers: Headers = ()) -> Reply:
+    """Any page in the same look. `body` is HTML that its author escaped; a plain string is escaped here."""
+    return render("shell.html", frame, title=title, status=status, headers=headers, body=body)
+
+
+def error_page(
+    status: int,
+    title: str,
+    what_happened: str,
+    what_next: str,
+    frame: Frame,
+    *,
+    headers: Headers = (),
+    back: tuple[str, str] | None = None,
+) -> Reply:
+    """What happened and what to do about it; `back` is a path of ours and the words on its button."""
+    return render(
+        "error.html",
+        frame,
+        title=title,
+        status=status,
+        headers=headers,
+        what_happened=what_happened,
+        what_next=what_next,
+        back=back,
+    )
+
+
+def redirect(path: str, *, headers: Headers = ()) -> Reply:
+    """303: whatever the method was, the next request is a GET. `path` is always ours."""
+    return Reply(
+        status=303,
+        headers=(
+            ("location", path),
+            ("cache-control", "no-store"),
+            ("referrer-policy", "no-referrer"),
+            *headers,
+        ),
+    )
+
+
+def page_headers(frame: Frame) -> tuple[tuple[str, str], ...]:
+    policy = (
+        "default-src 'none'",
+        f"style-src 'nonce-{frame.nonce}'",
+        "img-src 'self' data:",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+    )
+    headers = (
+        ("content-type", "text/html; charset=utf-8"),
+        ("content-security-policy", "; ".join(policy)),
+        ("x-frame-options", "DENY"),
+        ("x-content-type-options", "nosniff"),
+        ("cross-origin-opener-policy", "same-origin"),
+        ("referrer-policy", "no-referrer"),
+        ("cache-control", "no-store"),
+    )
+    return (*headers, ("strict-transport-security", HSTS)) if frame.secure else headers
+
+
+# ---------------------------------------------------------------- words
+
+
+def in_words(duration: Millis) -> str:
+    """A duration as people say it, rounded up: a wait must not be told too short."""
+    for unit, name in ((DAY, "day"), (60 * MINUTE, "hour"), (MINUTE, "minute"), (SECOND, "second")):
+        if duration > unit or unit == SECOND:
+            count = max(1, -(-duration // unit))
+            return f"{count} {name}{'' if count == 1 else 's'}"
+    raise AssertionError("the last unit always answers")
+
+
+def ago(since: Millis, now: Millis) -> str:
+    passed = max(0, now - since)
+    if passed < MINUTE:
+        return "just now"
+    minutes = passed // MINUTE
+    return f"{minutes} minute{'' if minutes == 1 else 's'} ago"
+
+
+def clock(at: Millis) -> str:
+    moment = datetime.fromtimestamp(at / 1_000, UTC)
+    return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def prose(text: str) -> Markup:
+    """Plain text to HTML; what stands between backquotes is something to type."""
+    return Markup().join(
+        Markup("<code>{}</code>").format(part) if place % 2 else part
+        for place, part in enumerate(text.split("`"))
+    )
+
+
+# ---------------------------------------------------------------- templates
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, auto_reload=False
+    )
+    filters = cast("dict[str, Callable[..., object]]", environment.filters)
+    filters.update(claimed=clean, prose=prose)
+    return environment
+
+
+def _source(name: str) -> str:
+    # Not a path of the file system: inside the one-file executable there is none.
+    return files("auth").joinpath("templates", name).read_text("utf-8")

@@ -1,0 +1,64 @@
+"""Every number of identity, with its unit and its reason. The server's configuration may change them at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+SECOND = 1_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DevicePolicy:
+    """RFC 8628: asking for a code, and polling with it."""
+
+    lifetime_ms: int = 600 * SECOND  # long enough to find a phone, short enough that guessing stays hopeless
+    interval_seconds: int = 5
+    interval_step_seconds: int = 5  # §3.5: added by every slow_down
+    # Some clients add a pause of their own per slow_down; without a roof they would hardly poll any more.
+    interval_cap_seconds: int = 30
+    # Clients round, and the first hop may have been the slower one.
+    poll_tolerance_ms: int = 1 * SECOND
+    live_codes_per_requester: int = 5  # per client and network: a person has one or two logins under way
+    codes_per_minute_per_network: int = 20
+    live_codes: int = 1_000  # with 34.6 bits per code a blind guess then hits with 4 * 10^-8
+
+    def __post_init__(self) -> None:
+        if not 60 * SECOND <= self.lifetime_ms <= 900 * SECOND:
+            raise ValueError("a device code lives 60 to 900 seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TokenPolicy:
+    """Lifetimes. Revocation is immediate whatever the access token says, because every request checks its grant."""
+
+    access_ms: int = 60 * MINUTE
+    refresh_idle_ms: int = 30 * DAY
+    device_login_ms: int = 30 * DAY  # absolute: then a person approves again
+    # Parallel processes share one stored refresh token and use it at the same moment; a thief comes later.
+    replay_window_ms: int = 60 * SECOND
+
+    def __post_init__(self) -> None:
+        # Below this, common clients refresh before every single request.
+        if self.access_ms < 10 * MINUTE:
+            raise ValueError("access tokens live at least 10 minutes")
+        if not 0 <= self.replay_window_ms <= 10 * MINUTE:
+            raise ValueError("the replay window is 0 to 10 minutes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormLimits:
+    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429."""
+
+    per_minute_per_client: int = (
+        120  # counted per client and network: a public client id is shared by everybody
+    )
+    per_minute_per_network: int = 600
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Policy:
+    device: DevicePolicy = field(default_factory=DevicePolicy)
+    tokens: TokenPolicy = field(default_factory=TokenPolicy)
+    limits: FormLimits = field(default_factory=FormLimits)

@@ -1,0 +1,73 @@
+"""How identity answers over HTTP: always JSON, never cached where there is a secret, open to pages of any origin (CORS)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from auth.encode import json_bytes
+from auth.errors import Refusal
+from auth.keys import etag
+from auth.wire import Reply, Request
+
+Headers = tuple[tuple[str, str], ...]
+
+# These endpoints take nothing from a cookie, so any page may call them; /authorize and the pages have no such headers.
+CORS: Final[Headers] = (
+    ("Access-Control-Allow-Origin", "*"),
+    ("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After, ETag"),
+)
+PREFLIGHT: Final[Headers] = (
+    ("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, MCP-Protocol-Version"),
+    ("Access-Control-Max-Age", "86400"),
+)
+JSON: Final[Headers] = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
+NO_STORE: Final[Headers] = (("Cache-Control", "no-store"), ("Pragma", "no-cache"))
+DOCUMENT_SECONDS: Final = 300
+
+
+def answer(body: Mapping[str, Any]) -> Reply:
+    return Reply(status=200, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
+
+
+def empty() -> Reply:
+    return Reply(status=200, headers=NO_STORE + CORS)
+
+
+def refuse(refusal: Refusal, *, basic: bool = False) -> Reply:
+    """RFC 6749 §5.2. A 401 names Basic only to a client that used it."""
+    headers = JSON + NO_STORE + CORS
+    if refusal.status == 401 and basic:
+        headers += (("WWW-Authenticate", 'Basic realm="token endpoint", charset="UTF-8"'),)
+    if refusal.retry_after_seconds is not None:
+        headers += (("Retry-After", str(refusal.retry_after_seconds)),)
+    body = {"error": refusal.error, "error_description": refusal.description}
+    return Reply(status=refusal.status, headers=headers, body=json_bytes(body))
+
+
+def document(request: Request, body: bytes) -> Reply:
+    """A public document, or 304 to somebody who has it. Allowed to be cached, never refused for being asked too often."""
+    tag = etag(body)
+    headers = (*CORS, ("Cache-Control", f"public, max-age={DOCUMENT_SECONDS}"), ("ETag", tag))
+    held = request.headers.get("if-none-match", "")
+    if tag in {one.strip().removeprefix("W/") for one in held.split(",")}:
+        return Reply(status=304, headers=headers)
+    return Reply(status=200, headers=JSON + headers, body=body)
+
+
+def not_found() -> Reply:
+    body = {"error": "not_found", "error_description": "no such document here"}
+    return Reply(status=404, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
+
+
+def preflight(methods: Iterable[str]) -> Reply:
+    return Reply(
+        status=204, headers=CORS + PREFLIGHT + (("Access-Control-Allow-Methods", ", ".join(methods)),)
+    )
+
+
+def wrong_method(methods: Iterable[str]) -> Reply:
+    body = {"error": "invalid_request", "error_description": "wrong method"}
+    return Reply(
+        status=405, headers=JSON + NO_STORE + CORS + (("Allow", ", ".join(methods)),), body=json_bytes(body)
+    )

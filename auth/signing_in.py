@@ -1,0 +1,125 @@
+"""Signing in with name and passphrase, and out again (oauth.md §4.2).
+
+A try is counted before it is hashed, an unknown name costs as much as a wrong passphrase, and signing in always makes a new
+cookie. Where it leads is one of our own pages, put together here and never taken from the query as it came.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs
+
+from auth import audit, code_entry, device, sessions, users
+from auth.db import Db
+from auth.model import Millis
+from auth.pages import redirect
+from auth.requester import Requester
+from auth.sessions import cookie_from, set_cookie
+from auth.users import Admitted, Throttled, Unfit
+from auth.visit import ATTEMPTS_KEY, Visit
+from auth.wire import Reply
+
+NEXT_CHARACTERS: Final = 256
+LANDINGS: Final = frozenset({"/", "/device", "/welcome"})
+DEFAULT_LANDING: Final = "/device"
+
+WRONG: Final = "That name and passphrase do not go together."
+
+
+async def show(visit: Visit) -> Reply:
+    landing = landing_of(visit.query("next"))
+    if await visit.session() is not None:
+        return redirect(landing)
+    return await _form(visit, landing, name="", problem="")
+
+
+async def sign_in(visit: Visit) -> Reply:
+    if not visit.shows("signin"):
+        return visit.stale_form()
+    landing = landing_of(visit.form.get("next", ""))
+    typed = visit.form.get("name", "")
+    name, passphrase = users.fit_name(typed), users.fit_passphrase(visit.form.get("passphrase", ""))
+    if isinstance(name, Unfit) or isinstance(
+        passphrase, Unfit
+    ):  # no account can have these: nothing to guess
+        return await _form(visit, landing, name=typed, problem=WRONG)
+
+    key = visit.parts.subkey(ATTEMPTS_KEY)
+    admitted = await visit.parts.store.write(
+        partial(users.admit, name=name, key=key, who=visit.who, now=visit.now)
+    )
+    if isinstance(admitted, Throttled):
+        return visit.too_many(admitted.until, back=("/signin", "Back to sign in"))
+    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    signed_in = await visit.parts.store.write(
+        partial(
+            _conclude,
+            admitted=admitted,
+            matched=matched,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    if not signed_in:
+        return await _form(visit, landing, name=typed, problem=WRONG)
+    return redirect(landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
+
+
+def _conclude(
+    db: Db, *, admitted: Admitted, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
+) -> bool:
+    user = users.conclude(db, admitted, matched=matched, event="user.signed_in", who=who, now=now)
+    if user is not None:
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+    return user is not None
+
+
+async def _form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
+    owner = await visit.parts.store.read(users.owner)
+    return visit.page(
+        "signin.html",
+        title="Sign in",
+        status=400 if problem else 200,
+        form_token=visit.token("signin"),
+        next=landing,
+        for_device=landing.startswith("/device"),
+        unclaimed=owner is None or owner.state == "unclaimed",
+        name=name[: users.NAME_CHARACTERS],
+        problem=problem,
+    )
+
+
+async def sign_out(visit: Visit) -> Reply:
+    if not visit.shows("signout"):
+        return visit.stale_form()
+    await visit.parts.store.write(partial(_end, cookie=visit.cookie, who=visit.who, now=visit.now))
+    return redirect("/signin", headers=(sessions.clear_cookie(visit.secure),))
+
+
+def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
+    session = sessions.find(db, cookie, now)
+    sessions.end(db, cookie)
+    if session is not None:
+        audit.record(
+            db,
+            at=now,
+            event="user.signed_out",
+            actor=audit.actor(session.user.id),
+            ip=who.ip,
+            user_agent=who.user_agent,
+        )
+
+
+def landing_of(wanted: str) -> str:
+    """The path of ours that `wanted` names; never another host, never an unknown path."""
+    path, _, query = wanted[:NEXT_CHARACTERS].partition("?")
+    if path not in LANDINGS:
+        return DEFAULT_LANDING
+    if path == "/device":
+        typed = parse_qs(query).get("user_code", [""])[0]
+        return code_entry.path_with(device.normalise(typed))
+    return path

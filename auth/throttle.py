@@ -1,0 +1,33 @@
+"""How often one requester may post, per minute: a pure count over fixed windows, bounded in size.
+
+In memory and per process: it protects the store's queue, and nothing depends on it being remembered. What must hold across
+restarts and nodes (codes under way, guesses) is counted in the store.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from auth.model import Millis
+from auth.policy import MINUTE
+
+# A minute's worth of distinct requesters; beyond that the oldest count is forgotten, which only lets somebody in.
+KEYS: Final = 20_000
+
+
+class Throttle:
+    def __init__(self, *, keys: int = KEYS) -> None:
+        self._counts: dict[str, tuple[Millis, int]] = {}
+        self._keys = keys
+
+    def wait_seconds(self, key: str, limit: int, now: Millis) -> int:
+        """Count one request under `key`: 0 if it may go on, else after how many seconds it may try again."""
+        since, count = self._counts.get(key, (now, 0))
+        if not since <= now < since + MINUTE:
+            since, count = now, 0
+        if count >= limit:
+            return max(1, -(-(since + MINUTE - now) // 1_000))
+        if key not in self._counts and len(self._counts) >= self._keys:
+            del self._counts[next(iter(self._counts))]
+        self._counts[key] = (since, count + 1)
+        return 0

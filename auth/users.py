@@ -1,0 +1,275 @@
+"""Accounts: the owner's claim, and proving with a passphrase who one is (oauth.md §4.2, §5.2).
+
+Hashing takes tens of milliseconds, so it is never part of a job: a sign-in is `admit` (count the try, read the account),
+then a hash comparison in a thread that the caller lends, then `conclude`. Browser sessions are in sessions.py; passkeys
+and invited users are not here.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass, field
+from typing import Final
+
+from cryptography.exceptions import InvalidKey
+from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
+
+from auth import attempts, audit, links
+from auth.attempts import Counted, Limit
+from auth.db import Db, Row
+from auth.model import Millis
+from auth.policy import MINUTE, SECOND
+from auth.requester import Requester
+
+PASSPHRASE_CHARACTERS: Final = 12
+PASSPHRASE_BYTES: Final = 1_024  # hashing time must not depend on a megabyte that somebody pasted
+NAME_CHARACTERS: Final = 64
+
+# OWASP's smallest Argon2id setting: 19 MiB, two passes, one lane. About 26 ms, and two at once need 38 MiB.
+ARGON2_MEMORY_KIB: Final = 19_456
+ARGON2_PASSES: Final = 2
+ARGON2_LANES: Final = 1
+ARGON2_BYTES: Final = 32
+SALT_BYTES: Final = 16
+
+# Verified in place of an account that is not there, so that an unknown name takes as long as a wrong passphrase. The
+# passphrase it was made from was 64 random bytes, and its success would be ignored too.
+NOBODY: Final = (
+    "$argon2id$v=19$m=19456,t=2,p=1$MmKEEjAZeWOSPGOkFbqs5g$kGwJbXKfhBD8E8FEr4VPkiRlXJkepVbXJVUANlggisA"
+)
+
+# A few wrong ones are typing; then waits that a person hardly notices and a guesser does; then a quarter of an hour.
+PER_ACCOUNT: Final = Limit(
+    tries=5, window=15 * MINUTE, lock=15 * MINUTE, delays=(0, 0, 5 * SECOND, 30 * SECOND, 60 * SECOND)
+)
+PER_NETWORK: Final = Limit(tries=20, window=15 * MINUTE)
+# Successful ones too: nobody needs to sign in thirty times in ten minutes, and every try costs a hash.
+ALL_PER_NETWORK: Final = Limit(tries=30, window=10 * MINUTE)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class User:
+    id: str
+    name: str
+    role: str  # owner | user
+    state: str  # unclaimed | enabled | disabled | locked
+    scope: str
+    passphrase_hash: str | None = field(repr=False)
+
+    @classmethod
+    def of(cls, row: Row) -> User:
+        return cls(
+            id=row["id"],
+            name=row["name"],
+            role=row["role"],
+            state=row["state"],
+            scope=row["scope"],
+            passphrase_hash=row["passphrase_hash"],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Unfit:
+    """What somebody typed cannot be used; the sentence is for them."""
+
+    sentence: str
+
+
+# ---------------------------------------------------------------- what people type
+
+
+def fit_name(typed: str) -> str | Unfit:
+    """The name in the one form in which it is stored and compared."""
+    name = unicodedata.normalize("NFKC", typed[: NAME_CHARACTERS * 4]).strip().casefold()
+    if not name:
+        return Unfit("Choose a name.")
+    if len(name) > NAME_CHARACTERS:
+        return Unfit(f"A name has at most {NAME_CHARACTERS} characters.")
+    if not all(character.isalnum() or character in "._@+-" for character in name):
+        return Unfit("A name is made of letters, digits and . _ @ + -")
+    return name
+
+
+def fit_passphrase(typed: str) -> str | Unfit:
+    """The passphrase in the one form in which it is hashed: keyboards compose accents in different ways."""
+    if len(typed) > PASSPHRASE_BYTES:  # before normalising, whose work grows with the text
+        return Unfit(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
+    passphrase = unicodedata.normalize("NFC", typed)
+    if len(passphrase) < PASSPHRASE_CHARACTERS:
+        return Unfit(
+            f"A passphrase has at least {PASSPHRASE_CHARACTERS} characters. A few random words are good."
+        )
+    try:
+        size = len(passphrase.encode())
+    except UnicodeEncodeError:
+        return Unfit("This passphrase has characters that cannot be stored.")
+    if size > PASSPHRASE_BYTES:
+        return Unfit(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
+    return passphrase
+
+
+# ---------------------------------------------------------------- hashing: slow, for a thread, never in a job
+
+
+def hash_passphrase(passphrase: str, salt: bytes) -> str:
+    """Argon2id as a PHC string."""
+    return Argon2id(
+        salt=salt,
+        length=ARGON2_BYTES,
+        iterations=ARGON2_PASSES,
+        lanes=ARGON2_LANES,
+        memory_cost=ARGON2_MEMORY_KIB,
+    ).derive_phc_encoded(passphrase.encode())
+
+
+def verify_passphrase(passphrase: str, phc: str) -> bool:
+    try:
+        Argon2id.verify_phc_encoded(passphrase.encode(), phc)
+    except InvalidKey:
+        return False
+    return True
+
+
+# ---------------------------------------------------------------- accounts
+
+
+def find(db: Db, user_id: str) -> User | None:
+    row = db.fetch_one("SELECT * FROM users WHERE id = ?", user_id)
+    return None if row is None else User.of(row)
+
+
+def named(db: Db, name: str) -> User | None:
+    row = db.fetch_one("SELECT * FROM users WHERE name = ?", name)
+    return None if row is None else User.of(row)
+
+
+def owner(db: Db) -> User | None:
+    row = db.fetch_one("SELECT * FROM users WHERE role = 'owner' ORDER BY created_at, id LIMIT 1")
+    return None if row is None else User.of(row)
+
+
+def owner_id(db: Db) -> str:
+    """The owner's account is made before the first request (setup.py); a store without one is broken."""
+    user = owner(db)
+    if user is None:
+        raise LookupError("this store has no owner")
+    return user.id
+
+
+def claimed(db: Db) -> bool:
+    """Whether the owner's account is somebody's."""
+    user = owner(db)
+    return user is not None and user.state != "unclaimed"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claimed:
+    user: User
+
+
+@dataclass(frozen=True, slots=True)
+class LinkIsOver:
+    """Unknown, expired, used, or its account has been claimed another way."""
+
+
+@dataclass(frozen=True, slots=True)
+class NameIsTaken:
+    """Somebody else has this name; the link still works."""
+
+
+def claim(
+    db: Db, *, token: str, name: str, passphrase_hash: str, who: Requester, now: Millis
+) -> Claimed | LinkIsOver | NameIsTaken:
+    """A job: use the link up and make its account the holder's."""
+    link = links.find(db, kind=links.CLAIM, token=token, now=now)
+    if link is None:
+        return LinkIsOver()
+    namesake = named(db, name)
+    if namesake is not None and namesake.id != link.user_id:
+        return NameIsTaken()
+    if links.use(db, kind=links.CLAIM, token=token, now=now) is None:
+        return LinkIsOver()
+    won = db.execute(
+        "UPDATE users SET name = ?, passphrase_hash = ?, state = 'enabled' WHERE id = ? AND state = 'unclaimed'",
+        name,
+        passphrase_hash,
+        link.user_id,
+    )
+    user = find(db, link.user_id)
+    if won != 1 or user is None:
+        return LinkIsOver()
+    db.changed("user", user.id)
+    _record(db, "owner.claimed", who, now, actor=f"user:{user.id}")
+    return Claimed(user=user)
+
+
+def set_passphrase(db: Db, user_id: str, *, passphrase_hash: str, by: str, now: Millis) -> bool:
+    """A job: a new passphrase, which ends every browser session of this user. False if there is no such user."""
+    changed = db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user_id)
+    if changed:
+        db.execute("DELETE FROM browser_sessions WHERE user_id = ?", user_id)
+        db.changed("user", user_id)
+        audit.record(db, at=now, event="user.passphrase_set", actor=audit.actor(by), reason=user_id)
+    return bool(changed)
+
+
+# ---------------------------------------------------------------- proving who one is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """One guess may be made. It is counted already; `conclude` takes it back if it was right."""
+
+    user_id: str | None  # None: nobody of that name who can sign in
+    passphrase_hash: str = field(repr=False)
+    counted: tuple[Counted, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Throttled:
+    until: Millis
+
+
+def admit(db: Db, *, name: str, key: bytes, who: Requester, now: Millis) -> Admitted | Throttled:
+    """A job: count a try against the account and the network, before anything slow looks at it."""
+    account = attempts.bucket_of_name(key, name)
+    network = f"signin:network:{who.network}"
+    overall = f"signin:all:{who.network}"
+    until = attempts.closed_until(
+        db, ((account, PER_ACCOUNT), (network, PER_NETWORK), (overall, ALL_PER_NETWORK)), now
+    )
+    if until:
+        return Throttled(until=until)
+    attempts.count(db, overall, now)
+    counted = (attempts.count(db, account, now), attempts.count(db, network, now))
+    user = named(db, name)
+    if user is None or user.state != "enabled" or user.passphrase_hash is None:
+        return Admitted(user_id=None, passphrase_hash=NOBODY, counted=counted)
+    return Admitted(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
+
+
+def conclude(
+    db: Db, admitted: Admitted, *, matched: bool, event: str, who: Requester, now: Millis
+) -> User | None:
+    """A job: the user, if the passphrase matched and the account is still the one that was looked at."""
+    user = find(db, admitted.user_id) if matched and admitted.user_id is not None else None
+    if user is None or user.state != "enabled" or user.passphrase_hash != admitted.passphrase_hash:
+        actor = "anonymous" if admitted.user_id is None else f"user:{admitted.user_id}"
+        _record(db, event, who, now, actor=actor, refused="wrong name or passphrase")
+        return None
+    attempts.take_back(db, admitted.counted)
+    _record(db, event, who, now, actor=f"user:{user.id}")
+    return user
+
+
+def _record(db: Db, event: str, who: Requester, now: Millis, *, actor: str, refused: str = "") -> None:
+    audit.record(
+        db,
+        at=now,
+        event=event,
+        actor=actor,
+        ip=who.ip,
+        user_agent=who.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused,
+    )

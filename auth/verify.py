@@ -1,0 +1,318 @@
+"""Bearer token → Principal, or the refusal with its challenge (RFC 6750 §3, RFC 9068 §4, RFC 9728 §5.1).
+
+Two steps. What a token *says* is checked once and remembered by its hash for a minute; whether its login is still *live* is
+asked on every request. The first check of a token, and the first of a login after a change, may need the store: `check_nowait`
+answers None then, and `check` waits.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from joserfc import jws
+from joserfc.errors import JoseError
+
+from auth import scopes
+from auth.keys import Keys
+from auth.live import Live, LiveGrant
+from auth.metadata import resource_metadata_url
+from auth.model import Millis, Principal, PrincipalKind
+from auth.site import Site
+from auth.tokens import TOKEN_TYPE
+
+LONGEST_TOKEN: Final = 8 * 1_024  # ours have about 700 bytes
+LEEWAY_SECONDS: Final = 30
+FUTURE_SECONDS: Final = 60  # a clock may be this far ahead of ours
+REMEMBERED: Final = 10_000
+REMEMBERED_MS: Final = 60_000
+NEEDED: Final = ("mcp",)  # what a challenge asks for: everything that an ordinary session needs
+
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+_TYPES: Final = frozenset({TOKEN_TYPE, f"application/{TOKEN_TYPE}"})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refused:
+    """401 or 403, and the header that says how to do better. `error` is None where no token was sent."""
+
+    status: int
+    error: str | None
+    description: str
+    www_authenticate: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claims:
+    """What a token says, once its signature and its form are right."""
+
+    subject: str
+    client_id: str
+    grant_id: str
+    audience: str
+    scopes: frozenset[str]
+    issued_at: int  # seconds
+    expires_at: int  # seconds
+    kid: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Remembered:
+    claims: Claims
+    until: Millis
+    principal: Principal
+
+
+class BadToken(Exception):
+    """Why a token is not one; for logs and tests. The client learns only `invalid_token`."""
+
+
+class Verifier:
+    """One per process. Everything in it can be lost at any time."""
+
+    def __init__(self, *, site: Site, keys: Keys, live: Live, remembered: int = REMEMBERED) -> None:
+        self._site = site
+        self._keys = keys
+        self._live = live
+        self._tokens: dict[bytes, _Remembered] = {}
+        self._remembered = remembered
+
+    def check_nowait(
+        self, authorization: str | None, *, server: str, origin: str, path: str | None = None, now: Millis
+    ) -> Principal | Refused | None:
+        """The hot path: no await. None if the store must be asked; then use `check`.
+
+        `origin` and `path` are what the caller typed; only a challenge repeats them.
+        """
+        if self._keys.stale:
+            return None
+        token = bearer(authorization)
+        if token is None:
+            return challenge(self._site, server=server, origin=origin, path=path)
+        known = self._known(token, now)
+        if isinstance(known, BadToken):
+            return self._invalid(server, origin, path)
+        live = self._live.get(known.claims.grant_id)
+        if live is None:
+            return None
+        return self._judge(known, live, server, now) or self._invalid(server, origin, path)
+
+    async def check(
+        self, authorization: str | None, *, server: str, origin: str, path: str | None = None, now: Millis
+    ) -> Principal | Refused:
+        """Like `check_nowait`, and asks the store where that must. Raises what the store raises."""
+        token = bearer(authorization)
+        if token is None:
+            return challenge(self._site, server=server, origin=origin, path=path)
+        known = self._known(token, now)
+        if isinstance(known, BadToken):
+            return self._invalid(server, origin, path)
+        grant_id = known.claims.grant_id
+        live = self._live.get(grant_id) or await self._live.load(grant_id)
+        found = None if live is None else self._judge(known, live, server, now)
+        return found or self._invalid(server, origin, path)
+
+    def _known(self, token: str, now: Millis) -> _Remembered | BadToken:
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        found = self._tokens.get(digest)
+        if found is not None:
+            if now < found.until and self._keys.ring.get(found.claims.kid, now) is not None:
+                return found
+            del self._tokens[digest]
+        try:
+            claims = read(token, self._site.issuer, self._keys, now)
+        except BadToken as problem:
+            return problem
+        fresh = _Remembered(
+            claims,
+            min(now + REMEMBERED_MS, (claims.expires_at + LEEWAY_SECONDS) * 1_000),
+            Principal(
+                kind=PrincipalKind.USER,
+                subject=claims.subject,
+                client_id=claims.client_id,
+                grant_id=claims.grant_id,
+                scopes=claims.scopes,
+            ),
+        )
+        while len(self._tokens) >= self._remembered:
+            del self._tokens[next(iter(self._tokens))]
+        self._tokens[digest] = fresh
+        return fresh
+
+    def _judge(self, known: _Remembered, live: LiveGrant, server: str, now: Millis) -> Principal | None:
+        claims, principal = known.claims, known.principal
+        sound = (
+            live.usable
+            and now < live.ends_at
+            and live.subject == claims.subject
+            and live.client_id == claims.client_id
+            and live.server == server
+            and claims.audience == self._site.audience(server)
+        )
+        if not sound:
+            return None
+        if live.kind == principal.kind and principal.scopes <= live.ceiling:
+            return principal
+        # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
+        allowed = scopes.narrow(scopes.join(claims.scopes), scopes.join(live.ceiling))
+        return Principal(
+            kind=PrincipalKind(live.kind),
+            subject=claims.subject,
+            client_id=claims.client_id,
+            grant_id=claims.grant_id,
+            scopes=frozenset(scopes.parse(allowed)),
+        )
+
+    def _invalid(self, server: str, origin: str, path: str | None) -> Refused:
+        return challenge(
+            self._site,
+            server=server,
+            origin=origin,
+            path=path,
+            error="invalid_token",
+            description="the access token is not valid (any more)",
+        )
+
+
+def bearer(authorization: str | None) -> str | None:
+    """The token of a Bearer header; None where none was sent, or another scheme."""
+    if not authorization:
+        return None
+    scheme, _, token = authorization.strip().partition(" ")
+    return token.strip() if scheme.lower() == "bearer" else None
+
+
+def challenge(
+    site: Site,
+    *,
+    server: str,
+    origin: str,
+    path: str | None = None,
+    error: str | None = None,
+    description: str = "sign in first",
+    needed: Iterable[str] = NEEDED,
+    status: int = 401,
+) -> Refused:
+    """§3: `error` only if a token was sent. `resource_metadata` is absolute and under the name that was typed."""
+    parts = [f'resource_metadata="{resource_metadata_url(site, server, origin, path)}"']
+    parts.append(f'scope="{scopes.join(needed)}"')
+    if error is not None:
+        parts += [f'error="{error}"', f'error_description="{description}"']
+    return Refused(
+        status=status,
+        error=error,
+        description=description,
+        www_authenticate="Bearer " + ", ".join(parts),
+    )
+
+
+def require(
+    principal: Principal,
+    needed: Iterable[str],
+    *,
+    site: Site,
+    server: str,
+    origin: str,
+    path: str | None = None,
+) -> Refused | None:
+    """403 with *all* scopes that the operation needs, since clients ask for exactly what the challenge names."""
+    wanted = tuple(needed)
+    if not scopes.missing(principal.scopes, wanted):
+        return None
+    return challenge(
+        site,
+        server=server,
+        origin=origin,
+        path=path,
+        error="insufficient_scope",
+        description="the login does not cover this",
+        needed=wanted,
+        status=403,
+    )
+
+
+# ---------------------------------------------------------------- reading a token
+
+
+def read(token: str, issuer: str, keys: Keys, now: Millis, *, expired_too: bool = False) -> Claims:
+    """Signature and form, not liveness. Raises `BadToken`. `expired_too` is for revocation, where age does no harm."""
+    if len(token) > LONGEST_TOKEN:
+        raise BadToken("too long")
+    if _TOKEN.fullmatch(token) is None:
+        raise BadToken("not a compact JWS")
+    head, payload, _ = token.split(".")
+    header = _object(head)
+    key = keys.ring.get(_text(header, "kid"), now)
+    if key is None:
+        raise BadToken("unknown kid")
+    # The key says which algorithm it is for; the token's own word is only compared. jku, jwk and x5u are never looked at.
+    if header.get("alg") != key.algorithm:
+        raise BadToken("another algorithm than the key's")
+    if _text(header, "typ").lower() not in _TYPES:
+        raise BadToken("not an access token")
+    if "crit" in header:
+        raise BadToken("critical extensions are not understood")
+    try:
+        jws.deserialize_compact(token.encode(), key.key, algorithms=[key.algorithm])
+    except (JoseError, ValueError) as error:
+        raise BadToken("bad signature") from error
+    return _claims(_object(payload), key.kid, issuer, now, expired_too=expired_too)
+
+
+def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expired_too: bool) -> Claims:
+    seconds = now // 1_000
+    if claims.get("iss") != issuer:
+        raise BadToken("another issuer")
+    expires_at, issued_at = _number(claims, "exp"), _number(claims, "iat")
+    if seconds >= expires_at + LEEWAY_SECONDS and not expired_too:
+        raise BadToken("expired")
+    if issued_at > seconds + FUTURE_SECONDS:
+        raise BadToken("issued in the future")
+    return Claims(
+        subject=_text(claims, "sub"),
+        client_id=_text(claims, "client_id"),
+        grant_id=_text(claims, "sid"),
+        audience=_text(claims, "aud"),
+        scopes=frozenset(scopes.parse(_text(claims, "scope"))),
+        issued_at=issued_at,
+        expires_at=expires_at,
+        kid=kid,
+    )
+
+
+def _object(part: str) -> dict[str, Any]:
+    try:
+        raw = base64.urlsafe_b64decode(part + "=" * (-len(part) % 4))
+        value: Any = json.loads(raw, object_pairs_hook=_no_duplicates)
+    except (binascii.Error, ValueError, RecursionError) as error:
+        raise BadToken("unreadable") from error
+    if not isinstance(value, dict):
+        raise BadToken("not an object")
+    return value  # pyright: ignore[reportUnknownVariableType]  # json.loads makes str keys
+
+
+def _no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise BadToken("a member is given twice")
+    return found
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    value = values.get(name)
+    if not isinstance(value, str) or not value:
+        raise BadToken(f"{name} is not a text")
+    return value
+
+
+def _number(values: dict[str, Any], name: str) -> int:
+    value = values.get(name)
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise BadToken(f"{name} is not a whole number")
+    return value

@@ -1,0 +1,145 @@
+"""One visit of a browser to one of our pages: the request, its cookie, and the parts that its endpoint may use.
+
+Endpoints (the table is in entry.py) are functions of a `Visit`: they read, let the lent hash functions work, hand one job to
+the store, and answer with a page. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final, Protocol
+
+from auth import pages, sessions
+from auth.db import Store
+from auth.model import Millis
+from auth.pages import Frame, Headers
+from auth.policy import Policy
+from auth.requester import Requester
+from auth.sessions import Session
+from auth.site import Site
+from auth.wire import Reply, Request
+
+FORM_KEY: Final = "browser-forms"
+ATTEMPTS_KEY: Final = "attempts"
+
+
+class Hasher(Protocol):
+    """`users.hash_passphrase` in a thread of the caller's, at most two at once."""
+
+    async def __call__(self, passphrase: str, salt: bytes) -> str: ...
+
+
+class Verifier(Protocol):
+    """`users.verify_passphrase` in a thread of the caller's, at most two at once."""
+
+    async def __call__(self, passphrase: str, phc: str) -> bool: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    store: Store
+    clock: Callable[[], Millis]
+    entropy: Callable[[int], bytes]
+    subkey: Callable[[str], bytes]
+    hash_passphrase: Hasher
+    verify_passphrase: Verifier
+    site: Site
+    policy: Policy
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Visit:
+    request: Request
+    parts: Parts
+    now: Millis
+    who: Requester
+    frame: Frame
+    cookie: str = field(repr=False)  # the browser's, or a fresh one that the reply sets
+    fresh: bool  # the browser brought none
+    form: Mapping[str, str] = field(repr=False)  # single values; see `scopes` for what may come often
+    scopes: tuple[str, ...]
+
+    @property
+    def secure(self) -> bool:
+        return self.frame.secure
+
+    def query(self, name: str) -> str:
+        return next((value for key, value in self.request.query if key == name), "")
+
+    # ------------------------------------------------------------ forms
+
+    def token(self, purpose: str) -> str:
+        return sessions.form_token(self.parts.subkey(FORM_KEY), self.cookie, purpose)
+
+    def shows(self, purpose: str) -> bool:
+        """Whether the form carries the token that this browser was given for this purpose."""
+        given = self.form.get("form_token", "")
+        cookie = None if self.fresh else self.cookie
+        return sessions.token_fits(self.parts.subkey(FORM_KEY), cookie, purpose, given)
+
+    # ------------------------------------------------------------ sessions
+
+    async def session(self) -> Session | None:
+        """Who is signed in here. Keeps the session from growing idle."""
+        if self.fresh:
+            return None
+        session = await self.parts.store.read(partial(sessions.find, cookie=self.cookie, now=self.now))
+        if session is not None and self.now - session.last_used_at >= sessions.TOUCHED_EVERY:
+            await self.parts.store.write(partial(sessions.touch, session=session, now=self.now))
+        return session
+
+    def of(self, session: Session) -> Visit:
+        """The same visit with the account and its way out in the page's head."""
+        return replace(
+            self,
+            frame=replace(self.frame, account=session.user.name, sign_out_token=self.token("signout")),
+        )
+
+    # ------------------------------------------------------------ answers
+
+    def page(
+        self, template: str, *, title: str, status: int = 200, headers: Headers = (), **values: object
+    ) -> Reply:
+        if self.fresh:
+            headers = (*headers, sessions.set_cookie(self.cookie, self.secure, keep=False))
+        return pages.render(template, self.frame, title=title, status=status, headers=headers, **values)
+
+    def error(
+        self,
+        status: int,
+        title: str,
+        what_happened: str,
+        what_next: str,
+        *,
+        headers: Headers = (),
+        back: tuple[str, str] | None = None,
+    ) -> Reply:
+        return pages.error_page(
+            status, title, what_happened, what_next, self.frame, headers=headers, back=back
+        )
+
+    def too_many(self, until: Millis, *, back: tuple[str, str]) -> Reply:
+        wait = max(1, until - self.now)
+        return self.error(
+            429,
+            "Too many tries",
+            f"You can try again in {pages.in_words(wait)}.",
+            "The wait keeps others from guessing. Logins can also be approved on the machine itself, with `ostiary approve`.",
+            headers=(("retry-after", str(-(-wait // 1_000))),),
+            back=back,
+        )
+
+    def stale_form(self) -> Reply:
+        return self.error(
+            403,
+            "This form is out of date",
+            "Nothing was changed. The page was opened too long ago, in another browser, or cookies are switched off.",
+            "Go back, load the page again, and send it once more.",
+            back=("/device", "Start again"),
+        )
+
+
+class Step(Protocol):
+    def __call__(self, visit: Visit) -> Awaitable[Reply]: ...

@@ -1,0 +1,48 @@
+"""Where the executable starts: what only a frozen program has to see to, then the command line.
+
+The one-file form is two processes: a launcher that unpacks into a temporary folder, and this one. The launcher passes
+signals on and removes the folder afterwards, unless it is killed outright; then both fall to us.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import signal
+import sys
+from multiprocessing import freeze_support
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
+
+
+def end_with_launcher() -> None:
+    """Ask the kernel for SIGTERM, which drains, when the launcher dies. It is single-threaded, so its thread is it."""
+    launcher = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != launcher:  # it died before we asked
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def run() -> None:
+    from server.__main__ import main
+
+    unpacked = Path(getattr(sys, "_MEIPASS", ""))
+    # The folder form has no launcher: there the parent is somebody's shell, and its end is not ours.
+    one_file = sys.platform == "linux" and unpacked.name.startswith("_MEI")
+    if not one_file:
+        main()
+        return
+    launcher = os.getppid()
+    end_with_launcher()
+    try:
+        main()
+    finally:
+        if os.getppid() != launcher:
+            shutil.rmtree(unpacked, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    freeze_support()
+    run()

@@ -1,0 +1,61 @@
+"""Whether a caller of an MCP endpoint may come in: identity's bearer check in the words that the endpoint speaks.
+
+The hot path does not wait: a token that was seen and a login that is known are answered from memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from auth.endpoints import Identity
+from auth.model import ANONYMOUS, Principal
+from auth.verify import Refused, challenge
+
+# With `auth = "none"` everybody on this machine may do what a login could.
+ANYBODY = replace(ANONYMOUS, scopes=frozenset({"mcp"}))
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """401 or 403 for an MCP endpoint; the body is for people who look at it, clients read the header."""
+
+    status: int
+    www_authenticate: str
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    identity: Identity
+    open_to_all: bool
+
+    async def authenticate(
+        self, authorization: str | None, *, origin: str, server: str
+    ) -> Principal | Refusal:
+        if self.open_to_all:
+            return ANYBODY
+        found = self.identity.check_nowait(authorization, server=server, origin=origin)
+        if found is None:
+            found = await self.identity.check(authorization, server=server, origin=origin)
+        return found if isinstance(found, Principal) else _refusal(found)
+
+    def forbid(self, scopes: frozenset[str], *, origin: str, server: str) -> Refusal:
+        """The 403 for a tool that a login could cover, and this one does not."""
+        return _refusal(
+            challenge(
+                self.identity.site,
+                server=server,
+                origin=origin,
+                error="insufficient_scope",
+                description="the login does not cover this tool",
+                needed=sorted(scopes),
+                status=403,
+            )
+        )
+
+
+def _refusal(refused: Refused) -> Refusal:
+    told = {"error": refused.error or "unauthorized", "error_description": refused.description}
+    return Refusal(refused.status, refused.www_authenticate, msgspec.json.encode(told))

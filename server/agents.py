@@ -1,0 +1,69 @@
+"""From the settings of an agent to the back-end that answers for it. Adding a kind of agent: a row in `config.AGENT_KINDS`, and one here."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from server.backends.catalog import Catalog, Source, Terms
+from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
+from server.config import ServerConfig
+from server.secret import read_secret
+
+# A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
+DEADLINE_SLACK_SECONDS = 5.0
+DEMO_SECONDS = 300.0  # the longest countdown
+
+# What a login must cover for any tool to be called.
+CALLING = frozenset({"mcp:tools"})
+
+Subkey = Callable[[str], bytes]
+
+
+def make_catalog(server: ServerConfig, subkey: Subkey) -> Catalog:
+    """Raises `CatalogError` for tools that cannot be offered together, `SecretUnreadable` and `ValueError` for settings that
+    turn out not to work on this machine."""
+    return Catalog(
+        [
+            _source(agent, f"{server.name}[{position}]", subkey)
+            for position, agent in enumerate(server.agents, 1)
+        ]
+    )
+
+
+async def close(catalogs: Sequence[Catalog]) -> None:
+    for catalog in catalogs:
+        await catalog.aclose()
+
+
+def _source(agent: msgspec.Struct, name: str, subkey: Subkey) -> Source:
+    if isinstance(agent, DemoConfig):
+        tool_terms = {tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()}
+        return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=tool_terms)
+    # Imported where they are used: who serves something else need not load an HTTP client.
+    from server.backends.chat import ChatBackend, ChatConfig
+    from server.backends.endpoint import read_headers
+    from server.backends.openai import OpenAIBackend, OpenAIConfig
+
+    session_key = subkey("agent-sessions")
+    if isinstance(agent, ChatConfig):
+        chat = ChatBackend(
+            agent, headers=read_headers(agent.headers), session_key=session_key, random=secrets.token_bytes
+        )
+        return Source(name=name, backend=chat, terms=_terms(agent.deadline_seconds))
+    if isinstance(agent, OpenAIConfig):
+        model = OpenAIBackend(
+            agent,
+            api_key=read_secret(agent.api_key) if agent.api_key else None,
+            headers=read_headers(agent.headers),
+            session_key=session_key,
+            random=secrets.token_bytes,
+        )
+        return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
+    raise TypeError(f"no back-end for {type(agent).__name__}")
+
+
+def _terms(deadline_seconds: float) -> Terms:
+    return Terms(scopes=CALLING, deadline_seconds=deadline_seconds + DEADLINE_SLACK_SECONDS)

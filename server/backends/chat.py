@@ -1,0 +1,157 @@
+"""An agent behind an HTTP chat endpoint: `POST {agent, messages, session_id, stream: false}`, one reply in JSON.
+
+The agent keeps the conversation; a session has no lock here, so parallel calls never wait for each other. A call is sent
+once: what the agent did before an answer was lost cannot be undone, so nothing is repeated. Endpoints that speak
+`/v1/chat/completions` are for `openai.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta
+
+from server.backends.base import BackendError, Final, Outlet, ToolCall
+from server.backends.conversation import (
+    AGENT_CHARACTERS,
+    ENTROPY_BYTES,
+    SessionNames,
+    conversation_tool,
+    read_turn,
+)
+from server.backends.endpoint import (
+    AgentEndpoint,
+    EndpointConfig,
+    address_problem,
+    empty_response,
+    endpoint_problems,
+)
+from server.fetch import DeadlinePassed
+from server.mcp.messages import TextContent, Tool
+from server.secret import Secret
+
+DESCRIPTION = (
+    "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "
+    "session_id of the previous result; leave session_id out to start a new one. Say everything that the agent needs, "
+    "because it does not see your own conversation. A reply may take a minute or more; do not repeat a call that is still running."
+)
+
+
+class ChatConfig(EndpointConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[server.agent]]` with `kind = "chat"`."""
+
+    url: Annotated[
+        str,
+        Meta(
+            max_length=2048, description='the address to post to, e.g. "https://agent.example.org/api/chat"'
+        ),
+    ]
+    # Fixed, or chosen by the caller from `agents`, or, with neither, any that the endpoint knows.
+    agent: Annotated[
+        str, Meta(max_length=AGENT_CHARACTERS, description="the id of the one agent that may be asked")
+    ] = ""
+    agents: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=AGENT_CHARACTERS)], ...],
+        Meta(max_length=100, description="a list of the agent ids that may be asked"),
+    ] = ()
+    # "shared" passes a session_id on as it is: whoever knows one takes part in that conversation.
+    sessions: Annotated[
+        Literal["bound", "shared"], Meta(description='"bound" (each caller its own) or "shared"')
+    ] = "bound"
+
+
+def problems(config: ChatConfig) -> list[tuple[str, str]]:
+    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    found = address_problem("url", config.url) + endpoint_problems(config)
+    if config.agent and config.agents:
+        found.append(("agents", "contradicts agent; write one of the two"))
+    if any(agent != agent.strip() or not agent.isprintable() for agent in (config.agent, *config.agents)):
+        found.append(
+            ("agents" if config.agents else "agent", "must be printable, without spaces at its ends")
+        )
+    if len(set(config.agents)) < len(config.agents):
+        found.append(("agents", "names an agent twice"))
+    return found
+
+
+class ChatBackend:
+    """One tool. `call` may run any number of times at once, as far as `max_connections` go."""
+
+    def __init__(
+        self,
+        config: ChatConfig,
+        *,
+        headers: Mapping[str, Secret],
+        session_key: bytes,
+        random: Callable[[int], bytes],
+    ) -> None:
+        """`headers` are the configured ones with their references read (`endpoint.read_headers`).
+
+        Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
+        self._endpoint = AgentEndpoint(config.url, config, headers)
+        self._agents = (config.agent,) if config.agent else config.agents or None
+        self._names = SessionNames(session_key, agent=config.url)
+        self._bound = config.sessions == "bound"
+        self._random = random
+        self._tool = conversation_tool(
+            name=config.tool_name,
+            title=config.tool_title,
+            description=config.tool_description or DESCRIPTION,
+            agents=self._agents,
+            result={},
+        )
+
+    def tools(self) -> Sequence[Tool]:
+        return (self._tool,)
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> Final:
+        """One message, one reply. Raises `BackendError` where the agent could not be asked or did not answer well."""
+        if call.tool != self._tool.name:
+            raise BackendError(f"unknown tool: {call.tool[:100]}")
+        turn = read_turn(
+            call,
+            names=self._names if self._bound else None,
+            fresh=self._names.make(call.subject, self._random(ENTROPY_BYTES)),
+            agents=self._agents,
+        )
+        if isinstance(turn, Final):
+            return turn
+        document = {
+            "agent": turn.agent_id,
+            "messages": [{"role": "user", "content": turn.message}],
+            "session_id": self._names.for_agent(call.subject, turn.session_id)
+            if self._bound
+            else turn.session_id,
+            "stream": False,
+        }
+        try:
+            body = await self._endpoint.ask(
+                document, call_id=call.call_id, deadline=self._endpoint.deadline()
+            )
+        except DeadlinePassed:
+            return self._endpoint.too_slow()
+        reply = reply_in(body)
+        return Final(
+            content=[TextContent(text=reply)], structured={"reply": reply, "session_id": turn.session_id}
+        )
+
+    async def aclose(self) -> None:
+        await self._endpoint.aclose()
+
+
+def reply_in(body: bytes) -> str:
+    """`message.content`, else `content`, else `text`: the first that says anything. Raises `BackendError`."""
+    try:
+        document: Any = msgspec.json.decode(body)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, and a body that is not UTF-8
+        raise BackendError("agent endpoint answered with something that is not JSON") from error
+    if not isinstance(document, dict):
+        raise BackendError("agent endpoint answered with JSON that is not an object")
+    message = document.get("message")  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    nested = message.get("content") if isinstance(message, dict) else None  # pyright: ignore
+    for candidate in (nested, document.get("content"), document.get("text")):  # pyright: ignore
+        if isinstance(candidate, str) and (reply := candidate.strip()):
+            return reply
+    raise empty_response()

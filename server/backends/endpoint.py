@@ -1,0 +1,211 @@
+"""The HTTP address at which an agent answers: settings, credentials and failures, the same for every chat back-end.
+
+What is said to the agent and what its reply means is in `chat.py` and `openai.py`. What the caller is told of a failure:
+"agent endpoint <status>: <the first 200 characters>", "agent returned empty response", in the founding tutorial's words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated
+
+import msgspec
+import trio
+from msgspec import Meta
+
+from server.backends.base import BackendError, Final
+from server.fetch import Answer, Fetcher, FetchFailed, url_problem
+from server.mcp.messages import TextContent
+from server.secret import Secret, SecretUnreadable, read_secret
+
+SHOWN_CHARACTERS = 200  # of a body that explains a failure; longer ones are pages of HTML
+ERROR_BYTES = 64 * 1024  # enough to find the message in an error document
+ANSWER_BYTES = 4 * 1024 * 1024  # a reply is text that a model reads; this is far more than any reads
+HEADER_CHARACTERS = 8 * 1024  # what common servers accept in one line
+# Shorter values are words, not credentials; blotting them out would only garble the text.
+MASKED_CHARACTERS = 4
+
+HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+REFERENCE = re.compile(r"(?:env|file):.+")
+# Set by us, or about the connection itself (RFC 9110 §7.6.1): a setting here would break the exchange.
+OWN_HEADERS = frozenset(
+    {
+        "accept", "accept-encoding", "connection", "content-encoding", "content-length", "content-type", "expect", "host",
+        "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade", "user-agent", "x-request-id",
+    }
+)  # fmt: skip
+
+
+class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the tables of all HTTP back-ends share. Credentials are references here, never values."""
+
+    headers: Annotated[
+        Mapping[str, str],
+        Meta(description='a table of headers, e.g. { authorization = "Bearer env:AGENT_KEY" }'),
+    ] = MappingProxyType({})
+    deadline_seconds: Annotated[float, Meta(ge=1, le=3600, description="seconds from 1 to 3600")] = 60.0
+    max_connections: Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")] = 64
+    ca_file: Annotated[str, Meta(max_length=4096, description="the path of PEM certificates to trust")] = ""
+    tool_name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[A-Za-z0-9_.-]{1,64}$",
+            description="1 to 64 letters, digits, dots, dashes, underscores",
+        ),
+    ] = "chat_with_agent"
+    tool_title: Annotated[str, Meta(max_length=100, description="a short title for people")] = (
+        "Chat with the agent"
+    )
+    tool_description: Annotated[
+        str, Meta(max_length=4000, description="what the calling model should know of the agent")
+    ] = ""
+
+    def __repr__(self) -> str:  # headers may hold a literal that should have been a reference
+        return f"{type(self).__name__}(tool_name={self.tool_name!r}, headers={sorted(self.headers)!r})"
+
+
+def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
+    """What types cannot say about these settings: (key, what is wrong and what to write). Holds no header value."""
+    found: list[tuple[str, str]] = []
+    if len(config.headers) > 32:
+        found.append(("headers", "has more than 32 entries"))
+    seen: set[str] = set()
+    for name, value in config.headers.items():
+        if not HEADER_NAME.fullmatch(name):
+            found.append(("headers", f"{name[:64]!r} is not a header name"))
+        elif name.lower() in OWN_HEADERS:
+            found.append((f"headers.{name}", "is set by the server itself; leave it out"))
+        elif name.lower() in seen:
+            found.append((f"headers.{name}", "is there twice"))
+        elif not _sendable(value):
+            found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
+        seen.add(name.lower())
+    return found
+
+
+def address_problem(key: str, url: str) -> list[tuple[str, str]]:
+    problem = url_problem(url)
+    return [(key, f"{problem}; write e.g. https://agent.example.org/chat")] if problem else []
+
+
+def read_headers(written: Mapping[str, str]) -> dict[str, Secret]:
+    """Header values with references read: `env:NAME`, `file:/path`, and "Bearer env:NAME".
+
+    Raises `SecretUnreadable`. What is written out is kept secret all the same."""
+    found: dict[str, Secret] = {}
+    for name, value in written.items():
+        scheme, space, last = value.rpartition(" ")
+        if REFERENCE.fullmatch(value):
+            found[name] = read_secret(value)
+        elif space and REFERENCE.fullmatch(last):
+            found[name] = Secret(f"{scheme} {read_secret(last).reveal()}")
+        else:
+            found[name] = Secret(value)
+    return found
+
+
+class AgentEndpoint:
+    """Sends one JSON document and gives back the answer, or raises what the caller should read."""
+
+    def __init__(
+        self,
+        url: str,
+        config: EndpointConfig,
+        headers: Mapping[str, Secret],
+        *,
+        explain: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+    ) -> None:
+        """`explain` finds the message in the body of a failure. Raises `SecretUnreadable` for a header that cannot
+        be sent, and `ValueError` for an address or CA file that cannot be used."""
+        for name, value in headers.items():
+            if not _sendable(value.reveal()):
+                raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
+        self._fetcher = Fetcher(
+            url,
+            connections=config.max_connections,
+            ca_file=Path(config.ca_file).expanduser() if config.ca_file else None,
+        )
+        self._headers = tuple((name, value.reveal()) for name, value in headers.items())
+        self._masks = _masks(value for _, value in self._headers)
+        self._seconds = config.deadline_seconds
+        self._explain = explain
+
+    def deadline(self) -> float:
+        """On trio's clock, for a call that begins now."""
+        return trio.current_time() + self._seconds
+
+    def too_slow(self) -> Final:
+        # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.
+        return failed(f"agent did not answer within {self._seconds:g} s")
+
+    @asynccontextmanager
+    async def post(
+        self,
+        document: object,
+        *,
+        call_id: str,
+        deadline: float,
+        limit: int = ANSWER_BYTES,
+        accept: str = "application/json",
+    ) -> AsyncGenerator[Answer]:
+        """An answer of status 2xx, valid inside the block. Raises `BackendError` and `DeadlinePassed`."""
+        headers = [
+            ("Content-Type", "application/json"),
+            ("Accept", accept),
+            ("X-Request-Id", call_id),
+            *self._headers,
+        ]
+        body = msgspec.json.encode(document)
+        try:
+            async with self._fetcher.post(body, headers=headers, deadline=deadline, limit=limit) as answer:
+                if not 200 <= answer.status < 300:
+                    said = self.clean(self._explain(await answer.beginning(ERROR_BYTES)))
+                    raise BackendError(f"agent endpoint {answer.status}: {said or '(empty body)'}")
+                yield answer
+        except FetchFailed as error:
+            raise BackendError(f"agent endpoint {error}") from error
+
+    async def ask(self, document: object, *, call_id: str, deadline: float) -> bytes:
+        """The whole body of the answer. Raises as `post` does, and `BackendError` where there is none."""
+        async with self.post(document, call_id=call_id, deadline=deadline) as answer:
+            body = await answer.read()
+        if not body.strip():
+            raise empty_response()
+        return body
+
+    def clean(self, text: str) -> str:
+        """At most 200 printable characters on one line, without our credentials: some endpoints repeat them."""
+        for mask in self._masks:
+            text = text.replace(mask, "***")
+        line = " ".join("".join(c if c.isprintable() else " " for c in text[:ERROR_BYTES]).split())
+        return line[:SHOWN_CHARACTERS]
+
+    async def aclose(self) -> None:
+        await self._fetcher.aclose()
+
+
+def failed(text: str) -> Final:
+    return Final(content=[TextContent(text=text)], is_error=True)
+
+
+def empty_response() -> BackendError:
+    return BackendError("agent returned empty response")
+
+
+def _sendable(value: str) -> bool:
+    return (
+        value.isascii()
+        and value.isprintable()
+        and value == value.strip()
+        and 0 < len(value) <= HEADER_CHARACTERS
+    )
+
+
+def _masks(values: Iterable[str]) -> tuple[str, ...]:
+    """Each value, and the credential at its end: "Bearer abc" is also repeated as "abc". The longest first."""
+    words = {word for value in values for word in (value, value.rpartition(" ")[2])}
+    return tuple(sorted((word for word in words if len(word) >= MASKED_CHARACTERS), key=len, reverse=True))

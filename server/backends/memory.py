@@ -1,0 +1,156 @@
+"""What was said in each conversation, for agents that remember nothing themselves. It lives in this process only.
+
+Bounded in every direction: turns and bytes of a conversation, conversations of a caller and of all, bytes of all, and
+idle time. What has to go goes oldest first, a caller's own before anybody else's, never one that a call is using. Calls
+of one conversation take turns; calls of different ones know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+import msgspec
+import trio
+
+from server.backends.base import BackendError
+from server.fetch import DeadlinePassed
+
+Key = tuple[str, str]  # subject, session id
+
+# All conversations together. A full one of the default size is 256 KiB.
+MEMORY_BYTES = 64 * 1024 * 1024
+# Calls in one conversation: the one that runs and those behind it. More is a loop gone wrong, not a talk.
+CALLS_AT_ONCE = 8
+
+
+class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
+    sessions: int
+    sessions_per_subject: int
+    turns: int
+    conversation_bytes: int
+    idle_seconds: float
+    total_bytes: int = MEMORY_BYTES
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    said: str
+    answered: str
+
+    @property
+    def size(self) -> int:
+        return len(self.said.encode()) + len(self.answered.encode())
+
+
+class Conversation:
+    """What two sides said. A call that uses it holds `lock`."""
+
+    def __init__(self, key: Key) -> None:
+        self.key = key
+        self.lock = trio.Lock()
+        self.calls = 0  # holding or awaiting the lock
+        self.used_at = 0.0
+        self.size = 0
+        self._exchanges: deque[Exchange] = deque()
+
+    @property
+    def exchanges(self) -> Sequence[Exchange]:
+        return tuple(self._exchanges)
+
+    def add(self, exchange: Exchange, limits: MemoryLimits) -> int:
+        """By how many bytes it grew. The oldest are forgotten until the rest fits; an exchange that is too large by
+        itself is not kept at all."""
+        before = self.size
+        self._exchanges.append(exchange)
+        self.size += exchange.size
+        while self._exchanges and (
+            len(self._exchanges) > limits.turns or self.size > limits.conversation_bytes
+        ):
+            self.size -= self._exchanges.popleft().size
+        return self.size - before
+
+
+class Memory:
+    def __init__(self, limits: MemoryLimits, *, clock: Callable[[], float] = trio.current_time) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._kept: OrderedDict[Key, Conversation] = OrderedDict()  # the one used last is last
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @asynccontextmanager
+    async def turn(self, subject: str, session_id: str, *, deadline: float) -> AsyncGenerator[Conversation]:
+        """The conversation, to oneself. Raises `DeadlinePassed` when one's turn does not come before `deadline` (on
+        trio's clock), and `BackendError` where no more can be taken on."""
+        conversation = self._enter((subject, session_id), self._clock())
+        try:
+            with trio.move_on_at(deadline) as wait:
+                await conversation.lock.acquire()
+            if wait.cancelled_caught:
+                raise DeadlinePassed
+            try:
+                yield conversation
+            finally:
+                conversation.lock.release()
+        finally:
+            self._leave(conversation, self._clock())
+
+    def add(self, conversation: Conversation, said: str, answered: str) -> None:
+        """To be called within the conversation's turn."""
+        self._size += conversation.add(Exchange(said, answered), self._limits)
+        while self._size > self._limits.total_bytes and (oldest := self._oldest()) is not None:
+            self._drop(oldest)
+
+    def _enter(self, key: Key, now: float) -> Conversation:
+        while (oldest := self._oldest()) is not None and now - oldest.used_at > self._limits.idle_seconds:
+            self._drop(oldest)
+        conversation = self._kept.get(key)
+        if conversation is None:
+            self._make_room(key[0])
+            conversation = self._kept[key] = Conversation(key)
+        elif conversation.calls >= CALLS_AT_ONCE:
+            raise BackendError(
+                f"this session_id is busy: {conversation.calls} calls are waiting for their turn"
+            )
+        conversation.calls += 1
+        self._touch(conversation, now)
+        return conversation
+
+    def _leave(self, conversation: Conversation, now: float) -> None:
+        conversation.calls -= 1
+        self._touch(conversation, now)
+        if not conversation.calls and not conversation.exchanges:  # nothing came of it
+            self._drop(conversation)
+
+    def _make_room(self, subject: str) -> None:
+        own = sum(1 for owner, _ in self._kept if owner == subject)
+        if own >= self._limits.sessions_per_subject:
+            if (oldest := self._oldest(subject)) is None:
+                raise BackendError(f"you have {own} conversations running at once, which is the limit")
+            self._drop(oldest)
+        elif len(self._kept) >= self._limits.sessions:
+            if (oldest := self._oldest()) is None:
+                raise BackendError("too many conversations are running at once; try again later")
+            self._drop(oldest)
+
+    def _oldest(self, subject: str | None = None) -> Conversation | None:
+        """Of those that no call is using, of the subject or of all."""
+        for conversation in self._kept.values():
+            if not conversation.calls and subject in (None, conversation.key[0]):
+                return conversation
+        return None
+
+    def _touch(self, conversation: Conversation, now: float) -> None:
+        conversation.used_at = now
+        self._kept.move_to_end(conversation.key)
+
+    def _drop(self, conversation: Conversation) -> None:
+        del self._kept[conversation.key]
+        self._size -= conversation.size

@@ -1,0 +1,191 @@
+"""The command table. A command's module is imported when it is called, so `--help` and `--version` stay light.
+
+Each module has a `command: click.Command`. What a command returns is its exit code; nothing means 0.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple, cast
+
+import click
+
+from server import __version__
+from server.cli import terminal
+from server.client.errors import ClientError
+
+
+class Entry(NamedTuple):
+    module: str
+    help: str
+
+
+SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = MappingProxyType(
+    {
+        "the server": {
+            "serve": Entry("server.cli.serve", "start the server"),
+            "init": Entry("server.cli.init", "write a commented ostiary.toml"),
+            "doctor": Entry("server.cli.doctor", "look at a server the way a client does, with hints"),
+        },
+        "who may come in": {
+            "claim": Entry("server.cli.claim", "show the owner-claim link"),
+            "pending": Entry("server.cli.pending", "list the logins that wait for approval"),
+            "approve": Entry("server.cli.approve", "approve a login by its code"),
+            "deny": Entry("server.cli.deny", "deny a login by its code"),
+            "sessions": Entry("server.cli.sessions", "list who is logged in"),
+            "revoke": Entry("server.cli.revoke", "end a login"),
+            "clients": Entry("server.cli.clients", "add, list and disable client programs"),
+        },
+        "from a terminal": {
+            "login": Entry("server.cli.login", "log in to a server by code"),
+            "logout": Entry("server.cli.logout", "end a login and forget it"),
+            "whoami": Entry("server.cli.whoami", "show who you are, and where"),
+            "token": Entry("server.cli.token", "print a fresh access token"),
+            "tools": Entry("server.cli.tools", "list what a server can do"),
+            "call": Entry("server.cli.call", "call a tool"),
+        },
+    }
+)
+COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
+    {name: entry for section in SECTIONS.values() for name, entry in section.items()}
+)
+
+
+class _Formatter(click.HelpFormatter):
+    """Click's help in our voice."""
+
+    def write_usage(self, prog: str, args: str = "", prefix: str | None = None) -> None:
+        super().write_usage(prog, args, prefix="usage: ")
+
+    def write_heading(self, heading: str) -> None:
+        super().write_heading(heading.lower())
+
+    def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
+        spoken = [(term, "show this help" if term == "--help" else text) for term, text in rows]
+        super().write_dl(spoken, col_max, col_spacing)
+
+
+class _Context(click.Context):
+    formatter_class = _Formatter
+
+
+class _Table(click.Group):
+    """The commands of the table above, each imported when it is called."""
+
+    context_class = _Context
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        entry = COMMANDS.get(cmd_name)
+        return None if entry is None else _voiced(_load(entry.module))
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.exceptions.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write("ostiary puts a door in front of your agent: MCP over HTTP, with its own login\n\n")
+        formatter.write_usage("ostiary", "COMMAND …")
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        longest = max(map(len, COMMANDS))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name.ljust(longest), entry.help) for name, entry in commands.items()])
+        formatter.write("\n`ostiary COMMAND --help` explains a command, `ostiary --version` names this one\n")
+
+
+def _load(module: str) -> click.Command:
+    return cast("click.Command", import_module(module).command)
+
+
+def _voiced(command: click.Command) -> click.Command:
+    command.context_class = _Context
+    command.options_metavar = "[options]"
+    if isinstance(command, click.Group):
+        for child in command.commands.values():
+            _voiced(child)
+    return command
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        terminal.out(f"ostiary {__version__}")
+        ctx.exit()
+
+
+def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        code = _voiced(_load("server.cli.smoke")).main([], "ostiary --smoke-test", standalone_mode=False)
+        ctx.exit(code if isinstance(code, int) else 0)
+
+
+@click.command(cls=_Table, invoke_without_command=True)
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+@click.option("--smoke-test", is_flag=True, is_eager=True, expose_value=False, callback=_smoke_test)
+@click.pass_context
+def root(ctx: click.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        terminal.out(ctx.get_help())
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line; the exit code. Everything that goes wrong is told here, in one voice."""
+    # A character that the terminal cannot show must not end a command.
+    for stream in (sys.stdout, sys.stderr):
+        cast("Any", stream).reconfigure(errors="replace")
+    try:
+        code: object = root.main(list(arguments), "ostiary", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except terminal.Interrupted as stopped:
+        return stopped.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        return terminal.EXIT_INTERRUPTED
+    except BrokenPipeError:
+        return _quiet_pipe()
+    except click.UsageError as error:
+        command = error.ctx.command_path if error.ctx else "ostiary"
+        terminal.error(_lowered(error.format_message()), hint=f"{command} --help")
+        return terminal.EXIT_MISUSED
+    except click.ClickException as error:
+        terminal.error(_lowered(error.format_message()))
+        return error.exit_code
+    except terminal.CliError as error:
+        terminal.error(str(error), hint=error.hint)
+        return error.exit_code
+    except ClientError as error:
+        terminal.error(str(error), hint=error.hint)
+        return terminal.EXIT_FAILED
+    except Exception as error:  # a bug: named, not dumped, unless somebody asks
+        if os.environ.get("OSTIARY_DEBUG"):
+            import traceback
+
+            traceback.print_exception(error)
+        terminal.error(
+            f"internal error: {type(error).__name__}",
+            hint="this is a bug; OSTIARY_DEBUG=1 shows where it happened",
+        )
+        return terminal.EXIT_FAILED
+
+
+def _lowered(message: str) -> str:
+    """Click's sentences in our voice."""
+    parts = [part.strip() for part in message.replace("? ", "?. ").split(". ") if part.strip()]
+    return ", ".join(part[:1].lower() + part[1:].rstrip(".") for part in parts)
+
+
+def _quiet_pipe() -> int:
+    """Whoever read our output has seen enough. The interpreter would complain when it flushes: give it a sink."""
+    sink = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(sink, sys.stdout.fileno())
+    return terminal.EXIT_BROKEN_PIPE

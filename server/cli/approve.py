@@ -1,0 +1,39 @@
+"""`ostiary approve CODE`: show who asks, and let them in. The answer is asked for, because the one who sent the code may not be the
+one who should get in."""
+
+from __future__ import annotations
+
+import click
+
+from server.cli import local, terminal
+
+
+@click.command(help="Approve the login that shows CODE. Shows who asks, and asks back.")
+@click.argument("code")
+@click.option(
+    "--scope",
+    metavar="SCOPES",
+    help="grant only these of the scopes asked for, in quotes, separated by spaces",
+)
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@local.which_server
+@terminal.json_option
+def command(
+    code: str, scope: str | None, yes: bool, data_dir: str | None, config: str | None, as_json: bool
+) -> int | None:
+    request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
+    for line in terminal.columns(local.describe_request(request, scope=scope)):
+        terminal.say(line)
+    if not yes and not click.confirm("let it in", default=False, err=True):
+        terminal.say("nothing was decided")
+        terminal.say_hint(f"ostiary deny {code}")
+        return terminal.EXIT_FAILED
+    approved = local.ask("approve", {"id": request["id"], "scope": scope}, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(approved)
+    else:
+        terminal.out(
+            f"approved: {terminal.clean(approved['client_name'] or approved['registered_name'])} may use {approved['scope']}"
+        )
+        terminal.say_hint("ostiary sessions lists who is logged in, ostiary revoke ends a login")
+    return None

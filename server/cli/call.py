@@ -1,0 +1,157 @@
+"""`ostiary call URL TOOL …`: call a tool. Its text goes to stdout as it is, its progress to stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
+
+# The server's own limit for a request body; more would only be refused after the upload.
+MAX_ARGUMENTS = 2 * 1024 * 1024
+BAR_CELLS = 20
+# A tool may think for a long time; its server's own deadline is nearly always shorter.
+CALL_SECONDS = 300.0
+
+
+@click.command("call")
+@click.argument("url")
+@click.argument("tool")
+@click.argument("arguments", nargs=-1)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0.1, max=86_400),
+    default=CALL_SECONDS,
+    metavar="SECONDS",
+    help=f"how long to wait for the result, {CALL_SECONDS:g} unless told",
+)
+@json_option
+def command(url: str, tool: str, arguments: tuple[str, ...], timeout: float, as_json: bool) -> int:
+    """Call TOOL of the MCP server at URL.
+
+    \b
+    ostiary call URL TOOL key=value other='[1, 2]'     each value read by the tool's schema
+    ostiary call URL TOOL '{"key": "value"}'           all arguments as JSON
+    ostiary call URL TOOL @file.json                   … from a file
+    ostiary call URL TOOL -                            … from stdin
+
+    With --json the whole result is printed as JSON. Exit code 1 when the tool failed.
+    """
+    from server.cli import target
+    from server.cli.tools import pick
+    from server.client.arguments import BadArguments, from_words
+
+    address = target.logged_in_address(url)
+    whole = _whole(arguments)
+    status = StatusLine()
+
+    def progress(done: float, total: float | None, message: str) -> None:
+        status.show(_progress(done, total, message))
+
+    async def main() -> dict[str, Any]:
+        async with target.connected(address.url) as mcp:
+            chosen = pick(await mcp.tools(), tool, address.url)
+            try:
+                given = from_words(chosen, arguments) if whole is None else whole
+            except BadArguments as error:
+                raise Misuse(str(error), hint=error.hint) from None
+            return await mcp.call(chosen, given, progress=progress, seconds=timeout)
+
+    try:
+        result = terminal.run_async(main)
+    finally:
+        status.clear()
+    failed = result.get("isError") is True
+    if as_json:
+        terminal.out_json(result)
+    else:
+        _show(result, tool, failed=failed)
+    return terminal.EXIT_FAILED if failed else 0
+
+
+def _progress(done: float, total: float | None, message: str) -> str:
+    """A bar where the end is known, else what is known."""
+    if not total or not 0 <= done <= total:
+        return message or f"{done:g}"
+    filled = int(done / total * BAR_CELLS)
+    line, rest = ("━", "─") if terminal.can_draw(sys.stderr) else ("#", ".")
+    return f"{line * filled}{rest * (BAR_CELLS - filled)} {done / total:4.0%}  {message}"
+
+
+def _whole(words: Sequence[str]) -> dict[str, Any] | None:
+    """All arguments at once, where they were given so: `{…}`, `@file`, `-`."""
+    if len(words) != 1 or not (words[0] == "-" or words[0][:1] in ("{", "@")):
+        if any(word == "-" or word[:1] in ("{", "@") for word in words):
+            raise Misuse(
+                "arguments are either key=value words or one JSON object", hint="ostiary call --help"
+            )
+        return None
+    word = words[0]
+    if word == "-":
+        data = sys.stdin.buffer.read(MAX_ARGUMENTS + 1)
+    elif word.startswith("@"):
+        try:
+            with Path(word[1:]).open("rb") as file:
+                data = file.read(MAX_ARGUMENTS + 1)
+        except OSError as error:
+            raise Misuse(f"cannot read {word[1:]}: {(error.strerror or 'unknown error').lower()}") from None
+    else:
+        data = word.encode("utf-8", "surrogateescape")
+    if len(data) > MAX_ARGUMENTS:
+        raise Misuse(f"the arguments are larger than {MAX_ARGUMENTS // 1024 // 1024} MiB")
+    from server.client.wire import decode_object
+
+    found = decode_object(data)
+    if found is None:
+        raise Misuse("the arguments are not one JSON object", hint="""such as '{"text": "hello"}'""")
+    return found
+
+
+def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
+    content = result.get("content")
+    blocks = [
+        cast("Mapping[str, Any]", block)
+        for block in (cast("list[Any]", content) if isinstance(content, list) else [])
+        if isinstance(block, dict)
+    ]
+    if failed:
+        text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
+        terminal.error(text.strip() or f"{tool} failed and does not say why")
+        return
+    shown = False
+    for block in blocks:
+        text = _text_of(block)
+        if text is None:
+            size = len(str(block.get("data", ""))) * 3 // 4
+            kind = clean(str(block.get("mimeType", block.get("type", "unknown"))))
+            say(f"({kind}, {max(1, size // 1024)} KiB, not shown; --json prints it)")
+        else:
+            _print(text)
+        shown = True
+    if not shown and "structuredContent" in result:
+        terminal.out_json(result["structuredContent"])
+
+
+def _text_of(block: Mapping[str, Any]) -> str | None:
+    kind = block.get("type")
+    if kind == "text":
+        return str(block.get("text", ""))
+    if kind == "resource_link":
+        return str(block.get("uri", ""))
+    resource = block.get("resource")
+    if kind == "resource" and isinstance(resource, dict):
+        text = cast("Mapping[str, Any]", resource).get("text")
+        return text if isinstance(text, str) else None
+    return None
+
+
+def _print(text: str) -> None:
+    # Into a pipe the bytes are the tool's own; a terminal is not handed escape sequences from elsewhere.
+    if terminal.is_terminal(sys.stdout):
+        text = clean(text, keep_lines=True)
+    sys.stdout.write(text if text.endswith("\n") else f"{text}\n")

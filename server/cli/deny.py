@@ -1,0 +1,20 @@
+"""`ostiary deny CODE`: turn a waiting login away."""
+
+from __future__ import annotations
+
+import click
+
+from server.cli import local, terminal
+
+
+@click.command(help="Deny the login that shows CODE. Also takes back an approval that was not used yet.")
+@click.argument("code")
+@local.which_server
+@terminal.json_option
+def command(code: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
+    denied = local.ask("deny", {"id": request["id"]}, data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(denied)
+    else:
+        terminal.out(f"denied: {terminal.clean(denied['client_name'] or denied['registered_name'])}")

@@ -1,0 +1,161 @@
+"""`ostiary doctor [URL]`: what a client would see of a server, step by step. Without a URL: this machine's own server,
+with its settings and data directory first."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import click
+
+from server.cli import local, terminal
+from server.cli.terminal import clean, json_option, out, paint
+
+if TYPE_CHECKING:
+    from server.client.checkup import Step
+
+# state → mark, its plain form, colour
+MARKS: Final = {
+    "ok": ("✓", "ok", "green"),
+    "failed": ("✗", "no", "red"),
+    "skipped": ("–", "--", "yellow"),
+}
+NAME_WIDTH = len("data directory")
+
+
+@click.command("doctor")
+@click.argument("url", required=False)
+@local.which_server
+@json_option
+def command(url: str | None, data_dir: str | None, config: str | None, as_json: bool) -> int:
+    """Look at the server at URL the way a client does, step by step, with hints.
+
+    Without a URL: at the server of this machine, its settings and data directory included.
+    """
+    from server.cli import target
+    from server.client.address import complete
+    from server.client.checkup import examine
+
+    report = _Report(quiet=as_json)
+    if url is None:
+        local_url = _examine_machine(report, data_dir=data_dir, config=config)
+    else:
+        local_url = complete(url).url
+    report.begin(local_url)
+
+    async def main(address: str) -> None:
+        steps = examine(address, target.token_file())
+        try:
+            async for step in steps:
+                report.add(step)
+        finally:
+            await steps.aclose()
+
+    if local_url is not None:
+        address = local_url
+        terminal.run_async(lambda: main(address))
+    return report.end(local_url)
+
+
+class _Report:
+    """The steps so far; drawn as they come, or kept for JSON."""
+
+    def __init__(self, *, quiet: bool) -> None:
+        self._quiet = quiet
+        self._steps: list[Step] = []
+
+    def begin(self, url: str | None) -> None:
+        if url is not None and not self._quiet:
+            if self._steps:
+                out()
+            out(paint(url, "bold", sys.stdout))
+
+    def add(self, step: Step) -> None:
+        self._steps.append(step)
+        if self._quiet:
+            return
+        mark, plain, colour = MARKS[step.state]
+        drawn = paint(mark if terminal.can_draw(sys.stdout) else plain, colour, sys.stdout)
+        out(f"{drawn} {step.name.ljust(NAME_WIDTH)}  {clean(step.detail)}")
+        if step.hint:
+            out(f"  {paint('hint:', 'cyan', sys.stdout)} {clean(terminal.as_started(step.hint))}")
+        sys.stdout.flush()
+
+    def end(self, url: str | None) -> int:
+        failed = sum(step.state == "failed" for step in self._steps)
+        if self._quiet:
+            steps: list[dict[str, Any]] = [
+                {"step": step.name, "state": step.state, "detail": step.detail, "hint": step.hint}
+                for step in self._steps
+            ]
+            terminal.out_json({"url": url, "ok": not failed, "steps": steps})
+        return terminal.EXIT_FAILED if failed else 0
+
+
+def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
+    """Settings and data directory of the server on this machine; the URL to go on with, or None."""
+    from server import config as settings
+    from server.client.checkup import Step
+    from server.resolve import resolve
+
+    try:
+        file = settings.find_file(config, os.environ)
+        resolved = resolve(settings.load(file, os.environ, {"data_dir": data_dir}))
+    except settings.ConfigInvalid as invalid:
+        for problem in invalid.problems:
+            terminal.say(f"  {clean(str(problem))}")
+        report.add(
+            Step(name="settings", state="failed", detail=str(invalid), hint="put right what is listed")
+        )
+        return None
+    source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
+    report.add(Step(name="settings", state="ok", detail=source))
+    status = _ask_status(resolved.data_dir)
+    report.add(_data_directory(resolved.data_dir, status))
+    # A running server knows best where it listens: a flag may have moved it for one run.
+    known = status.get("origin") if isinstance(status, dict) else None
+    origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
+    return f"{origin}{next(iter(resolved.paths.values()))}"
+
+
+def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:
+    try:
+        return cast("dict[str, Any]", local.ask("status", data_dir=str(data_dir)))
+    except terminal.CliError as error:
+        return error
+
+
+def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> Step:
+    from server.client.checkup import Step
+
+    name = "data directory"
+    try:
+        found = path.stat()
+    except FileNotFoundError:
+        return Step(
+            name=name, state="skipped", detail=f"{path} is not there yet", hint="`ostiary serve` makes it"
+        )
+    except OSError as error:
+        why = (error.strerror or "unknown error").lower()
+        return Step(
+            name=name, state="failed", detail=f"{path}: {why}", hint="run this as the user of the server"
+        )
+    if not stat.S_ISDIR(found.st_mode):
+        return Step(
+            name=name, state="failed", detail=f"{path} is no directory", hint="name another: --data-dir"
+        )
+    if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
+        return Step(
+            name=name,
+            state="failed",
+            detail=f"{path} may not be used",
+            hint="run this as the user of the server",
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        return Step(name=name, state="failed", detail=f"{path} is open to others", hint=f"chmod 700 {path}")
+    if isinstance(status, terminal.CliError):
+        return Step(name=name, state="failed", detail=str(status), hint=status.hint)
+    return Step(name=name, state="ok", detail=f"{path}, held by a running server")

@@ -1,0 +1,78 @@
+"""What the commands for the machine share: which server is meant, and how to put a question to it over the admin socket."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+import click
+
+from server.cli import terminal
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+def which_server(command: Decorated) -> Decorated:
+    """Options that name the server: its data directory, or the configuration that names it."""
+    command = click.option("--config", metavar="FILE", help="the configuration of the server that is meant")(
+        command
+    )
+    return click.option("--data-dir", metavar="DIR", help="the data directory of the server that is meant")(
+        command
+    )
+
+
+def ask(
+    name: str,
+    arguments: Mapping[str, Any] | None = None,
+    *,
+    data_dir: str | None = None,
+    config: str | None = None,
+) -> Any:
+    """One command to the running server. Raises `CliError` with the server's own words."""
+    from server import config as settings
+    from server import control
+    from server.resolve import data_directory
+
+    try:
+        file = settings.find_file(config, os.environ)
+        loaded = settings.load(file, os.environ, {"data_dir": data_dir})
+    except settings.ConfigInvalid as invalid:
+        raise invalid_settings(invalid) from invalid
+    try:
+        return control.ask(data_directory(loaded.config), name, arguments)
+    except control.Refused as refused:
+        raise terminal.CliError(str(refused), hint=refused.hint or None) from refused
+
+
+def invalid_settings(invalid: Any) -> terminal.CliError:
+    """Every problem on a line of its own, then the error that says how many there are."""
+    for problem in invalid.problems:
+        terminal.say(f"  {terminal.clean(str(problem))}")
+    return terminal.CliError(str(invalid), exit_code=terminal.EXIT_MISUSED)
+
+
+def ago(millis: int) -> str:
+    return f"{terminal.duration(time.time() - millis / 1000)} ago"
+
+
+def left(millis: int) -> str:
+    return terminal.duration(millis / 1000 - time.time())
+
+
+def describe_request(request: Mapping[str, Any], *, scope: str | None = None) -> list[tuple[str, str]]:
+    """What an approver must see before saying yes. Everything marked as claimed was said by the requester alone."""
+    verified = "proved with its secret" if request["verified"] else "unverified: anybody can say so"
+    shown = [
+        ("client", f"{request['registered_name']} ({request['client_id']}), {verified}"),
+        ("calls itself", request["client_name"] or "nothing"),
+        ("computer, as claimed", request["hostname"] or "not said"),
+        ("from address", request["ip"]),
+        ("program, as claimed", request["user_agent"] or "not said"),
+        ("wants", scope or request["scope"]),
+        ("of server", f"{request['server']}, reached as {request['origin']}"),
+        ("asked", f"{ago(request['created_at'])}, runs out in {left(request['expires_at'])}"),
+    ]
+    return [(name, terminal.clean(str(value))) for name, value in shown]

@@ -1,0 +1,52 @@
+"""`ostiary logout URL`: end a login at its server, then forget it here."""
+
+from __future__ import annotations
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import json_option
+
+
+@click.command("logout")
+@click.argument("url")
+@click.option("--forget", is_flag=True, help="forget the login even if the server cannot be told")
+@json_option
+def command(url: str, forget: bool, as_json: bool) -> None:
+    """End the login at URL: revoke it there, remove it here."""
+    import trio
+
+    from server.cli import target
+    from server.client.errors import ClientError, NotLoggedIn
+    from server.client.login import end
+    from server.client.wire import open_client
+
+    address = target.logged_in_address(url)
+    file = target.token_file()
+
+    async def main() -> bool:
+        lock = await trio.to_thread.run_sync(file.lock_of, address.url)
+        async with lock.held_async():
+            login = await trio.to_thread.run_sync(file.get, address.url)
+            if login is None:
+                raise NotLoggedIn(f"not logged in at {address.url}", hint="ostiary whoami")
+            try:
+                async with open_client(address.url) as client:
+                    revoked = await end(client, login)
+            except ClientError as error:
+                if not forget:
+                    raise terminal.CliError(
+                        f"{error}, so the login was not ended",
+                        hint=f"try again later, or forget it here only: ostiary logout {address.url} --forget",
+                    ) from None
+                revoked = False
+            await trio.to_thread.run_sync(file.drop, address.url)
+            return revoked
+
+    revoked = terminal.run_async(main)
+    if as_json:
+        terminal.out_json({"url": address.url, "revoked": revoked})
+        return
+    terminal.say(f"logged out of {address.url}")
+    if not revoked:
+        terminal.say("the server was not told: the login there lives until it expires or is revoked")

@@ -1,0 +1,105 @@
+"""`ostiary serve`: start the server, say where it listens and what to try next, and stop politely."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.cli import local, terminal
+
+if TYPE_CHECKING:
+    from server.app import Started
+
+# Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
+# settings machinery; a test holds this list against the settings.
+FLAGS: tuple[tuple[str, str, str], ...] = (
+    ("host", "ADDRESS", "listen here (127.0.0.1)"),
+    ("port", "N", "listen on this port; 0 picks a free one (8420)"),
+    ("issuer", "URL", "the public address, without a path"),
+    ("allowed-hosts", "NAMES", "further host names to answer to, separated by commas"),
+    ("allowed-origins", "ORIGINS", "web origins whose pages may call /mcp, separated by commas"),
+    ("trusted-proxies", "NETWORKS", "believe X-Forwarded-* from these networks"),
+    ("tls-certificate", "FILE", "PEM certificate chain"),
+    ("tls-key", "FILE", "its PEM private key"),
+    ("allow-insecure-http", "YES", "true sends tokens over the network in clear"),
+    ("data-dir", "DIR", "where the database and the keys are"),
+    ("key-file", "WHERE", "the key that seals what is stored: a path, file:/path or env:NAME"),
+    ("auth", "MODE", "oauth, or none for a demo on this machine (oauth)"),
+    ("access-token-minutes", "N", "how long an access token lives (60)"),
+    ("login-days", "N", "how long a login lives (30)"),
+    ("device-code-minutes", "N", "how long a code can be approved (10)"),
+    ("admin-port", "N", "health and metrics on 127.0.0.1 at this port; -1 for none (-1)"),
+    ("log-format", "STYLE", "auto, json or console (auto)"),
+    ("log-level", "LEVEL", "debug, info, warning or error (info)"),
+    ("drain-seconds", "S", "calls in flight get this long at shutdown (10)"),
+    ("max-connections", "N", "most connections at once (4096)"),
+    ("max-connections-per-ip", "N", "most connections of one address (256)"),
+    ("max-body-kib", "N", "largest request in KiB (2048)"),
+)
+
+
+def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
+    for name, metavar, text in reversed(FLAGS):
+        command = click.option(f"--{name}", metavar=metavar, help=text)(command)
+    return command
+
+
+@click.command(
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags."
+)
+@click.option(
+    "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
+)
+@_settings_as_flags
+def command(config: str | None, **flags: str | None) -> None:
+    from server import app
+    from server.config import ConfigInvalid, find_file, load
+    from server.observe.logs import make_logger, quieten_foreign_loggers
+    from server.resolve import resolve
+
+    try:
+        resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
+    except ConfigInvalid as invalid:
+        raise local.invalid_settings(invalid) from invalid
+    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format)
+    quieten_foreign_loggers(log)
+    try:
+        app.run(resolved, log, announce=_announce)
+    except app.CannotStart as problem:
+        raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
+
+
+def _announce(started: Started) -> None:
+    """The one line that programs read, then what people want to know. The claim link is for a terminal only (it is a key)."""
+    terminal.out(f"Listening on {started.origin}")
+    sys.stdout.flush()
+    if not terminal.is_terminal(sys.stderr):
+        return
+    program = os.environ.get("OSTIARY_PROGRAM", "ostiary")
+    url = started.origin + started.paths[0]
+    pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
+    if started.admin_origin:
+        pairs.append(("health, metrics", started.admin_origin))
+    if started.claim_url:
+        pairs.append(
+            (
+                "make it yours",
+                f"{started.claim_url}\n{' ' * 17}once, within 30 minutes, in a browser on this machine",
+            )
+        )
+    terminal.say()
+    for name, value in pairs:
+        terminal.say(f"  {terminal.paint(name.ljust(15), 'dim', sys.stderr)}{value}")
+    terminal.say()
+    terminal.say(terminal.paint("  try next, in another terminal:", "dim", sys.stderr))
+    if started.needs_login:
+        terminal.say(f"    {program} login {url}")
+        terminal.say(f"    {program} approve CODE")
+    terminal.say(f"    {program} tools {url}")
+    if started.first_call:
+        terminal.say(f"    {program} call {url} {started.first_call}")
+    terminal.say()

@@ -1,0 +1,275 @@
+"""How the command line speaks: results on stdout, talk on stderr, lower case without a full stop, next steps as `hint:`.
+
+Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
+through. What a command says is its own; this file knows only the manner. Whatever came from a server goes through
+`clean` before a terminal sees it.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import unicodedata
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from shutil import get_terminal_size
+from typing import Final, TextIO, TypeVar, cast
+
+import click
+
+T = TypeVar("T")
+
+EXIT_FAILED: Final = 1
+EXIT_MISUSED: Final = 2
+EXIT_INTERRUPTED: Final = 130
+EXIT_TERMINATED: Final = 143
+EXIT_BROKEN_PIPE: Final = 141
+
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
+
+
+class CliError(Exception):
+    """A command failed, and this is what to say: one sentence, and perhaps what to do next."""
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = EXIT_FAILED) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.exit_code = exit_code
+
+
+class Misuse(CliError):
+    """The command was called in a way that cannot work (exit 2)."""
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint, exit_code=EXIT_MISUSED)
+
+
+class Interrupted(Exception):
+    """A signal asked us to stop, and we did."""
+
+    def __init__(self, exit_code: int) -> None:
+        super().__init__()
+        self.exit_code = exit_code
+
+
+# ---- saying ----------------------------------------------------------------------------------------------------------
+
+
+def out(text: str = "") -> None:
+    """A line of the result."""
+    print(text, file=sys.stdout)  # noqa: T201
+
+
+def out_json(value: object) -> None:
+    import json
+
+    utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    out(json.dumps(value, indent=2, ensure_ascii=not utf8))
+
+
+def say(text: str = "") -> None:
+    """A line of talk."""
+    print(text, file=sys.stderr, flush=True)  # noqa: T201
+
+
+def error(message: str, *, hint: str | None = None) -> None:
+    say(f"{paint('error:', 'red', sys.stderr)} {clean(message)}")
+    if hint:
+        say_hint(hint)
+
+
+def say_hint(text: str) -> None:
+    say(f"{paint('hint:', 'cyan', sys.stderr)} {clean(as_started(text))}")
+
+
+def as_started(text: str) -> str:
+    """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
+    program = os.environ.get("OSTIARY_PROGRAM")
+    return _COMMAND.sub(f"{program} ".replace("\\", r"\\"), text) if program else text
+
+
+def clean(text: str, *, keep_lines: bool = False) -> str:
+    """Text from elsewhere with everything taken out that could steer a terminal or reorder what is read."""
+    return "".join(
+        character
+        if character in ("\n", "\t") and keep_lines
+        else " "
+        if character.isspace()
+        else character
+        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+        else "\N{REPLACEMENT CHARACTER}"
+        for character in text
+    )
+
+
+# ---- looking ---------------------------------------------------------------------------------------------------------
+
+_COMMAND: Final = re.compile(r"(?<![\w./-])ostiary (?=[a-z]|--)")
+_STYLING: Final = re.compile(r"\x1b\[[0-9;]*m")
+_STYLED: Final = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
+_SGR: Final[Mapping[str, str]] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+}
+
+
+def is_terminal(stream: TextIO) -> bool:
+    try:
+        return stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def paint(text: str, style: str, stream: TextIO) -> str:
+    """`text` in a style, where the stream is a terminal and nobody asked for plain text (no-color.org)."""
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream):
+        return text
+    return f"\x1b[{_SGR[style]}m{text}\x1b[0m"
+
+
+def on_black(text: str, stream: TextIO) -> str:
+    """White on black, whatever the terminal's own colours are; without colours as it is."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb" or not is_terminal(stream)
+    return text if plain else f"\x1b[97;40m{text}\x1b[0m"
+
+
+def can_draw(stream: TextIO) -> bool:
+    """May boxes, ticks and block characters be used on this stream?"""
+    return (stream.encoding or "").lower().replace("-", "").startswith("utf")
+
+
+def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
+    """Columns to fill; a pipe is never cut."""
+    return max(get_terminal_size((80, 24)).columns, 40) if is_terminal(stream) else otherwise
+
+
+def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
+    """Rows as lines with aligned columns; the last column is not padded."""
+    if not rows:
+        return []
+    widths = [max(cells(row[index]) for row in rows) for index in range(len(rows[0]))]
+    return [
+        gap.join(
+            cell if index == len(row) - 1 else cell + " " * (widths[index] - cells(cell))
+            for index, cell in enumerate(row)
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def cells(text: str) -> int:
+    """How many columns a terminal gives this text; our own styling takes none."""
+    return sum(_columns_of(character) for character in _STYLING.sub("", text))
+
+
+def _columns_of(character: str) -> int:
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def cut(text: str, room: int) -> str:
+    """`text` in at most `room` columns, with its styling."""
+    if cells(text) <= room:
+        return text
+    kept: list[str] = []
+    left = room - 1
+    for part in _STYLED.findall(text):
+        if part.startswith("\x1b"):
+            kept.append(part)
+        elif _columns_of(part) <= left:
+            kept.append(part)
+            left -= _columns_of(part)
+        else:
+            left = 0
+    return "".join(kept).rstrip() + "…"
+
+
+def facts(pairs: Iterable[tuple[str, str]]) -> None:
+    """A short record, one fact a line."""
+    for line in columns([(paint(name, "dim", sys.stdout), value) for name, value in pairs]):
+        out(line)
+
+
+def duration(seconds: float) -> str:
+    """A rough duration for people: the largest unit that says enough."""
+    whole = max(0, int(seconds))
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if whole >= size * 2 or (whole >= size and unit != "minute"):
+            count = whole // size
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{whole} second{'' if whole == 1 else 's'}"
+
+
+class StatusLine:
+    """One line on stderr that is drawn over and over, on a terminal only; nothing of it stays."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = stream or sys.stderr
+        self._live = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
+        self._shown = False
+
+    @property
+    def live(self) -> bool:
+        return self._live
+
+    def show(self, text: str) -> None:
+        if self._live:
+            self._stream.write(
+                f"\r\x1b[K{paint(cut(clean(text), width(self._stream) - 1), 'dim', self._stream)}"
+            )
+            self._stream.flush()
+            self._shown = True
+
+    def clear(self) -> None:
+        if self._shown:
+            self._stream.write("\r\x1b[K")
+            self._stream.flush()
+            self._shown = False
+
+
+# ---- running ---------------------------------------------------------------------------------------------------------
+
+
+def run_async(main: Callable[[], Awaitable[T]]) -> T:
+    """Run `main` under trio. Ctrl-C and SIGTERM cancel it, so that what it shields is finished and what it holds is let
+    go; then `Interrupted` is raised. A single error comes out bare, not in a group."""
+    import signal
+
+    import trio
+
+    async def watched() -> T:
+        stopped_by: list[int] = []
+        result: list[T] = []
+
+        async def watch(*, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+            with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+                task_status.started()
+                async for number in signals:
+                    stopped_by.append(number)
+                    nursery.cancel_scope.cancel()
+                    return
+
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch)
+            result.append(await main())
+            nursery.cancel_scope.cancel()
+        if not result:
+            raise Interrupted(EXIT_TERMINATED if stopped_by == [signal.SIGTERM] else EXIT_INTERRUPTED)
+        return result[0]
+
+    try:
+        return trio.run(watched)
+    except BaseExceptionGroup as group:
+        raise _bare(group) from None
+
+
+def _bare(error: BaseException) -> BaseException:
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    return _bare(group.exceptions[0]) if len(group.exceptions) == 1 else group

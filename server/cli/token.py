@@ -1,0 +1,43 @@
+"""`ostiary token URL`: a fresh access token for scripts, alone on stdout."""
+
+from __future__ import annotations
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import json_option
+
+
+@click.command("token")
+@click.argument("url")
+@json_option
+def command(url: str, as_json: bool) -> None:
+    """Print an access token for URL, refreshed if it is about to end.
+
+    \b
+    curl -H "Authorization: Bearer $(ostiary token URL)" …
+    """
+    from server.cli import target
+    from server.client.access import Access
+    from server.client.tokens import Login
+    from server.client.wire import open_client
+
+    address = target.logged_in_address(url)
+
+    async def main() -> Login:
+        async with open_client(address.url) as client:
+            return await Access(target.token_file(), address.url, client=client).login()
+
+    login = terminal.run_async(main)
+    if as_json:
+        terminal.out_json(
+            {
+                "url": login.url,
+                "access_token": login.access_token.reveal(),
+                "token_type": "Bearer",
+                "expires_at": login.expires_at,
+                "scope": login.scope,
+            }
+        )
+    else:
+        terminal.out(login.access_token.reveal())

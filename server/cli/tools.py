@@ -1,0 +1,105 @@
+"""`ostiary tools URL [TOOL]`: what a server can do, as a table; or one tool with its arguments."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import clean, json_option, out, paint
+
+
+@click.command("tools")
+@click.argument("url")
+@click.argument("tool", required=False)
+@json_option
+def command(url: str, tool: str | None, as_json: bool) -> None:
+    """List the tools of the MCP server at URL, or show one TOOL with its arguments."""
+    from server.cli import target
+
+    address = target.logged_in_address(url)
+
+    async def main() -> list[dict[str, Any]]:
+        async with target.connected(address.url) as mcp:
+            return await mcp.tools()
+
+    found = terminal.run_async(main)
+    if tool is not None:
+        one = pick(found, tool, address.url)
+        terminal.out_json(one) if as_json else _show_one(one, address.url)
+    elif as_json:
+        terminal.out_json({"url": address.url, "tools": found})
+    else:
+        _show_all(found, address.url)
+
+
+def pick(tools: list[dict[str, Any]], name: str, url: str) -> dict[str, Any]:
+    """The tool of that name; where there is none, the nearest names are hinted at."""
+    for tool in tools:
+        if tool["name"] == name:
+            return tool
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, [str(tool["name"]) for tool in tools], n=1)
+    raise terminal.CliError(
+        f"{url} has no tool {name}", hint=f"did you mean {near[0]}?" if near else f"ostiary tools {url}"
+    )
+
+
+def _show_all(tools: list[dict[str, Any]], url: str) -> None:
+    from server.client.arguments import names
+
+    if not tools:
+        terminal.say("this server has no tools, or none that you may see")
+        return
+    rows = [
+        (
+            paint(clean(str(tool["name"])), "bold", sys.stdout),
+            clean(" ".join(key if required else f"[{key}]" for key, required in names(tool))),
+            _summary(tool),
+        )
+        for tool in tools
+    ]
+    for line in terminal.columns(rows):
+        out(terminal.cut(line, terminal.width(sys.stdout)))
+    first = next((key for key, _ in names(tools[0])), None)
+    terminal.say_hint(f"ostiary call {url} {tools[0]['name']}{f' {first}=…' if first else ''}")
+
+
+def _summary(tool: Mapping[str, Any]) -> str:
+    """The first sentence of what the tool says about itself."""
+    for key in ("description", "title"):
+        text = tool.get(key)
+        if isinstance(text, str) and text.strip():
+            return clean(re.split(r"(?<=\w)\.(?:\s|$)", text.strip().splitlines()[0], maxsplit=1)[0])
+    return ""
+
+
+def _show_one(tool: Mapping[str, Any], url: str) -> None:
+    from server.client.arguments import describe, names, type_name
+
+    out(paint(clean(str(tool["name"])), "bold", sys.stdout))
+    description = tool.get("description")
+    if isinstance(description, str) and description.strip():
+        out(clean(description.strip(), keep_lines=True))
+    keys = names(tool)
+    if keys:
+        out()
+    rows = [
+        (
+            f"  {clean(key)}",
+            clean(type_name(tool, key)),
+            "required" if required else "optional",
+            clean(describe(tool, key)),
+        )
+        for key, required in keys
+    ]
+    for line in terminal.columns(rows):
+        out(line)
+    terminal.say_hint(
+        f"ostiary call {url} {tool['name']} {' '.join(f'{key}=…' for key, required in keys if required)}".rstrip()
+    )

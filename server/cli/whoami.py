@@ -1,0 +1,136 @@
+"""`ostiary whoami [URL]`: what the stored tokens say about you, and whether their server still agrees."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import clean, json_option, out, paint
+
+if TYPE_CHECKING:
+    from server.client.tokens import Login
+
+# state → what it means, in the words of the table
+STATES = {
+    "accepted": "the server accepts this login",
+    "ended": "the server no longer accepts this login",
+    "unreachable": "the server cannot be reached now",
+    "unknown": "not checked",
+}
+
+
+@click.command("whoami")
+@click.argument("url", required=False)
+@click.option("--offline", is_flag=True, help="do not ask the server")
+@json_option
+def command(url: str | None, offline: bool, as_json: bool) -> int:
+    """Show who you are at URL; without a URL, list every server you are logged in to."""
+    from server.cli import target
+
+    if url is None:
+        return _list(target.token_file().all(), as_json=as_json)
+    address = target.logged_in_address(url)
+
+    async def main() -> dict[str, Any]:
+        return await _examine(address.url, offline=offline)
+
+    found = terminal.run_async(main)
+    if as_json:
+        terminal.out_json(found)
+    else:
+        _show(found)
+    return 0 if found["state"] in ("accepted", "unknown") else terminal.EXIT_FAILED
+
+
+async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
+    """The stored login, and what its server thinks of it. Raises `NotLoggedIn` where there is none."""
+    from server.cli import target
+    from server.client.access import Access
+    from server.client.errors import BadAnswer, NotLoggedIn, ScopeNeeded, Unreachable
+    from server.client.mcp import McpClient
+    from server.client.rpc import Endpoint
+    from server.client.wire import open_client
+
+    async with open_client(url) as client:
+        access = Access(target.token_file(), url, client=client)
+        login = await access.stored()
+        if login is None:
+            raise await access.not_logged_in()
+        state = "unknown"
+        if not offline:
+            mcp = McpClient(Endpoint(client, url, access))
+            try:
+                await mcp.connect()
+                state = "accepted"
+            except ScopeNeeded:
+                state = "accepted"
+            except NotLoggedIn:
+                state = "ended"
+            except (Unreachable, BadAnswer):
+                state = "unreachable"
+            finally:
+                await mcp.aclose()
+        return {**_describe(await access.stored() or login), "state": state}
+
+
+def _describe(login: Login) -> dict[str, Any]:
+    from server.client.claims import read_claims
+
+    claims = read_claims(login.access_token)
+    return {
+        "url": login.url,
+        "issuer": login.issuer,
+        "subject": claims.get("sub"),
+        "client": claims.get("client_id", login.client_id),
+        "scope": claims.get("scope", login.scope),
+        "grant": claims.get("sid"),
+        "expires_at": login.expires_at,
+        "renewable": login.refresh_token is not None,
+    }
+
+
+def _show(found: dict[str, Any]) -> None:
+    pairs = [("server", found["url"])]
+    if found["issuer"] != found["url"].rpartition("/")[0]:
+        pairs.append(("issuer", found["issuer"]))
+    told = ("subject", "client", "scope", "grant")
+    pairs.extend((name, clean(str(found[name]))) for name in told if found[name])
+    pairs.append(("token", _life(found)))
+    good = found["state"] in ("accepted", "unknown")
+    pairs.append(("state", paint(STATES[found["state"]], "green" if good else "red", sys.stdout)))
+    terminal.facts(pairs)
+    if found["state"] == "ended":
+        terminal.say_hint(f"ostiary login {found['url']}")
+
+
+def _life(found: dict[str, Any]) -> str:
+    from server.client.access import wall_clock
+
+    if found["expires_at"] is None:
+        return "no end known"
+    left = (found["expires_at"] - wall_clock()) / 1000
+    when = datetime.fromtimestamp(found["expires_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+    said = (
+        f"ends in {terminal.duration(left)} ({when})" if left > 0 else f"ended {terminal.duration(-left)} ago"
+    )
+    return f"{said}, renewed by itself" if found["renewable"] else said
+
+
+def _list(logins: list[Login], *, as_json: bool) -> int:
+    described = [_describe(login) for login in logins]
+    if as_json:
+        terminal.out_json({"logins": described})
+        return 0
+    if not described:
+        raise terminal.CliError("not logged in anywhere", hint="ostiary login URL")
+    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "subject", "scope"))]
+    rows += [
+        (found["url"], clean(str(found["subject"] or "-")), clean(str(found["scope"]))) for found in described
+    ]
+    for line in terminal.columns(rows):
+        out(line)
+    return 0

@@ -1,0 +1,132 @@
+"""A token that works now: the stored one, or a refreshed one. However many processes want it at once, one refreshes.
+
+The refresh token is single use, so between the server's answer and our file nothing may come: the refresh waits for
+nobody, ignores Ctrl-C for its bounded time, and is repeated at once when its answer was lost, because the server
+repeats a rotation only within a short window (60 s on an ostiary).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx2
+import trio
+
+from auth.model import Secret
+from server.client.address import origin, same_place
+from server.client.errors import BadAnswer, Busy, NotLoggedIn, TokenFileError, Unreachable
+from server.client.grants import Refusal, Tokens, ask_for_tokens
+from server.client.tokens import Login, Millis, TokenFile
+
+# Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
+REFRESH_TRIES = 3
+TRY_SECONDS = 10.0
+
+
+def wall_clock() -> Millis:
+    return time.time_ns() // 1_000_000
+
+
+class Access:
+    """The login at one server. Raises `NotLoggedIn`, `TokenFileError`, `Unreachable`, `Busy`, `BadAnswer`."""
+
+    def __init__(
+        self,
+        file: TokenFile,
+        url: str,
+        *,
+        client: httpx2.AsyncClient,
+        now: Callable[[], Millis] = wall_clock,
+        sleep: Callable[[float], Awaitable[object]] = trio.sleep,
+    ) -> None:
+        self._file = file
+        self._url = url
+        self._client = client
+        self._now = now
+        self._sleep = sleep
+
+    async def stored(self) -> Login | None:
+        return await trio.to_thread.run_sync(self._file.get, self._url)
+
+    async def token(self) -> Secret | None:
+        """An access token with some time left, or None for somebody who is not logged in here."""
+        return None if await self.stored() is None else (await self.login()).access_token
+
+    async def login(self) -> Login:
+        """The login, with an access token that has some time left."""
+        login = await self.stored()
+        if login is None:
+            raise await self.not_logged_in()
+        return login if login.fresh(self._now()) else await self._refresh(refused=None)
+
+    async def renew(self, refused: Secret) -> Login:
+        """The login after the server refused this access token; refreshed only if nobody did so meanwhile."""
+        return await self._refresh(refused=refused)
+
+    async def _refresh(self, refused: Secret | None) -> Login:
+        lock = await trio.to_thread.run_sync(self._file.lock_of, self._url)
+        async with lock.held_async(self._sleep):
+            login = await self.stored()  # another process may have refreshed while we waited
+            if login is None:
+                raise await self.not_logged_in()
+            useful = login.fresh(self._now()) if refused is None else login.access_token != refused
+            if useful:
+                return login
+            if login.refresh_token is None:
+                raise NotLoggedIn(f"the login at {self._url} has expired", hint=f"ostiary login {self._url}")
+            rotated: list[Login] = []
+            with trio.CancelScope(shield=True):  # bounded by the tries within
+                rotated.append(await self._rotate(login, login.refresh_token))
+            return rotated[0]
+
+    async def _rotate(self, login: Login, refresh_token: Secret) -> Login:
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": refresh_token.reveal(),
+            "client_id": login.client_id,
+            "resource": login.resource,
+        }
+        answer = await self._insist(login.token_endpoint, form)
+        if isinstance(answer, Tokens):
+            renewed = answer.renewing(login, now=self._now())
+            await trio.to_thread.run_sync(self._file.put, renewed)
+            return renewed
+        if answer.error in ("invalid_grant", "invalid_client", "unauthorized_client"):
+            # Final, whatever the reason: a spent refresh token never comes back.
+            await trio.to_thread.run_sync(self._file.drop, self._url)
+            raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {self._url}")
+        raise BadAnswer(
+            f"the login could not be refreshed ({answer.error})", hint=f"ostiary login {self._url}"
+        )
+
+    async def _insist(self, endpoint: str, form: dict[str, str]) -> Tokens | Refusal:
+        trouble: Unreachable | None = None
+        for attempt in range(REFRESH_TRIES):
+            if attempt:
+                await self._sleep(attempt)
+            try:
+                with trio.move_on_after(TRY_SECONDS):
+                    return await ask_for_tokens(self._client, endpoint, form)
+                trouble = Unreachable(f"{origin(endpoint)} did not answer in time")
+            except Busy:
+                raise
+            except Unreachable as error:
+                trouble = error
+                if not error.sent:
+                    break
+        assert trouble is not None
+        raise trouble
+
+    async def not_logged_in(self) -> NotLoggedIn:
+        hint = f"ostiary login {self._url}"
+        try:
+            logins = await trio.to_thread.run_sync(self._file.all)
+        except TokenFileError:
+            logins = []
+        # The same server under another of its names is another login, because tokens are bound to the name.
+        for other in logins:
+            if same_place(other.url, self._url):
+                hint += f", or use {other.url}, where you are logged in"
+                break
+        return NotLoggedIn(f"not logged in at {self._url}", hint=hint)

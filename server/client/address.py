@@ -1,0 +1,148 @@
+"""The address of an MCP server as a person types it, and when two addresses are the same resource (RFC 9728 §3.3,
+RFC 8707 §2). Which further addresses a server may send us to is decided here too. No network in here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+from server.client.errors import BadAddress
+
+# Long enough for every real endpoint, short enough to print.
+MAX_ADDRESS = 2048
+DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Address:
+    url: str
+    completed: bool  # something was added to what was typed
+
+    @property
+    def loopback(self) -> bool:
+        return is_loopback(self.url)
+
+
+def complete(typed: str) -> Address:
+    """The address meant by `typed`: a scheme and `/mcp` are added where missing. Raises `BadAddress`."""
+    text = typed.strip()
+    if not text or len(text) > MAX_ADDRESS or any(c.isspace() or not c.isprintable() for c in text):
+        raise BadAddress("that is no URL of an MCP server", hint="try http://localhost:8420/mcp")
+    if text.isdigit():
+        text = f"127.0.0.1:{text}"
+    elif text.startswith(":") and text[1:].isdigit():
+        text = f"127.0.0.1{text}"
+    if "://" not in text:
+        text = f"{'http' if _is_loopback_host(_split(f'http://{text}').hostname) else 'https'}://{text}"
+    parts = _split(text)
+    if parts.scheme not in DEFAULT_PORTS:
+        raise BadAddress(
+            f"{parts.scheme} is not spoken here", hint="use an https:// address, or http:// on this machine"
+        )
+    if not parts.hostname:
+        raise BadAddress("that URL names no host", hint="try http://localhost:8420/mcp")
+    if parts.username is not None or parts.password is not None:
+        raise BadAddress(
+            "that URL carries a user name or password", hint="leave them out; `ostiary login` logs in"
+        )
+    if parts.fragment:
+        raise BadAddress("that URL has a fragment (#…)", hint="leave it out")
+    if parts.scheme == "http" and not _is_loopback_host(parts.hostname):
+        raise BadAddress(
+            f"http to {parts.hostname} would send tokens in the clear",
+            hint=f"use https://{parts.netloc}{parts.path}, or reach it through `ssh -L 8420:127.0.0.1:8420`",
+        )
+    url = _canonical(parts._replace(path=parts.path if parts.path.strip("/") else "/mcp"))
+    return Address(url=url, completed=url != canonical(typed.strip()))
+
+
+def canonical(url: str) -> str:
+    """The form in which addresses are compared and stored: host in lower case and ASCII, no default port, no trailing
+    slash, no fragment. A text that is no URL is returned as it is, equal only to itself."""
+    try:
+        return _canonical(_split(url))
+    except BadAddress:
+        return url
+
+
+def same_resource(one: str, other: str) -> bool:
+    return canonical(one) == canonical(other)
+
+
+def origin(url: str) -> str:
+    parts = _split(url)
+    return urlunsplit((parts.scheme, _netloc(parts), "", "", ""))
+
+
+def well_known(name: str, url: str) -> str:
+    """RFC 8414 §3.1, RFC 9728 §3.1: the suffix goes between the host and the path (and its query)."""
+    parts = _split(url)
+    path = "" if parts.path == "/" else parts.path.removesuffix("/")
+    return urlunsplit((parts.scheme, parts.netloc, f"/.well-known/{name}{path}", parts.query, ""))
+
+
+def is_loopback(url: str) -> bool:
+    try:
+        return _is_loopback_host(_split(url).hostname)
+    except BadAddress:
+        return False
+
+
+def same_place(one: str, other: str) -> bool:
+    """Two names of this machine with the same port and path: one server, yet two resources."""
+    here, there = _split(one), _split(other)
+    return is_loopback(one) and is_loopback(other) and (here.port, here.path) == (there.port, there.path)
+
+
+def may_follow(url: str, *, typed: str) -> bool:
+    """May a server reached at `typed` send us to `url`? Only over https, or to this machine if it is on it itself."""
+    try:
+        parts = _split(url)
+    except BadAddress:
+        return False
+    if not parts.hostname or parts.username is not None or parts.fragment or len(url) > MAX_ADDRESS:
+        return False
+    if any(c.isspace() or not c.isprintable() for c in url):
+        return False
+    if parts.scheme == "https":
+        return True
+    return parts.scheme == "http" and _is_loopback_host(parts.hostname) and is_loopback(typed)
+
+
+def _split(url: str) -> SplitResult:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError as error:
+        raise BadAddress(f"that is no URL ({error})".lower(), hint="try http://localhost:8420/mcp") from None
+    return parts
+
+
+def _canonical(parts: SplitResult) -> str:
+    return urlunsplit((parts.scheme.lower(), _netloc(parts), parts.path.removesuffix("/"), parts.query, ""))
+
+
+def _netloc(parts: SplitResult) -> str:
+    host = (parts.hostname or "").removesuffix(".")
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode("ascii")
+        except UnicodeError:
+            raise BadAddress("that host name cannot be written as a DNS name") from None
+    if ":" in host:
+        host = f"[{host}]"
+    return host if parts.port in (None, DEFAULT_PORTS.get(parts.scheme.lower())) else f"{host}:{parts.port}"
+
+
+def _is_loopback_host(host: str | None) -> bool:
+    if not host:
+        return False
+    name = host.lower().removesuffix(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(name).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,229 @@
+"""From the URL a person typed to the endpoints of its authorization server, the way a careful client goes it:
+challenge (MCP authorization, RFC 9728 §5.1) → protected-resource metadata (RFC 9728 §3) → server metadata (RFC 8414 §3).
+
+Each step is a function of its own, because `doctor` shows them one by one. Every step is refused rather than guessed:
+the resource must be the one typed, the issuer must match byte for byte, and every address must be https or this machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+
+from server.client.address import may_follow, origin, same_resource, well_known
+from server.client.challenge import Challenge, read_challenge
+from server.client.errors import DiscoveryError
+from server.client.grants import DEVICE_CODE_GRANT
+from server.client.wire import Answer, exchange, host_of
+
+MODERN = "2026-07-28"
+# A probe without side effects: the cheapest request of the newest revision, which needs no session.
+_PROBE = msgspec.json.encode(
+    {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "server/discover",
+        "params": {
+            "_meta": {
+                "io.modelcontextprotocol/protocolVersion": MODERN,
+                "io.modelcontextprotocol/clientCapabilities": {},
+            }
+        },
+    }
+)
+_PROBE_HEADERS = {
+    "Content-Type": "application/json",
+    "Accept": "application/json, text/event-stream",
+    "MCP-Protocol-Version": MODERN,
+    "Mcp-Method": "server/discover",
+}
+
+
+class ResourceMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    found_at: str
+    resource: str
+    authorization_server: str
+    scopes: tuple[str, ...] = ()
+
+
+class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
+    found_at: str
+    issuer: str
+    token_endpoint: str
+    device_authorization_endpoint: str | None = None
+    revocation_endpoint: str | None = None
+    grant_types: tuple[str, ...] = ()
+
+    @property
+    def device_login(self) -> bool:
+        return self.device_authorization_endpoint is not None and DEVICE_CODE_GRANT in self.grant_types
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and for what to log in."""
+
+    url: str
+    resource: str
+    scope: str
+    server: ServerMetadata
+
+
+class OpenServer(DiscoveryError):
+    """The server answers without a token: there is nothing to log in to."""
+
+
+async def discover(client: httpx2.AsyncClient, url: str) -> Place:
+    """All steps. Raises `DiscoveryError` naming the step that broke, `OpenServer`, `Unreachable`, `BadAnswer`."""
+    challenge = await find_challenge(client, url)
+    resource = await find_resource(client, url, challenge)
+    server = await find_server(client, url, resource.authorization_server)
+    return Place(url=url, resource=resource.resource, scope=wanted_scope(challenge, resource), server=server)
+
+
+def wanted_scope(challenge: Challenge, resource: ResourceMetadata) -> str:
+    """MCP authorization: what the challenge asks for, else what the resource lists."""
+    return challenge.scope if challenge.scope else " ".join(resource.scopes)
+
+
+async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
+    """Step 1: ask without a token and be told where to get one."""
+    answer = await exchange(client, "POST", url, content=_PROBE, headers=_PROBE_HEADERS)
+    if answer.status != 401:
+        # Some servers look at the method first; a GET is what else clients probe with.
+        second = await exchange(client, "GET", url, headers={"Accept": "application/json, text/event-stream"})
+        if second.status != 401:
+            raise _no_challenge(url, answer)
+        answer = second
+    challenge = read_challenge(answer.headers.get_list("www-authenticate"))
+    return challenge or Challenge()
+
+
+def _no_challenge(url: str, answer: Answer) -> DiscoveryError:
+    host = host_of(url)
+    if answer.status in (301, 302, 303, 307, 308):
+        where = answer.headers.get("location", "")[:300]
+        return DiscoveryError(
+            f"{url} redirects", hint=f"type the address it names: {where}" if where else None
+        )
+    body = answer.json_object()
+    if answer.status < 300 or (
+        body is not None and "jsonrpc" in body and answer.status < 500 and answer.status != 403
+    ):
+        return OpenServer(f"{url} needs no login", hint=f"ostiary tools {url}")
+    if answer.status == 404:
+        return DiscoveryError(
+            f"{host} has nothing at {urlsplit(url).path}", hint="check the path, it is often /mcp"
+        )
+    if answer.status == 403:
+        return DiscoveryError(
+            f"{host} refuses to be called by this name", hint="use the name under which the server was set up"
+        )
+    return DiscoveryError(
+        f"{url} answers with status {answer.status} where a login challenge (401) belongs",
+        hint="is this an MCP server?",
+    )
+
+
+async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challenge) -> ResourceMetadata:
+    """Step 2: what the resource calls itself and which authorization server it trusts."""
+    places = [
+        well_known("oauth-protected-resource", url),
+        f"{origin(url)}/.well-known/oauth-protected-resource",
+    ]
+    named = challenge.resource_metadata
+    if named is not None:
+        if not may_follow(named, typed=url):
+            raise DiscoveryError(
+                "the challenge names resource metadata at an address that must not be followed",
+                hint="only https, or http on this machine for a server on this machine",
+            )
+        places.insert(0, named)
+    found_at, document = await _first_document(client, places, what="resource metadata")
+    resource = document.get("resource")
+    if not isinstance(resource, str) or not same_resource(resource, url):
+        spelled = resource[:300] if isinstance(resource, str) else "nothing"
+        raise DiscoveryError(
+            f"the server calls itself {spelled}, not {url}",
+            hint=f"use that address: {spelled}" if isinstance(resource, str) else None,
+        )
+    servers = _strings(document.get("authorization_servers"))
+    if not servers:
+        raise DiscoveryError(f"the resource metadata at {found_at} names no authorization server")
+    chosen = next((server for server in servers if same_resource(server, origin(url))), servers[0])
+    return ResourceMetadata(
+        found_at=found_at,
+        resource=resource,
+        authorization_server=chosen,
+        scopes=_strings(document.get("scopes_supported")),
+    )
+
+
+async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> ServerMetadata:
+    """Step 3: the endpoints of the authorization server."""
+    parts = urlsplit(issuer)
+    if not may_follow(issuer, typed=url) or parts.query:
+        raise DiscoveryError(
+            f"the authorization server {issuer[:300]} has an address that must not be followed",
+            hint="only https, or http on this machine for a server on this machine",
+        )
+    places = [well_known("oauth-authorization-server", issuer), well_known("openid-configuration", issuer)]
+    if parts.path.strip("/"):
+        places.append(f"{issuer.removesuffix('/')}/.well-known/openid-configuration")
+    found_at, document = await _first_document(client, places, what="authorization server metadata")
+    if document.get("issuer") != issuer:
+        raise DiscoveryError(
+            f"the metadata at {found_at} speaks for another issuer than {issuer}",
+            hint="the two must be equal to the letter; this is the server's to put right",
+        )
+    token_endpoint = _endpoint(document, "token_endpoint", url)
+    if token_endpoint is None:
+        raise DiscoveryError(f"the metadata at {found_at} names no token endpoint")
+    return ServerMetadata(
+        found_at=found_at,
+        issuer=issuer,
+        token_endpoint=token_endpoint,
+        device_authorization_endpoint=_endpoint(document, "device_authorization_endpoint", url),
+        revocation_endpoint=_endpoint(document, "revocation_endpoint", url),
+        grant_types=_strings(document.get("grant_types_supported")),
+    )
+
+
+async def _first_document(
+    client: httpx2.AsyncClient, places: list[str], *, what: str
+) -> tuple[str, dict[str, Any]]:
+    """The first of these that is there. One that is there and broken is an error, not a reason to look on."""
+    for place in dict.fromkeys(places):
+        answer = await exchange(client, "GET", place, headers={"Accept": "application/json"})
+        if answer.status in (401, 403, 404, 405, 410):
+            continue
+        if answer.status != 200:
+            raise DiscoveryError(f"no {what}: {place} answers with status {answer.status}")
+        document = answer.json_object()
+        if document is None:
+            raise DiscoveryError(f"no {what}: {place} does not answer in JSON")
+        return place, document
+    raise DiscoveryError(
+        f"no {what} at {host_of(places[0])}", hint="this server offers no login that can be discovered"
+    )
+
+
+def _endpoint(document: dict[str, Any], name: str, typed: str) -> str | None:
+    value = document.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or not may_follow(value, typed=typed):
+        raise DiscoveryError(
+            f"{name} is an address that must not be followed",
+            hint="only https, or http on this machine for a server on this machine",
+        )
+    return value
+
+
+def _strings(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list):
+        return ()
+    items: list[object] = value  # pyright: ignore[reportUnknownVariableType]  # JSON
+    return tuple(item for item in items if isinstance(item, str))[:100]

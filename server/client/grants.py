@@ -1,0 +1,125 @@
+"""Asking an authorization server's token and revocation endpoints (RFC 6749 §5, RFC 7009) as a public client.
+
+Which grant, when, and what a refusal means are decided by the callers: login.py and access.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import httpx2
+import msgspec
+
+from auth.model import Secret
+from server.client.errors import BadAnswer, Busy
+from server.client.tokens import Login, Millis
+from server.client.wire import Answer, exchange, host_of, retry_after_seconds
+
+DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+# Ours are under 1 KiB; what does not fit a request header cannot be used.
+MAX_TOKEN = 16 * 1024
+MAX_LIFETIME_SECONDS = 10 * 365 * 24 * 3600
+
+
+class Tokens(msgspec.Struct, frozen=True, kw_only=True):
+    access_token: Secret
+    refresh_token: Secret | None
+    scope: str | None
+    expires_in: float | None
+
+    def renewing(self, login: Login, *, now: Millis) -> Login:
+        """`login` after a refresh. A server that does not rotate sends no refresh token: then the old one stays."""
+        return msgspec.structs.replace(
+            login,
+            access_token=self.access_token,
+            refresh_token=self.refresh_token or login.refresh_token,
+            scope=login.scope if self.scope is None else self.scope,
+            obtained_at=now,
+            expires_at=self.expires_at(now),
+        )
+
+    def expires_at(self, now: Millis) -> Millis | None:
+        return None if self.expires_in is None else now + int(self.expires_in * 1000)
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """RFC 6749 §5.2: a well-formed no."""
+
+    error: str
+    description: str = ""
+    interval: float | None = None  # some servers name the new interval with slow_down
+
+
+async def ask_for_tokens(
+    client: httpx2.AsyncClient, endpoint: str, form: Mapping[str, str]
+) -> Tokens | Refusal:
+    """Raises `Unreachable`, `Busy` (try again later) or `BadAnswer`."""
+    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    return read_tokens(answer, endpoint) if answer.status == 200 else read_refusal(answer, endpoint)
+
+
+async def revoke(
+    client: httpx2.AsyncClient, endpoint: str, token: Secret, *, hint: str, client_id: str
+) -> None:
+    """RFC 7009 §2.1. Raises `Unreachable`, `Busy`, or `BadAnswer` when the server did not agree."""
+    form = {"token": token.reveal(), "token_type_hint": hint, "client_id": client_id}
+    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    if answer.status != 200:
+        refusal = read_refusal(answer, endpoint)
+        raise BadAnswer(f"{host_of(endpoint)} did not revoke the login ({refusal.error})")
+
+
+def read_tokens(answer: Answer, endpoint: str) -> Tokens:
+    body = answer.json_object()
+    if body is None:
+        raise BadAnswer(f"the token endpoint at {host_of(endpoint)} did not answer in JSON")
+    access = _token(body.get("access_token"))
+    kind = body.get("token_type")
+    expires_in = number(body.get("expires_in"))
+    scope = body.get("scope")
+    if access is None:
+        raise BadAnswer(f"the token endpoint at {host_of(endpoint)} sent no usable access token")
+    if not isinstance(kind, str) or kind.lower() != "bearer":
+        raise BadAnswer(f"the token endpoint at {host_of(endpoint)} sent a token that is no bearer token")
+    return Tokens(
+        access_token=access,
+        refresh_token=_token(body.get("refresh_token")),
+        scope=scope if isinstance(scope, str) else None,
+        expires_in=min(expires_in, MAX_LIFETIME_SECONDS) if expires_in is not None else None,
+    )
+
+
+def read_refusal(answer: Answer, endpoint: str) -> Refusal:
+    """The error object of an answer that is no success. Raises `Busy` or `BadAnswer` where there is none."""
+    if answer.status in (429, 500, 502, 503, 504):
+        wait = retry_after_seconds(answer.headers)
+        said = "is busy" if answer.status in (429, 503) else f"answers with status {answer.status}"
+        hint = f"try again in {wait:.0f} seconds" if wait else "try again in a moment"
+        raise Busy(f"{host_of(endpoint)} {said}", retry_after_seconds=wait, hint=hint)
+    body = answer.json_object()
+    error = body.get("error") if body else None
+    if not body or not isinstance(error, str) or not error:
+        raise BadAnswer(f"{host_of(endpoint)} answered with status {answer.status} and no OAuth error")
+    description = body.get("error_description")
+    return Refusal(
+        error=error[:100],
+        description=description[:300] if isinstance(description, str) else "",
+        interval=number(body.get("interval")),
+    )
+
+
+def number(value: Any) -> float | None:
+    """A JSON number above zero; some servers write it as a string."""
+    if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 12:
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if 0 < value < 1e12 else None
+
+
+def _token(value: Any) -> Secret | None:
+    # RFC 6749 appendix A.12, A.17: visible ASCII. Anything else could not go into a header as it is.
+    if isinstance(value, str) and 0 < len(value) <= MAX_TOKEN and all("!" <= c <= "~" for c in value):
+        return Secret(value)
+    return None

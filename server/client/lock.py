@@ -1,0 +1,89 @@
+"""A lock between processes: flock on a file of its own. It ends with the process that holds it, however that dies.
+
+Lock files are never removed: removing one while somebody waits on it would let two in.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import trio
+
+from server.client.errors import TokenFileError
+
+# What is done under a lock takes milliseconds (a file) or one request (a refresh): beyond this, the holder is stuck.
+WAIT_SECONDS = 45.0
+PAUSE_SECONDS = 0.02
+
+
+class FileLock:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._fd: int | None = None
+
+    def acquire_nowait(self) -> bool:
+        """True when the lock is ours now. Raises `TokenFileError` where this file system cannot lock."""
+        if self._fd is not None:
+            raise RuntimeError("this lock is held by this very object")
+        try:
+            fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise TokenFileError(f"{self._path} cannot be used as a lock: {error.strerror}".lower()) from None
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(fd)
+            return False
+        except OSError as error:
+            os.close(fd)
+            raise TokenFileError(
+                f"the file system of {self._path.parent} cannot lock: {error.strerror}",
+                hint="set OSTIARY_CONFIG_HOME to a directory on a local disk",
+            ) from None
+        self._fd = fd
+        return True
+
+    def release(self) -> None:
+        if self._fd is not None:
+            os.close(self._fd)  # closing the only descriptor lets go
+            self._fd = None
+
+    @contextmanager
+    def held(self) -> Generator[None, None, None]:
+        """Hold the lock, waiting for it in this thread."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while not self.acquire_nowait():
+            if time.monotonic() >= deadline:
+                raise self._stuck()
+            time.sleep(PAUSE_SECONDS)
+        try:
+            yield
+        finally:
+            self.release()
+
+    @asynccontextmanager
+    async def held_async(
+        self, sleep: Callable[[float], Awaitable[object]] = trio.sleep
+    ) -> AsyncGenerator[None, None]:
+        """Hold the lock, waiting for it without blocking other tasks; waiting may be cancelled."""
+        for _ in range(int(WAIT_SECONDS / PAUSE_SECONDS)):
+            if self.acquire_nowait():
+                break
+            await sleep(PAUSE_SECONDS)
+        else:
+            raise self._stuck()
+        try:
+            yield
+        finally:
+            self.release()
+
+    def _stuck(self) -> TokenFileError:
+        return TokenFileError(
+            f"another process has held {self._path} for {WAIT_SECONDS:.0f} seconds",
+            hint=f"look for it with `fuser {self._path}`",
+        )

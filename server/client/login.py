@@ -1,0 +1,227 @@
+"""Logging in from a terminal by device code (RFC 8628 §3): ask for a code, show it, poll until somebody decided.
+
+What is shown, and how, is the command's; this module is told how to wait and what time it is. Storing is the caller's,
+except `remember`, which does it under the login's lock so that no refresh of the login before it can come in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import httpx2
+import msgspec
+import trio
+
+from auth.model import Secret
+from server.client.address import may_follow
+from server.client.discovery import Place
+from server.client.errors import (
+    BadAnswer,
+    Busy,
+    ClientError,
+    LoginDenied,
+    LoginError,
+    LoginExpired,
+    Unreachable,
+)
+from server.client.grants import (
+    DEVICE_CODE_GRANT,
+    Refusal,
+    Tokens,
+    ask_for_tokens,
+    number,
+    read_refusal,
+    revoke,
+)
+from server.client.tokens import Login, Millis, TokenFile
+from server.client.wire import exchange, host_of
+
+CLIENT_ID = "ostiary-cli"
+# RFC 8628 §3.2, §3.5.
+DEFAULT_INTERVAL_SECONDS = 5.0
+SLOW_DOWN_SECONDS = 5.0
+# A server that asks for more is waited for no longer than this: the approval should be seen while the person is there.
+MAX_INTERVAL_SECONDS = 60.0
+# After trouble on the network the pause doubles, up to this.
+MAX_BACK_OFF_SECONDS = 30.0
+MAX_LIFETIME_SECONDS = 3600.0
+# Saying goodbye to the login before is a courtesy, not worth a wait.
+FAREWELL_SECONDS = 5.0
+
+
+class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
+    device_code: Secret
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str | None
+    expires_at: Millis
+    interval: float
+
+
+async def ask_for_code(
+    client: httpx2.AsyncClient,
+    place: Place,
+    *,
+    scope: str,
+    names: Mapping[str, str],
+    now: Callable[[], Millis],
+    client_id: str = CLIENT_ID,
+) -> DeviceCode:
+    """RFC 8628 §3.1. `names` are what the person approving will see of us (client_name, hostname)."""
+    endpoint = place.server.device_authorization_endpoint
+    if endpoint is None or not place.server.device_login:
+        raise LoginError(
+            f"{place.server.issuer} offers no login by device code",
+            hint="log in with a client that can open a browser",
+        )
+    form = {"client_id": client_id, "resource": place.resource, **names}
+    if scope:
+        form["scope"] = scope
+    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    if answer.status != 200:
+        raise _refused(read_refusal(answer, endpoint), endpoint)
+    body = answer.json_object() or {}
+    device_code, user_code = body.get("device_code"), body.get("user_code")
+    uri = body.get("verification_uri", body.get("verification_url"))
+    complete = body.get("verification_uri_complete")
+    lifetime = number(body.get("expires_in"))
+    if not (
+        isinstance(device_code, str)
+        and 0 < len(device_code) <= 4096
+        and isinstance(user_code, str)
+        and 0 < len(user_code) <= 64
+        and user_code.isascii()
+        and user_code.isprintable()
+        and isinstance(uri, str)
+        and may_follow(uri, typed=place.url)
+        and lifetime
+    ):
+        raise BadAnswer(f"{host_of(endpoint)} sent no usable device code")
+    return DeviceCode(
+        device_code=Secret(device_code),
+        user_code=user_code,
+        verification_uri=uri,
+        verification_uri_complete=complete
+        if isinstance(complete, str) and may_follow(complete, typed=place.url)
+        else None,
+        expires_at=now() + int(min(lifetime, MAX_LIFETIME_SECONDS) * 1000),
+        interval=min(number(body.get("interval")) or DEFAULT_INTERVAL_SECONDS, MAX_INTERVAL_SECONDS),
+    )
+
+
+async def wait_for_tokens(
+    client: httpx2.AsyncClient,
+    place: Place,
+    code: DeviceCode,
+    *,
+    now: Callable[[], Millis],
+    sleep: Callable[[float], Awaitable[object]] = trio.sleep,
+    trouble: Callable[[ClientError], None] = lambda error: None,
+    client_id: str = CLIENT_ID,
+) -> Tokens:
+    """Poll until somebody approved (RFC 8628 §3.4–3.5). Raises `LoginDenied`, `LoginExpired`, `LoginError`, `BadAnswer`.
+
+    Trouble on the network is reported to `trouble` once per stretch of it, and waited out until the code expires.
+    """
+    form = {
+        "grant_type": DEVICE_CODE_GRANT,
+        "device_code": code.device_code.reveal(),
+        "client_id": client_id,
+        "resource": place.resource,
+    }
+    interval = code.interval
+    pause = interval
+    in_trouble = False
+    while True:
+        left = (code.expires_at - now()) / 1000
+        if left <= 0:
+            raise _expired(place)
+        await sleep(min(pause, left))
+        try:
+            answer = await ask_for_tokens(client, place.server.token_endpoint, form)
+        except Unreachable as error:
+            if not in_trouble:
+                trouble(error)
+            in_trouble = True
+            pause = min(pause * 2, max(MAX_BACK_OFF_SECONDS, interval))
+            if isinstance(error, Busy) and error.retry_after_seconds:
+                pause = max(error.retry_after_seconds, interval)
+            continue
+        in_trouble = False
+        if isinstance(answer, Tokens):
+            return answer
+        if answer.error == "slow_down":
+            interval = min(max(interval + SLOW_DOWN_SECONDS, answer.interval or 0), MAX_INTERVAL_SECONDS)
+        elif answer.error == "expired_token":
+            raise _expired(place)
+        elif answer.error != "authorization_pending":
+            raise _refused(answer, place.server.token_endpoint)
+        pause = interval
+
+
+def login_from(
+    place: Place, tokens: Tokens, *, asked_scope: str, now: Millis, client_id: str = CLIENT_ID
+) -> Login:
+    return Login(
+        url=place.url,
+        resource=place.resource,
+        issuer=place.server.issuer,
+        token_endpoint=place.server.token_endpoint,
+        revocation_endpoint=place.server.revocation_endpoint,
+        client_id=client_id,
+        access_token=tokens.access_token,
+        refresh_token=tokens.refresh_token,
+        scope=asked_scope if tokens.scope is None else tokens.scope,  # RFC 6749 §5.1: left out when as asked
+        obtained_at=now,
+        expires_at=tokens.expires_at(now),
+    )
+
+
+async def remember(client: httpx2.AsyncClient, file: TokenFile, login: Login) -> None:
+    """Store the login; the one it replaces is ended at the server, as far as that can be done quickly."""
+    lock = await trio.to_thread.run_sync(file.lock_of, login.url)
+    async with lock.held_async():
+        before = await trio.to_thread.run_sync(file.get, login.url)
+        await trio.to_thread.run_sync(file.put, login)
+    if before is not None:
+        with trio.move_on_after(FAREWELL_SECONDS):
+            try:
+                await end(client, before)
+            except ClientError:
+                return  # it will expire by itself
+
+
+async def end(client: httpx2.AsyncClient, login: Login) -> bool:
+    """Revoke a login at its server: the refresh token takes the whole grant with it. False: the server offers no way."""
+    if login.revocation_endpoint is None:
+        return False
+    token, hint = (
+        (login.refresh_token, "refresh_token")
+        if login.refresh_token is not None
+        else (login.access_token, "access_token")
+    )
+    await revoke(client, login.revocation_endpoint, token, hint=hint, client_id=login.client_id)
+    return True
+
+
+def _expired(place: Place) -> LoginExpired:
+    return LoginExpired("nobody approved the login in time", hint=f"ostiary login {place.url}")
+
+
+def _refused(refusal: Refusal, endpoint: str) -> LoginError:
+    host = host_of(endpoint)
+    if refusal.error == "access_denied":
+        return LoginDenied("the login was denied")
+    if refusal.error in ("invalid_client", "unauthorized_client"):
+        return LoginError(
+            f"{host} does not know the client {CLIENT_ID} or allows it no device login",
+            hint="is this an ostiary? register a client there and pass its id: --client-id",
+        )
+    if refusal.error == "invalid_scope":
+        return LoginError(
+            f"{host} does not grant the scopes asked for", hint="leave out --scope, or name others"
+        )
+    if refusal.error == "invalid_grant":
+        return LoginError(f"{host} does not take this code any more", hint="log in again")
+    said = f": {refusal.description}" if refusal.description else ""
+    return LoginError(f"{host} refused the login ({refusal.error}){said}")

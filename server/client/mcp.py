@@ -1,0 +1,349 @@
+"""An MCP client for one endpoint: settle the era, list tools, call them. The newest revision is tried first; a server
+that does not know it is spoken to with the handshake of 2025-11-25 and older (MCP versioning, "dual-era clients").
+
+It declares no client capabilities: it cannot be asked, sampled or given tasks, so a server has no reason to try.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+import msgspec
+import trio
+
+from server import __version__
+from server.client.discovery import MODERN
+from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachable
+from server.client.headers import header_value, parameter_headers
+from server.client.rpc import Endpoint, OnMessage, Reply
+from server.client.wire import host_of
+
+LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+META = "io.modelcontextprotocol"
+CLIENT_INFO = {"name": "ostiary-cli", "version": __version__}
+# Of this a client can be sure that the other side is modern, even though it refuses.
+MODERN_REFUSALS = frozenset({-32020, -32021, -32022})
+UNSUPPORTED_VERSION = -32022
+METHOD_NOT_FOUND = -32601
+
+DEFAULT_SECONDS = 30.0
+FAREWELL_SECONDS = 2.0
+# More pages than any catalogue has: a server that keeps turning them is broken.
+MAX_PAGES = 200
+MAX_TOOLS = 10_000
+
+Progress = Callable[[float, float | None, str], None]
+
+
+class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    era: Literal["modern", "legacy"]
+    version: str
+    name: str = ""
+    server_version: str = ""
+
+
+class McpClient:
+    """Call `connect` first and `aclose` at the end. Methods raise `ClientError`s and may be cancelled at any time."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._ids = itertools.count(1)
+        self._server: ServerInfo | None = None
+        self._session_id: str | None = None
+
+    async def connect(self) -> ServerInfo:
+        with trio.move_on_after(DEFAULT_SECONDS):
+            self._server = await self._discover() or await self._initialize()
+            return self._server
+        raise Unreachable(f"{host_of(self._endpoint.url)} did not answer in time")
+
+    async def tools(self) -> list[dict[str, Any]]:
+        """The whole catalogue, page by page."""
+        found: list[dict[str, Any]] = []
+        cursor: str | None = None
+        seen: set[str] = set()
+        for _ in range(MAX_PAGES):
+            # An empty string is a cursor like any other.
+            params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
+            result = await self._request("tools/list", params, seconds=DEFAULT_SECONDS)
+            page = result.get("tools")
+            if not isinstance(page, list):
+                raise BadAnswer(f"{host_of(self._endpoint.url)} sent no list of tools")
+            found.extend(
+                cast("dict[str, Any]", tool)
+                for tool in cast("list[Any]", page)
+                if isinstance(tool, dict) and isinstance(cast("dict[str, Any]", tool).get("name"), str)
+            )
+            following = result.get("nextCursor")
+            if not isinstance(following, str):
+                return found
+            if following in seen or len(found) > MAX_TOOLS:
+                break
+            seen.add(following)
+            cursor = following
+        raise BadAnswer(f"{host_of(self._endpoint.url)} never comes to the end of its list of tools")
+
+    async def call(
+        self,
+        tool: Mapping[str, Any],
+        arguments: Mapping[str, Any],
+        *,
+        progress: Progress | None = None,
+        seconds: float,
+    ) -> dict[str, Any]:
+        """The tool's result, also one with `isError`. `tool` is an entry of `tools()`."""
+        name = str(tool["name"])
+        headers = {"Mcp-Name": header_value(name), **parameter_headers(tool.get("inputSchema"), arguments)}
+        params: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
+        result = await self._request(
+            "tools/call", params, seconds=seconds, modern_headers=headers, progress=progress
+        )
+        kind = result.get("resultType", "complete")
+        if kind == "input_required":
+            raise ClientError(f"{name} has a question, and this command cannot answer it yet")
+        if kind != "complete":
+            raise BadAnswer(f"{host_of(self._endpoint.url)} answered with an unknown kind of result")
+        return result
+
+    async def aclose(self) -> None:
+        """End a legacy session, if there is one, without making anybody wait for it."""
+        if self._session_id is None:
+            return
+        session_id, self._session_id = self._session_id, None
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            try:
+                await self._endpoint.delete(
+                    headers={"Mcp-Session-Id": session_id}, silence_seconds=FAREWELL_SECONDS
+                )
+            except ClientError:
+                return
+
+    # ---- settling the era --------------------------------------------------------------------------------------------
+
+    async def _discover(self) -> ServerInfo | None:
+        """The modern opening; None when the server is to be spoken to in the old way."""
+        message = self._message("server/discover", _modern_meta({}))
+        reply = await self._endpoint.post(
+            message, headers=_modern_headers("server/discover"), silence_seconds=DEFAULT_SECONDS
+        )
+        answer = reply.message or {}
+        result = _mapping(answer.get("result"))
+        if result:
+            if MODERN not in _strings(result.get("supportedVersions")):
+                return None
+            info = _mapping(_mapping(result.get("_meta")).get(f"{META}/serverInfo"))
+            return _info("modern", MODERN, info)
+        error = _mapping(answer.get("error"))
+        code = error.get("code")
+        if code == UNSUPPORTED_VERSION:
+            return (
+                None
+                if MODERN not in _strings(_mapping(error.get("data")).get("supported"))
+                else _info("modern", MODERN, {})
+            )
+        if code in MODERN_REFUSALS:
+            raise _refused(error, "server/discover")
+        if code == METHOD_NOT_FOUND and reply.status == 404:
+            return _info("modern", MODERN, {})
+        return None
+
+    async def _initialize(self) -> ServerInfo:
+        params = {"protocolVersion": LEGACY[0], "capabilities": {}, "clientInfo": CLIENT_INFO}
+        reply = await self._endpoint.post(
+            self._message("initialize", params), headers={}, silence_seconds=DEFAULT_SECONDS
+        )
+        result = self._result(reply, "initialize")
+        version = result.get("protocolVersion")
+        if version not in LEGACY:
+            raise BadAnswer(f"{host_of(self._endpoint.url)} speaks no version of MCP that is known here")
+        session_id = reply.session_id
+        if session_id is not None and not (
+            0 < len(session_id) <= 1024 and all("!" <= character <= "~" for character in session_id)
+        ):
+            raise BadAnswer(f"{host_of(self._endpoint.url)} sent an unusable session id")
+        self._session_id = session_id
+        server = _info("legacy", str(version), _mapping(result.get("serverInfo")))
+        await self._endpoint.post(
+            {"jsonrpc": "2.0", "method": "notifications/initialized"},
+            headers=self._legacy_headers(server),
+            silence_seconds=DEFAULT_SECONDS,
+        )
+        return server
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    async def _request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        seconds: float,
+        modern_headers: Mapping[str, str] | None = None,
+        progress: Progress | None = None,
+    ) -> dict[str, Any]:
+        server = self._server
+        if server is None:
+            raise RuntimeError("connect comes first")
+        if server.era == "legacy":
+            return await self._legacy_request(server, method, params, seconds, progress)
+        body = _modern_meta(params)
+        if progress is not None:
+            body["_meta"]["progressToken"] = 1
+        with trio.move_on_after(seconds):
+            reply = await self._endpoint.post(
+                self._message(method, body),
+                headers={**_modern_headers(method), **(modern_headers or {})},
+                silence_seconds=seconds,
+                on_message=_progress_to(progress),
+            )
+            return self._result(reply, method)
+        raise self._too_slow(seconds)
+
+    async def _legacy_request(
+        self,
+        server: ServerInfo,
+        method: str,
+        params: Mapping[str, Any],
+        seconds: float,
+        progress: Progress | None,
+        *,
+        may_reconnect: bool = True,
+    ) -> dict[str, Any]:
+        body = dict(params)
+        if progress is not None:
+            body["_meta"] = {"progressToken": 1}
+        message = self._message(method, body)
+        headers = self._legacy_headers(server)
+        report = _progress_to(progress)
+
+        async def on_message(found: dict[str, Any]) -> None:
+            if "method" in found and "id" in found:
+                await self._answer(found, headers)
+            else:
+                await report(found)
+
+        reply: Reply | None = None
+        with trio.move_on_after(seconds):
+            try:
+                reply = await self._endpoint.post(
+                    message, headers=headers, silence_seconds=seconds, on_message=on_message
+                )
+            except trio.Cancelled:
+                await self._cancel(message["id"], headers)
+                raise
+        if reply is None:
+            raise self._too_slow(seconds)
+        if reply.status == 404 and self._session_id is not None and may_reconnect:
+            # The session is gone (a restart, an idle limit): a new one, once.
+            self._server = server = await self._initialize()
+            return await self._legacy_request(server, method, params, seconds, progress, may_reconnect=False)
+        return self._result(reply, method)
+
+    async def _answer(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> None:
+        """A legacy server may ask on the stream. Only ping was not declared away."""
+        answer: dict[str, Any] = {"jsonrpc": "2.0", "id": request["id"]}
+        if request.get("method") == "ping":
+            answer["result"] = {}
+        else:
+            answer["error"] = {"code": METHOD_NOT_FOUND, "message": "not offered by this client"}
+        await self._endpoint.post(answer, headers=headers, silence_seconds=DEFAULT_SECONDS)
+
+    async def _cancel(self, request_id: object, headers: Mapping[str, str]) -> None:
+        """Legacy: leaving does not stop the work, saying so does."""
+        notification = {
+            "jsonrpc": "2.0",
+            "method": "notifications/cancelled",
+            "params": {"requestId": request_id, "reason": "the caller left"},
+        }
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            try:
+                await self._endpoint.post(notification, headers=headers, silence_seconds=FAREWELL_SECONDS)
+            except ClientError:
+                return
+
+    def _message(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
+        return {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
+
+    def _legacy_headers(self, server: ServerInfo) -> dict[str, str]:
+        headers = {"MCP-Protocol-Version": server.version}
+        if self._session_id is not None:
+            headers["Mcp-Session-Id"] = self._session_id
+        return headers
+
+    def _result(self, reply: Reply, method: str) -> dict[str, Any]:
+        answer = reply.message or {}
+        error = _mapping(answer.get("error"))
+        if error:
+            raise _refused(error, method)
+        result = answer.get("result")
+        if not isinstance(result, dict):
+            raise BadAnswer(
+                f"{host_of(self._endpoint.url)} answers {method} with status {reply.status} and no result",
+                hint=f"is this an MCP server? `ostiary doctor {self._endpoint.url}` looks closer",
+            )
+        return cast("dict[str, Any]", result)
+
+    def _too_slow(self, seconds: float) -> Unreachable:
+        return Unreachable(
+            f"{host_of(self._endpoint.url)} gave no result within {seconds:g} seconds",
+            hint="allow more with --timeout",
+        )
+
+
+def _progress_to(progress: Progress | None) -> OnMessage:
+    async def on_message(message: dict[str, Any]) -> None:
+        if progress is None or message.get("method") != "notifications/progress":
+            return
+        params = _mapping(message.get("params"))
+        done, total, text = params.get("progress"), params.get("total"), params.get("message")
+        if isinstance(done, int | float) and not isinstance(done, bool):
+            progress(
+                float(done),
+                float(total) if isinstance(total, int | float) else None,
+                text if isinstance(text, str) else "",
+            )
+
+    return on_message
+
+
+def _modern_meta(params: Mapping[str, Any]) -> dict[str, Any]:
+    meta = {
+        f"{META}/protocolVersion": MODERN,
+        f"{META}/clientInfo": CLIENT_INFO,
+        f"{META}/clientCapabilities": {},
+    }
+    return {**params, "_meta": meta}
+
+
+def _modern_headers(method: str) -> dict[str, str]:
+    return {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
+
+
+def _info(era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any]) -> ServerInfo:
+    name, server_version = info.get("name"), info.get("version")
+    return ServerInfo(
+        era=era,
+        version=version,
+        name=name[:200] if isinstance(name, str) else "",
+        server_version=server_version[:100] if isinstance(server_version, str) else "",
+    )
+
+
+def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
+    code, message = error.get("code"), error.get("message")
+    said = message[:500] if isinstance(message, str) and message else "no reason given"
+    return CallRefused(f"the server refused {method}: {said}", code=code if isinstance(code, int) else 0)
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
+
+
+def _strings(value: Any) -> list[str]:
+    return (
+        [item for item in cast("list[Any]", value) if isinstance(item, str)]
+        if isinstance(value, list)
+        else []
+    )

@@ -1,0 +1,191 @@
+"""One JSON-RPC request to an MCP endpoint over streamable HTTP: send, renew the token once, read JSON or a stream.
+
+Which requests a session consists of is in mcp.py. This file knows HTTP's answers (401, 402, 403, 429, 503) and the two
+shapes of a good one; what is in the result it does not look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Protocol
+
+import httpx2
+import msgspec
+
+from auth.model import Secret
+from server.client.challenge import Challenge, read_challenge
+from server.client.errors import BadAnswer, Busy, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
+from server.client.sse import EventDecoder
+from server.client.tokens import Login
+from server.client.wire import (
+    CONNECT_SECONDS,
+    MAX_DOCUMENT,
+    decode_object,
+    host_of,
+    network_trouble,
+    raw_body,
+    read,
+    retry_after_seconds,
+)
+
+# A tool's whole result in one JSON answer.
+MAX_ANSWER = 16 * 1024 * 1024
+# Progress and log messages before the result; a stream that goes on for ever is ended by time, one that floods by this.
+MAX_EVENTS = 100_000
+
+
+class TokenSource(Protocol):
+    async def token(self) -> Secret | None: ...
+
+    async def renew(self, refused: Secret) -> Login: ...
+
+    async def not_logged_in(self) -> NotLoggedIn: ...
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    status: int
+    session_id: str | None
+    message: dict[str, Any] | None  # the JSON-RPC response; None when the body holds none
+
+
+OnMessage = Callable[[dict[str, Any]], Awaitable[None]]
+
+
+async def _ignore(message: dict[str, Any]) -> None:
+    return None
+
+
+class Endpoint:
+    """One MCP endpoint and the token for it."""
+
+    def __init__(self, client: httpx2.AsyncClient, url: str, tokens: TokenSource) -> None:
+        self.url = url
+        self._client = client
+        self._tokens = tokens
+
+    async def post(
+        self,
+        message: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str],
+        silence_seconds: float,
+        on_message: OnMessage = _ignore,
+    ) -> Reply:
+        """Send a request or notification. Everything a stream carries besides the answer goes to `on_message`.
+
+        Raises `NotLoggedIn`, `ScopeNeeded`, `Busy`, `Unreachable`, `BadAnswer`; other statuses are in the reply.
+        """
+        body = msgspec.json.encode(message)
+        token = await self._tokens.token()
+        reply = await self._once(message, body, headers, token, silence_seconds, on_message)
+        if isinstance(reply, Reply):
+            return reply
+        if token is None:
+            raise await self._tokens.not_logged_in()
+        token = (await self._tokens.renew(token)).access_token
+        reply = await self._once(message, body, headers, token, silence_seconds, on_message)
+        if isinstance(reply, Reply):
+            return reply
+        raise NotLoggedIn(f"{host_of(self.url)} does not accept this login", hint=f"ostiary login {self.url}")
+
+    async def delete(self, *, headers: Mapping[str, str], silence_seconds: float) -> None:
+        """End a session; how the server feels about it does not matter any more."""
+        token = await self._tokens.token()
+        with network_trouble(self.url):
+            await self._client.delete(
+                self.url, headers={**headers, **_bearer(token)}, timeout=httpx2.Timeout(silence_seconds)
+            )
+
+    async def _once(
+        self,
+        message: Mapping[str, Any],
+        body: bytes,
+        headers: Mapping[str, str],
+        token: Secret | None,
+        silence_seconds: float,
+        on_message: OnMessage,
+    ) -> Reply | Challenge:
+        sent = {
+            "Content-Type": "application/json",
+            "Accept": "application/json, text/event-stream",
+            **headers,
+            **_bearer(token),
+        }
+        timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
+        with network_trouble(self.url):
+            async with self._client.stream(
+                "POST", self.url, content=body, headers=sent, timeout=timeout
+            ) as response:
+                challenge = read_challenge(response.headers.get_list("www-authenticate"))
+                if response.status_code == 401:
+                    return challenge or Challenge()
+                self._refuse(response, challenge)
+                kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
+                if kind == "text/event-stream" and response.status_code == 200:
+                    found = await self._stream(response, message.get("id"), on_message)
+                else:
+                    limit = MAX_ANSWER if response.status_code == 200 else MAX_DOCUMENT
+                    found = decode_object((await read(response, limit=limit)).body)
+                return Reply(
+                    status=response.status_code,
+                    session_id=response.headers.get("mcp-session-id"),
+                    message=found,
+                )
+        raise AssertionError("unreachable: network_trouble swallows nothing")
+
+    def _refuse(self, response: httpx2.Response, challenge: Challenge | None) -> None:
+        status = response.status_code
+        host = host_of(self.url)
+        if status == 403 and challenge is not None and challenge.error == "insufficient_scope":
+            scope = challenge.scope or ""
+            raise ScopeNeeded(
+                f"this needs the scope {scope}, which the login does not have"
+                if scope
+                else "this needs more scopes",
+                hint=f"ostiary login {self.url} --scope '{scope}'" if scope else f"ostiary login {self.url}",
+            )
+        if status == 402:
+            raise ClientError(
+                "this call has a price, and payment is not spoken here", hint="use an x402 client"
+            )
+        if status == 403:
+            raise CallRefused(f"{host} refuses this client", code=403, hint=f"ostiary doctor {self.url}")
+        if status == 413:
+            raise CallRefused("the arguments are larger than the server takes", code=413)
+        if status in (429, 503):
+            wait = retry_after_seconds(response.headers)
+            raise Busy(
+                f"{host} is busy",
+                retry_after_seconds=wait,
+                hint=f"try again in {wait:.0f} seconds" if wait else "try again in a moment",
+            )
+        if 300 <= status < 400:
+            raise BadAnswer(f"{self.url} redirects", hint="type the address that it redirects to")
+        if status >= 500:
+            raise BadAnswer(f"{host} answers with status {status}", hint="its log says more")
+
+    async def _stream(
+        self, response: httpx2.Response, request_id: object, on_message: OnMessage
+    ) -> dict[str, Any]:
+        decoder = EventDecoder()
+        count = 0
+        async with raw_body(response) as body:
+            async for chunk in body:
+                for data in decoder.feed(chunk):
+                    count += 1
+                    if count > MAX_EVENTS:
+                        raise BadAnswer(f"{host_of(self.url)} sent more than {MAX_EVENTS} messages at once")
+                    found = decode_object(data)
+                    if found is None:
+                        continue
+                    if found.get("id") == request_id and ("result" in found or "error" in found):
+                        return found
+                    await on_message(found)
+        raise BadAnswer(
+            f"{host_of(self.url)} ended the answer before the result",
+            hint="the call may have been carried out",
+        )
+
+
+def _bearer(token: Secret | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}

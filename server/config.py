@@ -1,0 +1,359 @@
+"""One file, overridden by the environment and by flags of the same names: `port`, `OSTIARY_PORT`, `--port`.
+
+Every setting is a flat key with its rule beside it; `[[server]]` tables describe what is served. Reading reports all
+problems at once. What the settings come to on this machine (addresses, secrets, certificates) is in `resolve.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final, Literal, cast
+
+import msgspec
+from msgspec import Meta
+
+from server import paths
+
+ENVIRONMENT_PREFIX: Final = "OSTIARY_"
+FILE_NAME: Final = "ostiary.toml"
+CONFIG_BYTES: Final = 1024 * 1024  # a configuration written by people; more is a wrong file
+
+# kind of agent → where its settings struct lives; imported only when a file uses the kind
+AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "demo": ("server.backends.demo", "DemoConfig"),
+        "chat": ("server.backends.chat", "ChatConfig"),
+        "openai": ("server.backends.openai", "OpenAIConfig"),
+    }
+)
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings as written. A description is what an error tells the reader to write instead."""
+
+    host: Annotated[
+        str, Meta(min_length=1, max_length=255, description='an address to listen on, e.g. "127.0.0.1"')
+    ] = "127.0.0.1"
+    port: Annotated[int, Meta(ge=0, le=65535, description="a port from 0 to 65535; 0 picks a free one")] = (
+        8420
+    )
+    issuer: Annotated[
+        str,
+        Meta(
+            max_length=2048,
+            description='the public address, e.g. "https://agent.example.org", without a path',
+        ),
+    ] = ""
+    allowed_hosts: Annotated[tuple[str, ...], Meta(max_length=64, description="a list of host names")] = ()
+    allowed_origins: Annotated[
+        tuple[str, ...],
+        Meta(max_length=64, description='a list of web origins that may call from a page, or ["*"]'),
+    ] = ()
+    trusted_proxies: Annotated[
+        tuple[str, ...], Meta(max_length=64, description='a list of networks, e.g. ["10.0.0.0/8"]')
+    ] = ()
+    tls_certificate: Annotated[str, Meta(description="the path of a PEM certificate chain")] = ""
+    tls_key: Annotated[str, Meta(description="the path of its PEM private key")] = ""
+    allow_insecure_http: Annotated[bool, Meta(description="true or false")] = False
+    data_dir: Annotated[str, Meta(description="the path of a directory for the database and keys")] = ""
+    key_file: Annotated[str, Meta(description='a path, "file:/path" or "env:NAME"')] = ""
+    auth: Annotated[Literal["oauth", "none"], Meta(description='"oauth" or "none"')] = "oauth"
+    access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
+    login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30
+    device_code_minutes: Annotated[int, Meta(ge=1, le=15, description="minutes from 1 to 15")] = 10
+    admin_port: Annotated[
+        int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
+    ] = -1
+    log_format: Annotated[
+        Literal["auto", "json", "console"], Meta(description='"auto", "json" or "console"')
+    ] = "auto"
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description='"debug", "info", "warning" or "error"'),
+    ] = "info"
+    drain_seconds: Annotated[float, Meta(ge=0, le=600, description="seconds from 0 to 600")] = 10.0
+    max_connections: Annotated[int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")] = 4096
+    max_connections_per_ip: Annotated[
+        int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")
+    ] = 256
+    max_body_kib: Annotated[int, Meta(ge=1, le=65536, description="KiB from 1 to 65536")] = 2048
+
+
+class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """One `[[server]]`: a name, what it says of itself, and the agents behind it."""
+
+    name: Annotated[
+        str,
+        Meta(
+            pattern=r"^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$",
+            description="lower-case letters, digits and dashes, at most 40",
+        ),
+    ] = "main"
+    title: Annotated[str, Meta(max_length=100, description="a short title")] = ""
+    instructions: Annotated[
+        str, Meta(max_length=8000, description="what a model should know before it calls")
+    ] = ""
+    agents: tuple[msgspec.Struct, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loaded:
+    config: Config
+    servers: tuple[ServerConfig, ...]
+    source: Path | None  # the file, where there was one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    """One thing that is wrong, where, and what to write instead. Never holds a secret's value."""
+
+    key: str
+    what: str
+    instead: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.what}" + (f"; write {self.instead}" if self.instead else "")
+
+
+class ConfigInvalid(Exception):
+    def __init__(self, problems: Sequence[Problem], source: str) -> None:
+        super().__init__(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {source}")
+        self.problems = tuple(problems)
+        self.source = source
+
+
+def find_file(named: str | None, environment: Mapping[str, str]) -> Path | None:
+    """The configuration file: named, or `ostiary.toml` here, or in the platform's config directory; None for none.
+
+    Raises `ConfigInvalid` if one was named and is not there."""
+    chosen = named or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    if chosen:
+        path = Path(chosen).expanduser()
+        if not path.is_file():
+            raise ConfigInvalid(
+                [
+                    Problem(
+                        key="config",
+                        what=f"there is no file {path}",
+                        instead="a path that exists, or `ostiary init`",
+                    )
+                ],
+                "the command line",
+            )
+        return path
+    for path in (Path(FILE_NAME), paths.config_home() / FILE_NAME):
+        if path.is_file():
+            return path
+    return None
+
+
+def load(
+    file: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, object] = MappingProxyType({}),
+) -> Loaded:
+    """Read file, environment and flags, later ones winning. Raises `ConfigInvalid` with every problem found."""
+    problems: list[Problem] = []
+    table = _read_toml(file, problems) if file else {}
+    servers_written = table.pop("server", None)
+    settings: dict[str, object] = {}
+    hints = typing.get_type_hints(Config, include_extras=True)
+
+    for key, value in table.items():
+        _take(key, value, hints, settings, problems, key)
+    for name, text in environment.items():
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name.startswith(ENVIRONMENT_PREFIX) and key in hints:
+            _take(key, _from_text(text, hints[key]), hints, settings, problems, name)
+    for key, value in flags.items():
+        if value is not None:
+            shown = "--" + key.replace("_", "-")
+            _take(
+                key,
+                _from_text(value, hints[key]) if isinstance(value, str) else value,
+                hints,
+                settings,
+                problems,
+                shown,
+            )
+
+    servers = _servers(servers_written, problems)
+    if problems:
+        raise ConfigInvalid(problems, str(file) if file else "the settings")
+    return Loaded(config=msgspec.convert(settings, Config), servers=servers, source=file)
+
+
+def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:
+    try:
+        with file.open("rb") as handle:
+            raw = handle.read(CONFIG_BYTES + 1)
+        if len(raw) > CONFIG_BYTES:
+            raise ValueError("larger than 1 MiB, so not a configuration")
+        return tomllib.loads(raw.decode("utf-8"))
+    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        problems.append(Problem(key=str(file), what=f"cannot be read: {error}"))
+        return {}
+
+
+def _take(
+    key: str,
+    value: object,
+    hints: Mapping[str, Any],
+    into: dict[str, object],
+    problems: list[Problem],
+    shown: str,
+) -> None:
+    if key not in hints:
+        problems.append(Problem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
+        return
+    try:
+        into[key] = msgspec.convert(value, hints[key])
+    except msgspec.ValidationError:
+        problems.append(Problem(key=shown, what=f"cannot be {_shown(value)}", instead=_rule(hints[key])))
+
+
+def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ...]:
+    if written is None:
+        return (ServerConfig(name="main", title="Ostiary demo", agents=(_default_agent(),)),)
+    if not isinstance(written, list) or not written:
+        problems.append(Problem(key="server", what="must be one or more tables", instead="[[server]]"))
+        return ()
+    found = tuple(
+        server
+        for position, table in enumerate(cast("list[object]", written), 1)
+        if (server := _server(table, f"server[{position}]", problems)) is not None
+    )
+    seen: set[str] = set()
+    for server in found:
+        if server.name in seen:
+            problems.append(
+                Problem(
+                    key="server.name",
+                    what=f'"{server.name}" is used twice',
+                    instead="a name of its own for each",
+                )
+            )
+        seen.add(server.name)
+    return found
+
+
+def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig | None:
+    if not isinstance(table, dict):
+        problems.append(Problem(key=where, what="must be a table", instead="[[server]]"))
+        return None
+    fields = dict(cast("dict[str, object]", table))
+    agents_written = fields.pop("agent", None)
+    hints = typing.get_type_hints(ServerConfig, include_extras=True)
+    del hints["agents"]
+    values: dict[str, object] = {}
+    for key, value in fields.items():
+        _take(key, value, {**hints, "agent": None}, values, problems, f"{where}.{key}")
+    if not isinstance(agents_written, list) or not agents_written:
+        problems.append(
+            Problem(
+                key=f"{where}.agent",
+                what="is missing",
+                instead='[[server.agent]] with kind = "demo", "chat" or "openai"',
+            )
+        )
+        return None
+    agents = [
+        _agent(agent, f"{where}.agent[{position}]", problems)
+        for position, agent in enumerate(cast("list[object]", agents_written), 1)
+    ]
+    complete = tuple(agent for agent in agents if agent is not None)
+    try:
+        return msgspec.structs.replace(msgspec.convert(values, ServerConfig), agents=complete)
+    except msgspec.ValidationError as error:  # every value was checked alone above, so this is a missing one
+        problems.append(Problem(key=where, what=str(error)))
+        return None
+
+
+def _agent(table: object, where: str, problems: list[Problem]) -> msgspec.Struct | None:
+    fields = dict(cast("dict[str, object]", table)) if isinstance(table, dict) else {}
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str) or kind not in AGENT_KINDS:
+        known = ", ".join(f'"{name}"' for name in AGENT_KINDS)
+        problems.append(
+            Problem(key=f"{where}.kind", what=f"cannot be {_shown(kind)}", instead=f"one of {known}")
+        )
+        return None
+    shape = agent_shape(kind)
+    hints = typing.get_type_hints(shape, include_extras=True)
+    before = len(problems)
+    values: dict[str, object] = {}
+    for key, value in fields.items():
+        _take(key, value, hints, values, problems, f"{where}.{key}")
+    problems.extend(
+        Problem(key=f"{where}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
+        for field in msgspec.structs.fields(shape)
+        if field.required and field.name not in fields
+    )
+    if len(problems) > before:
+        return None
+    agent = msgspec.convert(values, shape)
+    own_rules = getattr(importlib.import_module(shape.__module__), "problems", None)
+    if own_rules is not None:
+        problems.extend(Problem(key=f"{where}.{key}", what=what) for key, what in own_rules(agent))
+    return agent
+
+
+def agent_shape(kind: str) -> type[msgspec.Struct]:
+    module, name = AGENT_KINDS[kind]
+    return cast("type[msgspec.Struct]", getattr(importlib.import_module(module), name))
+
+
+def _default_agent() -> msgspec.Struct:
+    return agent_shape("demo")()
+
+
+def _from_text(text: str, hint: Any) -> object:
+    """A flag or variable as the setting's type; what cannot be read stays text and fails its rule."""
+    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if typing.get_origin(base) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if base is bool:
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
+            text.lower(), text
+        )
+    if base in (int, float):
+        try:
+            return base(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _rule(hint: Any) -> str:
+    for extra in typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ():
+        if isinstance(extra, Meta) and extra.description:
+            return extra.description
+    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if isinstance(base, types.UnionType):
+        base = typing.get_args(base)[0]
+    names = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(base, "a value of the right type")
+
+
+def _nearest(key: str, hints: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(key, hints, n=1)
+    return close[0] if close else ""
+
+
+def _shown(value: object) -> str:
+    """The bad value, short. A table or list is only named: one of headers may hold a credential."""
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    if value is None:
+        return "empty"
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    return text if len(text) <= 60 else text[:57] + "…"

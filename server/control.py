@@ -1,0 +1,202 @@
+"""The admin socket: what somebody at the machine may do to the running server (approve, list, revoke, claim …).
+
+A Unix socket, 0600, that admits the service's own uid and root, by what the kernel says of the peer. One JSON line in, one out.
+The commands themselves are a table that `app` hands in; this file only carries them. Both ends are here: the server's, and `ask`,
+the blocking client for the command line (which has no event loop yet).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import struct
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from server import paths
+
+LINE_BYTES: Final = (
+    64 * 1024
+)  # a command with its arguments; an answer may be a long list, and has its own bound
+ANSWER_BYTES: Final = 8 * 1024 * 1024
+DEADLINE_SECONDS: Final = 15.0
+MAX_AT_ONCE: Final = 16
+ADDRESS_FILE: Final = "control.path"  # in the data directory: where the socket is
+
+
+class Command(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    arguments: dict[str, Any] = {}
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    ok: bool
+    result: Any = None
+    error: str = ""
+    hint: str = ""
+
+
+class Refused(Exception):
+    """A command could not be done; the text and the hint are for the person who typed it."""
+
+    def __init__(self, error: str, hint: str = "") -> None:
+        super().__init__(error)
+        self.hint = hint
+
+
+Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]  # arguments, actor ("local:<uid>") → result
+
+
+def choose_address(data_dir: Path) -> Path:
+    """Where the socket goes: the runtime directory if there is one, else beside the data. Socket names are limited to about 100
+    bytes, so a deep data directory falls back to a private directory of the system's temporary one."""
+    tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
+    home = paths.runtime_home()
+    address = (home / f"ostiary-{tag}" / "control") if home else data_dir / "control"
+    if len(os.fsencode(address)) > 100:
+        address = Path(tempfile.gettempdir()) / f"ostiary-{os.getuid()}-{tag}" / "control"
+    return address
+
+
+async def serve(
+    data_dir: Path,
+    commands: Mapping[str, Handler],
+    log: FilteringBoundLogger,
+    *,
+    task_status: trio.TaskStatus[Path] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Answer until cancelled. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
+    address = choose_address(data_dir)
+    address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    status = address.parent.stat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+        raise Refused(
+            f"{address.parent} is not private to this user", f"chmod 700 {address.parent}, or remove it"
+        )
+    address.unlink(missing_ok=True)
+    listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        await listener.bind(str(address))
+        os.chmod(address, 0o600)
+        listener.listen(MAX_AT_ONCE)
+        pointer = data_dir / ADDRESS_FILE
+        pointer.write_text(str(address), "utf-8")
+        task_status.started(address)
+        slots = trio.CapacityLimiter(MAX_AT_ONCE)
+        async with trio.open_nursery() as nursery:
+            while True:
+                connection, _ = await listener.accept()
+                nursery.start_soon(_converse, trio.SocketStream(connection), commands, log, slots)
+    finally:
+        listener.close()
+        address.unlink(missing_ok=True)
+
+
+async def _converse(
+    stream: trio.SocketStream,
+    commands: Mapping[str, Handler],
+    log: FilteringBoundLogger,
+    slots: trio.CapacityLimiter,
+) -> None:
+    """One question, one answer. Nothing that happens here may end the listener."""
+    async with slots, stream:
+        try:
+            with trio.move_on_after(DEADLINE_SECONDS):
+                uid = _peer_uid(stream.socket)
+                if uid not in (os.getuid(), 0):
+                    log.warning("control.refused", uid=uid)
+                    answer = Answer(
+                        ok=False, error="this socket is for the user who runs the server, and root"
+                    )
+                else:
+                    answer = await _answer(await _read_line(stream), commands, log, uid)
+                await stream.send_all(msgspec.json.encode(answer, enc_hook=str) + b"\n")
+        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+            log.debug("control.peer_gone")
+
+
+async def _answer(
+    line: bytes, commands: Mapping[str, Handler], log: FilteringBoundLogger, uid: int
+) -> Answer:
+    try:
+        command = msgspec.json.decode(line, type=Command)
+    except (msgspec.MsgspecError, RecursionError):
+        return Answer(ok=False, error="not a command")
+    handler = commands.get(command.name)
+    if handler is None:
+        return Answer(
+            ok=False,
+            error=f"this server knows no command {command.name!r}",
+            hint="it may be older than the command line",
+        )
+    try:
+        return Answer(ok=True, result=await handler(command.arguments, f"local:{uid}"))
+    except Refused as refusal:
+        return Answer(ok=False, error=str(refusal), hint=refusal.hint)
+    except Exception:
+        log.exception("control.failed", command=command.name)
+        return Answer(ok=False, error="internal error", hint="the server's log has the details")
+
+
+async def _read_line(stream: trio.SocketStream) -> bytes:
+    data = b""
+    while b"\n" not in data and len(data) <= LINE_BYTES:
+        more = await stream.receive_some(LINE_BYTES)
+        if not more:
+            break
+        data += more
+    return data.partition(b"\n")[0]
+
+
+def _peer_uid(sock: trio.socket.SocketType) -> int:
+    if sys.platform == "linux":
+        raw = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return int(struct.unpack("3i", raw)[1])
+    raw = sock.getsockopt(0, 0x001, 76)  # macOS: SOL_LOCAL, LOCAL_PEERCRED → struct xucred {version, uid, …}
+    return int(struct.unpack_from("=II", raw)[1])
+
+
+def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    """Put one command to the server that holds this data directory. Raises `Refused`, also when none is running."""
+    not_running = Refused(
+        f"no server is running on {data_dir}",
+        "start one with `ostiary serve`, or name its directory: --data-dir",
+    )
+    try:
+        address = (data_dir / ADDRESS_FILE).read_text("utf-8").strip()
+    except PermissionError as error:
+        raise Refused(
+            f"{data_dir} belongs to another user", "run this as the user who runs the server"
+        ) from error
+    except OSError as error:
+        raise not_running from error
+    question = msgspec.json.encode(Command(name=name, arguments=dict(arguments or {}))) + b"\n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        sock.settimeout(DEADLINE_SECONDS + 5)
+        try:
+            sock.connect(address)
+        except PermissionError as error:
+            raise Refused(
+                "this socket belongs to another user", "run this as the user who runs the server"
+            ) from error
+        except OSError as error:
+            raise not_running from error
+        try:
+            sock.sendall(question)
+            data = b""
+            while not data.endswith(b"\n") and len(data) <= ANSWER_BYTES and (more := sock.recv(65536)):
+                data += more
+            answer = msgspec.json.decode(data, type=Answer)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise Refused("the server did not answer", "see its log") from error
+    if not answer.ok:
+        raise Refused(answer.error, answer.hint)
+    return answer.result

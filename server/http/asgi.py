@@ -1,0 +1,129 @@
+"""The way from a connection to what answers: MCP paths straight to their handlers, everything else to the Quart-Trio app.
+
+Every request passes here, so here are the proxy's word about its caller, the Host check of everything that is not MCP (an MCP
+handler asks the guard itself, for Origin too), the access line and the hook for metrics. What a path means is not here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from structlog.typing import FilteringBoundLogger
+
+from .guard import Guard, host_of
+from .proxy import Proxies
+from .serving import App, Message, Receive, Scope, Send
+
+# A log line is for reading: a longer path is cut there.
+_LOGGED_PATH_CHARACTERS: Final = 200
+_FORBIDDEN: Final = b"this server does not answer for the name in the Host header\n"
+
+
+class Served(msgspec.Struct, frozen=True):
+    """One request, when it is over. Never a header, a query or a body."""
+
+    method: str
+    path: str  # one-time links masked
+    status: int  # 0: it ended without a response
+    seconds: float
+    ip: str
+    request_id: str
+
+
+class Router:
+    """An ASGI 3 application. `mcp` maps a server's name to its handler; the name "" is the one at `/mcp`."""
+
+    def __init__(
+        self,
+        *,
+        mcp: Mapping[str, App],
+        fallback: App,
+        guard: Guard,
+        log: FilteringBoundLogger,
+        proxies: Proxies | None = None,
+        observe: Callable[[Served], None] | None = None,
+        secret_paths: Sequence[str] = ("/claim/",),
+    ) -> None:
+        """`secret_paths` are prefixes whose rest is a secret. `observe` is called once per request and must not raise."""
+        self._handlers: dict[str, App] = {}
+        for name, handler in mcp.items():
+            path = f"/{name}/mcp" if name else "/mcp"
+            self._handlers[path] = self._handlers[path + "/"] = handler
+        self._fallback = fallback
+        self._guard = guard
+        self._log = log
+        self._proxies = proxies
+        self._observe = observe
+        self._secret_paths = tuple(secret_paths)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._fallback(scope, receive, send)  # the lifespan is the app's
+            return
+        if self._proxies is not None:
+            scope = self._proxies.resolve(scope)
+        began = time.perf_counter()
+        watched = _Watched(send)
+        try:
+            handler = self._handlers.get(scope["path"])
+            if handler is not None:
+                await handler(scope, receive, watched.send)
+            elif self._guard.admits_host(scope, host_of(scope)):
+                await self._fallback(scope, receive, watched.send)
+            else:
+                await _forbid(watched.send)
+        finally:
+            self._report(scope, watched.status, time.perf_counter() - began)
+
+    def _report(self, scope: Scope, status: int, seconds: float) -> None:
+        client = scope["client"]
+        served = Served(
+            scope["method"],
+            self._shown(scope["path"]),
+            status,
+            seconds,
+            client[0] if client else "",
+            scope["state"]["request_id"],
+        )
+        if self._observe is not None:
+            self._observe(served)
+        self._log.info(
+            "http.request",
+            method=served.method,
+            path=served.path,
+            status=status,
+            ms=round(seconds * 1000, 1),
+            ip=served.ip,
+            request=served.request_id,
+        )
+
+    def _shown(self, path: str) -> str:
+        for prefix in self._secret_paths:
+            if path.startswith(prefix):
+                return prefix + "***"
+        return path[:_LOGGED_PATH_CHARACTERS]
+
+
+class _Watched:
+    """Passes messages on and remembers the status."""
+
+    __slots__ = ("_send", "status")
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        await self._send(message)
+
+
+async def _forbid(send: Send) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FORBIDDEN))]
+    start: dict[str, Any] = {"type": "http.response.start", "status": 403, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": _FORBIDDEN})

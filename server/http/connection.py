@@ -1,0 +1,252 @@
+"""One HTTP/1.1 server connection: its requests in order, each answered in this very task (cycle.py).
+
+No task per request and no timers: `deadline` is a field that the reaper looks at (roster.py). Bytes are read when somebody
+needs them; what belongs to later requests waits in `buffer`, bounded, and the rest stays with the peer. What a head or a body
+may look like is in head.py and body.py, how a response is framed in response.py, sockets in listen.py. RFC 9112; design §3.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Final, cast
+
+import trio
+
+from . import response
+from .cycle import Cycle
+from .head import Head, read_head, refuse_unfinished
+from .refusal import Disconnected, Refused
+from .serving import Address, Serving
+from .stream import PeerStream
+
+_READ_BYTES: Final = 64 * 1024
+
+
+class Connection:
+    """Runs once. `run` lets out cancellation and what ends a process (KeyboardInterrupt …), nothing that a peer can cause."""
+
+    __slots__ = (
+        "_answers_late", "_lot", "_scope", "_served", "_stream", "_timed_out", "_tls", "_wire", "_writing",
+        "buffer", "client", "cut", "deadline", "gone", "idle", "scheme", "sent", "server", "serving",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        serving: Serving,
+        wire: PeerStream,
+        *,
+        tls: trio.SSLStream[PeerStream] | None = None,
+        client: Address | None = None,
+        server: Address | None = None,
+    ) -> None:
+        self.serving = serving
+        self.client = client
+        self.server = server
+        self.scheme = "http" if tls is None else "https"
+        self.buffer = b""
+        self.deadline = math.inf
+        self.idle = False  # between requests: closed without loss when the drain begins
+        self.gone = False  # nothing can be sent any more: the peer left, or a write was cut short
+        self.cut = False  # it ends in a reset: half a message was sent that could pass for a whole one, or nobody reads it
+        self.sent = False  # a byte of the current response has left
+        self._wire = wire
+        self._tls = tls
+        self._stream: trio.abc.Stream = wire if tls is None else tls
+        self._scope = trio.CancelScope()
+        self._served = False
+        self._answers_late = False  # when the deadline passes: 408, or a silent close
+        self._timed_out = False
+        self._writing = False
+        self._lot: trio.lowlevel.ParkingLot | None = None
+
+    async def run(self) -> None:
+        try:
+            with self._scope:
+                await self._serve()
+            if self._timed_out and self._answers_late and not self.sent and not self.gone:
+                self._scope = trio.CancelScope()
+                with self._scope:
+                    await self._refuse(Refused(408, "the request took too long to arrive"))
+        except Exception:
+            self._crashed()
+        except BaseExceptionGroup as group:
+            # What an application raised while it was being cancelled is ours to report; the cancellation is not ours to keep.
+            rest = group.split(trio.Cancelled)[1]
+            if rest is not None and not isinstance(rest, Exception):
+                raise
+            if rest is not None:
+                self._crashed(rest)
+            raise cast("BaseExceptionGroup[BaseException]", group.split(trio.Cancelled)[0]) from None
+        finally:
+            if self.cut:
+                self._wire.abort()
+            else:
+                self._wire.close()
+
+    def check(self, now: float) -> None:
+        """The reaper's question, once a tick: is this connection too late with what it owes?"""
+        if self.deadline <= now:
+            self.deadline = math.inf
+            self._timed_out = True
+            self.serving.counters.late += 1
+            self._scope.cancel()
+        elif self._wire.overdue(now, self.serving.limits):
+            self.gone = self.cut = True
+            self.serving.counters.stalled += 1
+            self._scope.cancel()
+
+    def close_if_idle(self) -> None:
+        if self.idle:
+            self._scope.cancel()
+
+    # -- what a cycle needs ------------------------------------------------------------------------------------
+
+    def due_in(self, seconds: float, *, answer: bool = False) -> None:
+        """From now on the peer has `seconds`. `answer`: tell it so (408) when they are over, if nothing was sent yet."""
+        self.deadline = trio.current_time() + seconds
+        self._answers_late = answer
+
+    def due_at(self, deadline: float, *, answer: bool) -> None:
+        self.deadline = deadline
+        self._answers_late = answer
+
+    async def read(self) -> bytes:
+        """The peer's next bytes; b"" when it will send no more."""
+        try:
+            return bytes(await self._stream.receive_some(_READ_BYTES))
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            self.gone = True
+            return b""
+
+    async def write(self, data: bytes) -> None:
+        """Send all of it, or raise `Disconnected`. Cut short by cancellation it leaves half a message, so nothing may follow."""
+        while self._writing:  # an interim response and a final one may come from two tasks of the application
+            self._lot = self._lot or trio.lowlevel.ParkingLot()
+            await self._lot.park()
+        if self.gone:
+            raise Disconnected("the peer is gone")
+        self._writing = self.gone = self.cut = True  # … unless this ends well
+        try:
+            piece = self.serving.limits.write_piece_bytes
+            if len(data) <= piece:
+                await self._stream.send_all(data)
+            else:
+                view = memoryview(data)
+                for start in range(0, len(data), piece):
+                    await self._stream.send_all(view[start : start + piece])
+            self.gone = self.cut = False
+        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            raise Disconnected("the peer is gone") from error
+        finally:
+            self._writing = False
+            if self._lot is not None:
+                self._lot.unpark()
+
+    # -- lifecycle -------------------------------------------------------------------------------------------------
+
+    async def _serve(self) -> None:
+        limits = self.serving.limits
+        if self._tls is not None:
+            self.due_in(limits.handshake_seconds)
+            try:
+                await self._tls.do_handshake()
+            except trio.BrokenResourceError:
+                return
+        self.due_in(limits.head_seconds)
+        try:
+            while True:
+                head = await self._next_head()
+                if head is None:
+                    break
+                cycle = Cycle(self, head)
+                if not await cycle.run():
+                    if cycle.peer_may_be_sending and not self.gone:
+                        await self._linger()
+                    break
+                self._served = True
+        except Refused as refusal:
+            if not self.sent:
+                await self._refuse(refusal)
+        if self._tls is not None and not self.gone:
+            self.due_in(limits.handshake_seconds)
+            with contextlib.suppress(trio.BrokenResourceError):
+                await self._tls.aclose()
+
+    async def _next_head(self) -> Head | None:
+        """None when the peer has no further request, or is to have none. Raises `Refused`."""
+        serving = self.serving
+        self.sent = False
+        if self.buffer:
+            await trio.lowlevel.checkpoint()  # a peer that pipelines takes turns with the others
+        else:
+            if serving.draining.is_set():
+                return None
+            if self._served:
+                self.due_in(serving.limits.idle_seconds)
+            self.idle = True
+            self.buffer = await self.read()
+            self.idle = False
+            if not self.buffer:
+                return None
+        if self.buffer.startswith(b"\r\n"):
+            self.buffer = self.buffer[2:]  # §2.2: some clients end a body with one
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            end = await self._rest_of_head()
+            if end < 0:
+                return None
+        self.deadline = math.inf
+        raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
+        return read_head(raw, serving.limits)
+
+    async def _rest_of_head(self) -> int:
+        """Where the head in the buffer ends, or -1 if the peer left before that."""
+        limits = self.serving.limits
+        if self._served:
+            self.due_in(limits.head_seconds)
+        self._answers_late = True
+        while True:
+            refuse_unfinished(self.buffer, limits)
+            searched = max(0, len(self.buffer) - 3)
+            data = await self.read()
+            if not data:
+                return -1
+            self.buffer += data
+            end = self.buffer.find(b"\r\n\r\n", searched)
+            if end >= 0:
+                return end
+
+    async def _refuse(self, refusal: Refused) -> None:
+        self.serving.counters.refused += 1
+        self.serving.log.debug(
+            "http.refused", status=refusal.status, reason=refusal.reason, ip=self.client and self.client[0]
+        )
+        self.due_in(self.serving.limits.linger_seconds)
+        try:
+            await self.write(response.refusal(refusal.status, refusal.reason))
+        except Disconnected:
+            return
+        await self._linger()
+
+    async def _linger(self) -> None:
+        """RFC 9112 §9.6: say that no more will come, then read on until the peer has had its answer. Closing at once would
+        reset the connection, and the reset would overtake the answer."""
+        limits = self.serving.limits
+        self.due_in(limits.linger_seconds)
+        self.buffer = b""
+        await self._wire.send_eof()
+        left = limits.linger_bytes
+        while left > 0:
+            try:
+                data = await self._wire.receive_some(_READ_BYTES)
+            except trio.BrokenResourceError:
+                data = b""
+            if not data:
+                break
+            left -= len(data)
+        self.gone = True
+
+    def _crashed(self, error: BaseException | None = None) -> None:
+        self.serving.counters.crashed += 1
+        self.serving.log.error("http.connection_failed", exc_info=error or True)

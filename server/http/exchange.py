@@ -1,0 +1,167 @@
+"""One JSON-RPC request over HTTP while it runs: what its handler is lent, and what comes of it.
+
+Implements `server.mcp.handlers.Call`. Who calls and what is called is settled before; writing the answer is reply.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+import msgspec
+import trio
+from msgspec import UNSET
+from structlog.typing import FilteringBoundLogger
+
+from auth.model import Principal, PrincipalKind
+from server.calls import Asked, Calls
+from server.http.sse import Emit
+from server.mcp.errors import InternalError, McpError
+from server.mcp.inbound import Headers, Route
+from server.mcp.messages import RequestId, Tool
+from server.mcp.params import CallToolParams
+from server.mcp.results import (
+    Server,
+    ToolResult,
+    encode_error,
+    encode_notification,
+    encode_progress,
+    encode_result,
+)
+from server.subscriptions import Subscription, Subscriptions
+
+# How long an open stream may outlive its token. A verified token is trusted for as long (auth's cache).
+RECHECK_SECONDS: Final = 60.0
+
+
+class Lent(msgspec.Struct, frozen=True, kw_only=True):
+    """What every request of one endpoint uses."""
+
+    server: Server
+    calls: Calls
+    subscriptions: Subscriptions
+    log: FilteringBoundLogger
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The bytes of the answer, and the error in it, if it is one: the status is the table's to say."""
+
+    body: bytes
+    error: McpError | None = None
+
+
+class Exchange:
+    """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
+
+    __slots__ = (
+        "_emit",
+        "_ending",
+        "_lent",
+        "_still_allowed",
+        "_subscription",
+        "call_id",
+        "headers",
+        "principal",
+        "route",
+    )
+
+    def __init__(
+        self,
+        route: Route,
+        principal: Principal,
+        lent: Lent,
+        *,
+        headers: Headers,
+        call_id: str,
+        still_allowed: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.route = route
+        self.principal = principal
+        self.headers = headers
+        self.call_id = call_id
+        self._lent = lent
+        self._still_allowed = still_allowed
+        self._emit: Emit | None = None
+        self._ending = False
+        self._subscription: Subscription | None = None
+
+    @property
+    def id(self) -> RequestId:
+        return self.route.id
+
+    async def run(self, emit: Emit | None = None) -> Outcome:
+        """The answer, whatever happens: errors are answers too. `emit` takes what is sent before it; without it the caller
+        hears nothing but the answer. Cancelling it stops the work."""
+        self._emit = emit
+        route = self.route
+        try:
+            result = await route.method.handler(route.params, self)
+            return Outcome(encode_result(route.id, result, route.revision, self._lent.server))
+        except McpError as error:
+            return Outcome(encode_error(route.id, error), error)
+        except Exception:
+            self._lent.log.exception("mcp.crashed", method=route.method.name, request=self.call_id)
+            error = InternalError(self.call_id)
+            return Outcome(encode_error(route.id, error), error)
+
+    def tools(self) -> Sequence[Tool]:
+        return self._lent.calls.tools(self.principal)
+
+    async def call_tool(self, params: CallToolParams) -> ToolResult:
+        wants_progress = self._emit is not None and params.meta.progress_token is not UNSET
+        return await self._lent.calls.call(
+            Asked(
+                self.principal,
+                params.name,
+                params.arguments or {},
+                self.call_id,
+                self.headers if self.route.revision.modern else None,
+                self._report if wants_progress else None,
+            )
+        )
+
+    async def notify(self, method: str, params: Mapping[str, Any]) -> None:
+        if self._emit is not None:
+            await self._emit(encode_notification(method, params))
+
+    @contextmanager
+    def subscribe(self, kinds: frozenset[str]) -> Generator[_CheckedFeed]:
+        # Callers without a login are all one subject, so a cap for each would be a cap for all of them.
+        known = self.principal.kind not in (PrincipalKind.ANONYMOUS, PrincipalKind.PAYER)
+        caller = f"{self.principal.kind.value}:{self.principal.subject}" if known else None
+        with self._lent.subscriptions.open(caller, kinds) as subscription:
+            self._subscription = subscription
+            if self._ending:
+                subscription.end()
+            yield _CheckedFeed(subscription, self._still_allowed)
+
+    def end(self) -> None:
+        """The server is going away: a subscription ends, with its result. Calls run to theirs."""
+        self._ending = True
+        if self._subscription is not None:
+            self._subscription.end()
+
+    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
+        token = self.route.params.meta.progress_token
+        if self._emit is not None and token is not UNSET:
+            await self._emit(
+                encode_progress(token, self.route.revision, progress=progress, total=total, message=message)
+            )
+
+
+class _CheckedFeed:
+    """A subscription that ends when its caller's right to it does: nothing else would ever ask again."""
+
+    def __init__(self, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]]) -> None:
+        self._subscription = subscription
+        self._still_allowed = still_allowed
+        self._check_at = trio.current_time() + RECHECK_SECONDS
+
+    async def next_change(self) -> str | None:
+        while True:
+            with trio.move_on_at(self._check_at):
+                return await self._subscription.next_change()
+            if not await self._still_allowed():
+                return None
+            self._check_at = trio.current_time() + RECHECK_SECONDS

@@ -1,0 +1,124 @@
+"""For whom this server answers: the Host allow-list and, for MCP endpoints, the Origin allow-list. Decisions on values only.
+
+Both stop DNS rebinding: a page of any site can make a browser connect to a private address under the page's own name, and
+then Host and Origin name that site. What an allowed cross-origin caller may read and send (CORS) is said by whoever answers;
+here it is only decided whether it may call. MCP basic/transports/streamable-http, design §4 «On loopback», §12.2, §12.3.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, MutableMapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
+_DEFAULT_PORT: Final = {"http": ":80", "https": ":443"}
+_ORIGIN: Final = re.compile(r"(https?)://([^/?#@\s]+)")
+_AUTHORITY: Final = re.compile(r"([0-9a-z._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Admitted:
+    """Host and Origin are ours. `origin` is what the caller typed: scheme and host, no trailing slash."""
+
+    origin: str
+    cors: bytes | None = None  # for Access-Control-Allow-Origin; None without an Origin header
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Denied:
+    reason: str
+    status: int = 403
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Guard:
+    """`hosts` are names as `authority` writes them: without a port they stand for the scheme's default port."""
+
+    hosts: frozenset[str] = frozenset()
+    origins: frozenset[str] = frozenset()  # as `normal_origin` writes them
+    any_origin: bool = False  # only when the owner asked for `*`
+    # Every listener is reachable from this machine alone although its sockets cannot show it (a Unix socket; a container
+    # whose port is published on the host's loopback).
+    on_loopback: bool = False
+
+    def admits_host(self, scope: MutableMapping[str, Any], host: bytes | None) -> bool:
+        name = authority(host, scope["scheme"])
+        if name is None:
+            return False
+        if name in self.hosts:
+            return True
+        return _name_of(name) in LOOPBACK_NAMES and (self.on_loopback or arrived_on_loopback(scope))
+
+    def admit(self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> Admitted | Denied:
+        """For an MCP endpoint: Host, then Origin. `headers` has lower-case names, duplicates joined."""
+        host = headers.get(b"host")
+        if not self.admits_host(scope, host):
+            return Denied(reason="this server does not answer for the name in the Host header")
+        own = f"{scope['scheme']}://{authority(host, scope['scheme'])}"
+        origin = headers.get(b"origin")
+        if origin is None:
+            return Admitted(origin=own)
+        if self._admits_origin(scope, origin, own):
+            return Admitted(origin=own, cors=origin)
+        return Denied(reason="pages of this origin may not call this server")
+
+    def _admits_origin(self, scope: MutableMapping[str, Any], sent: bytes, own: str) -> bool:
+        origin = normal_origin(sent.decode("latin-1"))
+        if origin is None:
+            return False  # `null` too: sandboxed frames and local files of anybody send it
+        if self.any_origin or origin == own or origin in self.origins:
+            return True
+        is_loopback_page = _name_of(origin.partition("://")[2]) in LOOPBACK_NAMES
+        return is_loopback_page and (self.on_loopback or arrived_on_loopback(scope))
+
+
+def origin_of(scope: MutableMapping[str, Any]) -> str:
+    """The origin that the caller typed: "http://localhost:8420". To be asked after the guard admitted the host."""
+    scheme: str = scope["scheme"]
+    return f"{scheme}://{authority(host_of(scope), scheme) or ''}"
+
+
+def host_of(scope: MutableMapping[str, Any]) -> bytes | None:
+    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    for name, value in headers:
+        if name == b"host":
+            return value
+    return None
+
+
+def arrived_on_loopback(scope: MutableMapping[str, Any]) -> bool:
+    """Our end of the connection is a loopback address, and no proxy stands between us and the caller."""
+    server = scope.get("server")
+    if not server or scope["state"].get("proxied"):
+        return False
+    address: str = server[0]
+    return address.startswith(("127.", "::ffff:127.")) or address == "::1"
+
+
+def authority(host: bytes | None, scheme: str) -> str | None:
+    """A Host header in the one form in which names are compared: lower case, without the scheme's default port."""
+    if host is None:
+        return None
+    text = host.decode("latin-1").lower()
+    if _AUTHORITY.fullmatch(text) is None:
+        return None
+    return text.removesuffix(_DEFAULT_PORT.get(scheme, ""))
+
+
+def normal_origin(text: str) -> str | None:
+    """An http or https origin in the one form in which origins are compared; None for anything else."""
+    match = _ORIGIN.fullmatch(text.lower())
+    if match is None:
+        return None
+    scheme, rest = match.groups()
+    name = authority(rest.encode("latin-1", "replace"), scheme)
+    return None if name is None else f"{scheme}://{name}"
+
+
+def _name_of(authority: str) -> str:
+    """Without the port."""
+    if authority.endswith("]"):
+        return authority
+    return authority.rpartition(":")[0] or authority

@@ -1,0 +1,161 @@
+"""One request head: bytes in, `Head` out, or `Refused`. Pure; sockets, deadlines and bodies are elsewhere.
+
+Two readers must agree. A strict grammar of our own looks at the raw bytes (RFC 9112 §2–§5 without its leniencies: no bare LF,
+no folding, no space before the colon, no control characters, origin-form only), then llhttp takes them apart. llhttp is given
+one head and nothing else, in a fresh parser, so it cannot run on into a body or a pipelined request; where a message ends is
+decided here and in body.py alone (RFC 9112 §6.3). Anything that two servers could read differently is refused, never repaired.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import unquote_to_bytes
+
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
+
+from .limits import Limits
+from .refusal import Refused
+
+CHUNKED: Final = -1
+
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
+# Possessive throughout: one pass, whatever is sent.
+_GRAMMAR: Final = re.compile(
+    rb"[A-Z-]{1,32}+ (?:/[!-\"$-~]*+|\*) HTTP/1\.[01]\r\n"
+    rb"(?:" + _TOKEN + rb"++:[\t -~\x80-\xff]*+\r\n)*+\r\n"
+)
+HEADER_LINE: Final = re.compile(_TOKEN + rb"++:[\t -~\x80-\xff]*+")
+HOST: Final = re.compile(rb"(?:[0-9A-Za-z._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
+
+# The headers that decide framing and routing: each at most once, each looked at below.
+_SINGLE: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"expect"))
+_WATCHED: Final = _SINGLE | {b"connection", b"upgrade", b"http2-settings"}
+
+
+class Head:
+    """A request head, valid when `read_head` returned it. The `on_` methods are llhttp's callbacks."""
+
+    __slots__ = (
+        "complete", "doubled", "expects_continue", "headers", "keep_alive",
+        "length", "method", "path", "query", "raw_path", "special", "target", "version",
+    )  # fmt: skip
+
+    method: str
+    version: str
+    path: str
+    raw_path: bytes
+    query: bytes
+    keep_alive: bool
+    expects_continue: bool
+    length: int  # of the body in bytes, or CHUNKED
+
+    def __init__(self) -> None:
+        self.target = b""
+        self.headers: list[tuple[bytes, bytes]] = []
+        self.complete = False
+        self.special: dict[bytes, bytes] = {}  # the watched ones
+        self.doubled = False  # one that may stand once stood twice
+
+    def on_url(self, url: bytes) -> None:
+        self.target += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        name = name.lower()
+        value = value.strip(b" \t")
+        if name in _WATCHED:
+            special = self.special
+            if name not in special:
+                special[name] = value
+            elif name in _SINGLE:
+                self.doubled = True
+            else:
+                special[name] += b"," + value
+            if name == b"upgrade" or name == b"http2-settings":
+                return  # Never upgraded (design §3): answered as if it had not been asked.
+        self.headers.append((name, value))
+
+    def on_headers_complete(self) -> None:
+        self.complete = True
+
+
+def read_head(raw: bytes, limits: Limits) -> Head:
+    """`raw` runs from the request line to the empty line, both included, and is within `limits.head_bytes`."""
+    if _GRAMMAR.fullmatch(raw) is None:
+        raise Refused(400, "the request head is malformed")
+    head = Head()
+    parser = HttpRequestParser(head)
+    try:
+        parser.feed_data(raw)
+    except HttpParserUpgrade:
+        pass  # Upgrade or CONNECT: the head was read all the same.
+    except HttpParserError:
+        raise Refused(400, "the request head is malformed") from None
+    if not head.complete:
+        raise Refused(400, "the request head is malformed")
+    if len(head.target) > limits.target_bytes:
+        raise Refused(414, "the request target is too long")
+    if len(head.headers) > limits.header_count:
+        raise Refused(431, "too many header fields")
+    head.method = parser.get_method().decode("ascii")
+    head.version = parser.get_http_version()
+    _read_target(head)
+    _read_special(head)
+    return head
+
+
+def refuse_unfinished(raw: bytes, limits: Limits) -> None:
+    """Look at a head that has no end yet: refuse what no further byte could mend, so that its sender is told at once."""
+    if len(raw) > limits.head_bytes:
+        if raw.find(b"\r\n", 0, limits.target_bytes + 64) < 0:
+            raise Refused(414, "the request target is too long")
+        raise Refused(431, "the request head is too large")
+    if raw.count(b"\n") != raw.count(b"\r\n"):
+        raise Refused(400, "a line ends without CR")
+    if not raw[:1].isupper():
+        raise Refused(400, "this is not HTTP/1.1")
+
+
+def _read_target(head: Head) -> None:
+    raw_path, _, head.query = head.target.partition(b"?")
+    head.raw_path = raw_path
+    if head.method == "CONNECT" or (raw_path == b"*" and head.method != "OPTIONS"):
+        raise Refused(400, "the request target is not a path")
+    try:
+        path = (unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path).decode()
+    except UnicodeDecodeError:
+        raise Refused(400, "the request target is not UTF-8") from None
+    if b"%" in raw_path and _UNSEEN.search(path):
+        raise Refused(400, "the request target holds control characters")
+    head.path = path
+
+
+def _read_special(head: Head) -> None:
+    special = head.special
+    if head.doubled:
+        raise Refused(400, "a header field that may stand once stands twice")
+    modern = head.version == "1.1"
+    host = special.get(b"host")
+    if (host is None and modern) or (host is not None and HOST.fullmatch(host) is None):
+        raise Refused(400, "the Host header is missing or malformed")
+    coding = special.get(b"transfer-encoding")
+    length = special.get(b"content-length")
+    if coding is not None:
+        # §6.1: with a Content-Length, in HTTP/1.0, or with any other coding, two servers may see two messages.
+        if length is not None or not modern or coding.lower() != b"chunked":
+            raise Refused(400, "the body's framing is ambiguous")
+        head.length = CHUNKED
+    elif length is not None:
+        if not length.isdigit() or len(length) > 18:
+            raise Refused(400, "the Content-Length is malformed")
+        head.length = int(length)
+    else:
+        head.length = 0
+    connection = special.get(b"connection")
+    if connection is None:
+        head.keep_alive = modern
+    else:
+        options = [option.strip() for option in connection.lower().split(b",")]
+        head.keep_alive = b"close" not in options and (modern or b"keep-alive" in options)
+    head.expects_continue = modern and special.get(b"expect", b"").lower() == b"100-continue"

@@ -1,0 +1,62 @@
+"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: 404 and 503."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+
+from markupsafe import Markup
+
+from auth import pages, wire
+from server.resolve import Resolved
+
+# A full disk or a crowded queue is rarely over sooner, and a client should not hammer.
+RETRY_AFTER_SECONDS = 5
+
+
+def answer(request: wire.Request, resolved: Resolved, *, entropy: Callable[[int], bytes]) -> wire.Reply:
+    if request.path == "/healthz":
+        return _plain(200, "ok\n")
+    frame = pages.frame_for(request.origin, entropy(pages.NONCE_BYTES))
+    if request.path == "/" and request.method in ("GET", "HEAD"):
+        return pages.shell_page("This is an agent's door", _welcome(request.origin, resolved), frame)
+    if "text/html" in request.headers.get("accept", ""):
+        return pages.error_page(
+            404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front.",
+            frame, back=("/", "To the front page"),
+        )  # fmt: skip
+    return _plain(404, "nothing here\n")
+
+
+def unavailable() -> wire.Reply:
+    body = b'{"error":"temporarily_unavailable","error_description":"the server cannot store anything right now"}'
+    headers = (
+        ("content-type", "application/json"),
+        ("cache-control", "no-store"),
+        ("retry-after", str(RETRY_AFTER_SECONDS)),
+    )
+    return wire.Reply(status=503, headers=headers, body=body)
+
+
+def _plain(status: int, text: str) -> wire.Reply:
+    return wire.Reply(
+        status=status, headers=(("content-type", "text/plain; charset=utf-8"),), body=text.encode()
+    )
+
+
+def _welcome(origin: str, resolved: Resolved) -> Markup:
+    """The endpoints, and how to get in. Everything from the settings is escaped here."""
+    rows: list[str] = []
+    for server in resolved.servers:
+        url = html.escape(origin + resolved.paths[server.name])
+        rows.append(f"<dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd>")
+    first = html.escape(origin + next(iter(resolved.paths.values())))
+    login = (
+        f"<p>From a terminal:</p><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
+        '<p>Somebody gave you a code? <a href="/device">Enter it here</a>.</p>'
+        if resolved.config.auth == "oauth"
+        else "<p>No login is needed on this machine.</p>"
+    )
+    return Markup(
+        f"<p>An agent can be called here, over MCP. Give this address to your client:</p><dl>{''.join(rows)}</dl>{login}"
+    )

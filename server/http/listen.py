@@ -1,0 +1,202 @@
+"""The server from start to end of drain: our own nursery tree over Hypercorn's pieces (Config, sockets, lifespan), design §3.
+
+    serve > lifespan > reaper > connections > listeners
+
+Hypercorn's own `worker_serve` is not used: one bad request ends it, and a client that refuses to read holds its shutdown for
+ever (reference: docs/architecture.md). Hypercorn is pinned, and a test fails when a piece used here changes upstream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import socket
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+import trio
+from hypercorn.app_wrappers import ASGIWrapper
+from hypercorn.config import Config
+from hypercorn.trio.lifespan import Lifespan
+from hypercorn.utils import LifespanFailureError, LifespanTimeoutError, parse_socket_addr  # pyright: ignore[reportUnknownVariableType]
+from structlog.typing import FilteringBoundLogger
+
+from .connection import Connection
+from .limits import Limits
+from .response import refusal
+from .roster import Admission, Network, Roster
+from .serving import Address, App, Counters, Message, Receive, Send, Serving
+from .sockets import open_listeners, url_of
+from .stream import PeerStream
+from .tls import Tls
+
+# While descriptors or memory are short, connections in progress must get the time to end and give theirs back.
+_ACCEPT_BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
+_PEERS_FAULT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ECONNRESET))
+_ACCEPTS_PER_TURN: Final = 64
+
+
+class StartError(Exception):
+    """The application could not be started; its own error was logged or is the cause."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListenSettings:
+    binds: Sequence[str]  # host:port, [v6]:port, unix:/path, fd://N; a loopback name means both families
+    log: FilteringBoundLogger
+    tls: Tls | None = None
+    limits: Limits = field(default_factory=Limits)
+    trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
+    counters: Counters = field(default_factory=Counters)
+
+
+async def serve(
+    app: App,
+    settings: ListenSettings,
+    *,
+    draining: trio.Event,
+    task_status: trio.TaskStatus[list[str]] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Serve until `draining` is set and the drain is over; with `nursery.start` it returns the URLs once it listens.
+
+    Raises `ListenError` (`PortInUse`) or `StartError` before that, and nothing that a peer could cause at any time.
+    Cancelled, it ends at once, without a drain.
+    """
+    limits = settings.limits
+    serving = Serving(app=app, limits=limits, log=settings.log, draining=draining, counters=settings.counters)
+    roster = Roster(serving, exempt=settings.trusted_proxies)
+    with contextlib.ExitStack() as sockets:
+        listeners = open_listeners(settings.binds, backlog=limits.backlog)
+        for listener in listeners:
+            sockets.callback(listener.close)
+        async with _lifespan(serving), trio.open_nursery() as reaper:
+            reaper.start_soon(roster.reap)
+            async with trio.open_nursery() as connections:
+                async with trio.open_nursery() as listening:
+                    for listener in listeners:
+                        listening.start_soon(_accept, listener, settings.tls, serving, roster, connections)
+                    scheme = "http" if settings.tls is None else "https"
+                    task_status.started([url_of(listener, scheme) for listener in listeners])
+                    await draining.wait()
+                    listening.cancel_scope.cancel()
+                sockets.close()
+                roster.close_idle()
+                connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
+            reaper.cancel_scope.cancel()
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(serving: Serving) -> AsyncGenerator[None]:
+    """The application's start and end, around the block. Raises `StartError`."""
+    config = Config()
+    config.errorlog = None  # what it would write there is logged below
+    config.shutdown_timeout = serving.limits.drain_seconds
+    failures: list[str] = []
+
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        async def watched(message: Message) -> None:
+            if message["type"].endswith(".failed"):
+                failures.append(message.get("message", ""))
+            await send(message)
+
+        await serving.app(scope, receive, watched)
+
+    lifespan = Lifespan(ASGIWrapper(app), config, serving.state)
+
+    async def run(task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await lifespan.handle_lifespan(task_status=task_status)
+        except* LifespanFailureError:  # alone or in a group; its words are in `failures`
+            pass
+        if not lifespan.supported:
+            serving.log.warning("http.lifespan_unsupported")  # ASGI: served all the same
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(run)
+        try:
+            await lifespan.wait_for_startup()
+        except LifespanTimeoutError as error:
+            failures.append(str(error))
+        except (trio.ClosedResourceError, trio.BrokenResourceError):
+            pass  # it has returned already: it takes no part in the lifespan
+        if not failures:
+            yield
+            try:
+                await lifespan.wait_for_shutdown()
+            except LifespanTimeoutError as error:
+                failures.append(str(error))
+            except (trio.ClosedResourceError, trio.BrokenResourceError):
+                pass
+            for failure in failures:
+                serving.log.error("http.lifespan_shutdown_failed", error=failure)
+            failures.clear()
+        nursery.cancel_scope.cancel()
+    if failures:
+        raise StartError("the application did not start: " + "; ".join(failures))
+
+
+async def _accept(
+    listener: socket.socket, tls: Tls | None, serving: Serving, roster: Roster, connections: trio.Nursery
+) -> None:
+    """Accept for ever. `connections` outlives this task: it is where each connection's task lives."""
+    failures = 0
+    while True:
+        await trio.lowlevel.wait_readable(listener)
+        for _ in range(_ACCEPTS_PER_TURN):
+            try:
+                sock, peer = listener.accept()
+            except BlockingIOError:
+                break
+            except OSError as error:
+                if error.errno in _PEERS_FAULT:
+                    continue
+                serving.counters.accept_errors += 1
+                if failures == 0:
+                    serving.log.error("http.accept_failed", error=error.strerror, open=len(roster))
+                await trio.sleep(_ACCEPT_BACKOFF_SECONDS[min(failures, len(_ACCEPT_BACKOFF_SECONDS) - 1)])
+                failures += 1
+                break
+            failures = 0
+            try:
+                _admit(sock, peer, tls, serving, roster, connections)
+            except OSError:  # gone before it was looked at
+                sock.close()
+
+
+def _admit(
+    sock: socket.socket,
+    peer: Any,
+    tls: Tls | None,
+    serving: Serving,
+    roster: Roster,
+    connections: trio.Nursery,
+) -> None:
+    client = _address(sock.family, peer)
+    server = _address(sock.family, sock.getsockname())
+    wire = PeerStream(sock)
+    admission, place = roster.admit(client and client[0])
+    if admission is not Admission.GRANTED:
+        if tls is None:
+            with contextlib.suppress(OSError):
+                sock.send(refusal(503, "too many connections"))
+        wire.close()
+        return
+    stream = None if tls is None else trio.SSLStream(wire, tls.context, server_side=True)
+    connection = Connection(serving, wire, tls=stream, client=client, server=server)
+    connections.start_soon(partial(_run, connection, roster, place))
+
+
+async def _run(connection: Connection, roster: Roster, place: str | None) -> None:
+    roster.add(connection)
+    try:
+        await connection.run()
+    finally:
+        roster.remove(connection)
+        roster.leave(place)
+
+
+def _address(family: int, name: Any) -> Address | None:
+    address = parse_socket_addr(family, name)
+    return None if address is None else (str(address[0]), int(address[1]))

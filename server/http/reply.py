@@ -1,0 +1,167 @@
+"""One answer on `/mcp`: JSON by default, an event stream from the first event on, and the headers that every answer has.
+
+What is answered is decided elsewhere; a status can be chosen until the first byte is out, which is the first event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from server.http.sse import PING, frame
+from server.mcp.errors import WIRE, McpError
+from server.mcp.messages import RequestId
+from server.mcp.results import encode_error
+from server.mcp.versions import LATEST, REVISIONS, Revision
+
+Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+HeaderList: TypeAlias = list[tuple[bytes, bytes]]
+
+EXPOSED: Final = b", ".join(
+    (
+        b"WWW-Authenticate",
+        b"Mcp-Session-Id",
+        b"MCP-Protocol-Version",
+        b"Retry-After",
+        b"PAYMENT-REQUIRED",
+        b"PAYMENT-RESPONSE",
+    )
+)
+_JSON_HEADERS: Final = MappingProxyType(
+    {
+        version: (
+            (b"content-type", b"application/json"),
+            (b"cache-control", b"no-store"),
+            (b"mcp-protocol-version", version.encode()),
+        )
+        for version in REVISIONS
+    }
+)
+_STREAM_HEADERS: Final = MappingProxyType(
+    {
+        version: (
+            (b"content-type", b"text/event-stream"),
+            (b"cache-control", b"no-cache, no-transform"),
+            (b"x-accel-buffering", b"no"),
+            (b"mcp-protocol-version", version.encode()),
+        )
+        for version in REVISIONS
+    }
+)
+
+
+# No client's Accept is longer; what comes after is not read.
+_MAX_ACCEPT: Final = 512
+
+
+def accepted(header: bytes | None) -> tuple[bool, bool]:
+    """Whether the client takes JSON, and whether it takes an event stream. No header is both, as HTTP has it."""
+    return _accepted(header[:_MAX_ACCEPT]) if header and header.strip() else (True, True)
+
+
+@lru_cache(maxsize=128)
+def _accepted(header: bytes) -> tuple[bool, bool]:
+    takes_json = takes_events = False
+    for part in header.lower().split(b","):
+        media_range, *parameters = (piece.strip() for piece in part.split(b";"))
+        if any(_is_zero(parameter) for parameter in parameters):
+            continue
+        takes_json = takes_json or media_range in (b"application/json", b"application/*", b"*/*")
+        takes_events = takes_events or media_range in (b"text/event-stream", b"text/*", b"*/*")
+    return takes_json, takes_events
+
+
+def _is_zero(parameter: bytes) -> bool:
+    name, _, value = parameter.partition(b"=")
+    return name.strip() == b"q" and not value.strip().strip(b"0.")
+
+
+class Reply:
+    """Implements `sse.Sink`. `revision` and `cors` are set as soon as they are known. A caller who has left is no error of
+    the last write: there is nobody to answer, and nothing more to do."""
+
+    __slots__ = ("_ended", "_send", "cors", "revision", "streaming", "takes_events", "takes_json")
+
+    def __init__(self, send: Send, *, accept: bytes | None) -> None:
+        self._send = send
+        self._ended = False
+        self.streaming = False
+        self.cors: bytes | None = None  # for Access-Control-Allow-Origin
+        self.revision: Revision = LATEST
+        self.takes_json, self.takes_events = accepted(accept)
+
+    async def finish(self, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        """The whole answer, or the last event of the stream that was opened meanwhile."""
+        if self.streaming:
+            return await self._end(None, [], frame(body))
+        if status == 200 and not self.takes_json:
+            # A client that takes nothing but event streams gets its one answer as the only event.
+            body = frame(body)
+            headers: HeaderList = [*_STREAM_HEADERS[self.revision.version]]
+        else:
+            headers = [*_JSON_HEADERS[self.revision.version]]
+        headers.append((b"content-length", b"%d" % len(body)))
+        headers += extra
+        return await self._end(status, headers, body)
+
+    async def empty(self, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        headers: HeaderList = [(b"mcp-protocol-version", self.revision.version.encode())]
+        if status != 204:
+            headers.append((b"content-length", b"0"))
+        headers += extra
+        await self._end(status, headers, b"")
+
+    async def refuse(
+        self,
+        error: McpError,
+        request_id: RequestId | None = None,
+        *,
+        status: int | None = None,
+        extra: Iterable[tuple[bytes, bytes]] = (),
+    ) -> None:
+        """A JSON-RPC error; its status is the table's, unless HTTP has its own for it."""
+        await self.finish(status or status_of(error, self.revision), encode_error(request_id, error), extra)
+
+    async def event(self, message: bytes) -> None:
+        """Dropped for a client that takes no streams."""
+        if await self._open_stream():
+            await self._body(frame(message), more=True)
+
+    async def ping(self) -> None:
+        """A sign of life. It opens the stream, since a proxy closes what stays silent for a minute."""
+        if await self._open_stream():
+            await self._body(PING, more=True)
+
+    async def _open_stream(self) -> bool:
+        if not self.streaming and self.takes_events:
+            self.streaming = True
+            await self._start(200, [*_STREAM_HEADERS[self.revision.version]])
+        return self.streaming
+
+    async def _end(self, status: int | None, headers: HeaderList, body: bytes) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if status is not None:
+                await self._start(status, headers)
+            await self._body(body, more=False)
+        except OSError:
+            return
+
+    async def _start(self, status: int, headers: HeaderList) -> None:
+        if self.cors is not None:
+            headers.append((b"access-control-allow-origin", self.cors))
+            headers.append((b"access-control-expose-headers", EXPOSED))
+            headers.append((b"vary", b"origin"))
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+
+    async def _body(self, body: bytes, *, more: bool) -> None:
+        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+
+def status_of(error: McpError, revision: Revision) -> int:
+    row = WIRE[type(error)]
+    return row.modern if revision.modern else row.legacy

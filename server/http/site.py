@@ -1,0 +1,120 @@
+"""The Quart-Trio app: everything that is not the MCP endpoint. OAuth endpoints and pages are `auth`'s, which knows no framework;
+here a Quart request becomes its `wire.Request` and its `wire.Reply` a Quart response. Health and metrics are ours.
+
+Quart appears in this file and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final, cast
+from urllib.parse import parse_qsl
+
+from quart import Response, request
+from quart_trio import QuartTrio
+from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+
+from auth import wire
+from server.http import guard
+
+FORM_BYTES: Final = 64 * 1024  # oauth.md §4.6: more is not a form of ours
+FORM_FIELDS: Final = 100
+METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+
+Answer = Callable[[wire.Request], Awaitable[wire.Reply]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probe:
+    """What health and metrics are read from."""
+
+    ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing
+    metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
+
+
+def make_site(answer: Answer) -> QuartTrio:
+    """The public app: every path goes to `answer`, which knows its own 404."""
+    app = _bare_app()
+
+    async def anything(path: str = "") -> Response:
+        return _response(await answer(await _request()))
+
+    app.add_url_rule("/", "root", anything, methods=list(METHODS))
+    app.add_url_rule("/<path:path>", "anything", anything, methods=list(METHODS))
+    return app
+
+
+def make_admin_site(probe: Probe) -> QuartTrio:
+    """The admin listener's app, for this machine's eyes: health and metrics."""
+    app = _bare_app()
+
+    async def healthz() -> Response:
+        return _plain("ok\n")
+
+    async def readyz() -> Response:
+        missing = await probe.ready()
+        return _plain("ready\n") if not missing else _plain(f"not ready: {missing}\n", 503)
+
+    async def metrics() -> Response:
+        body, content_type = probe.metrics()
+        return Response(body, content_type=content_type)
+
+    for path, view in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics)):
+        app.add_url_rule(path, path, view, methods=["GET"])
+    return app
+
+
+def _bare_app() -> QuartTrio:
+    app = QuartTrio("server", static_folder=None, template_folder=None)
+    app.config["MAX_CONTENT_LENGTH"] = FORM_BYTES
+    app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
+    app.register_error_handler(HTTPException, _as_plain)
+    return app
+
+
+async def _as_plain(error: HTTPException) -> Response:
+    return _plain(f"{error.name.lower()}\n", error.code or 500)
+
+
+def _plain(text: str, status: int = 200) -> Response:
+    return Response(text, status=status, content_type="text/plain; charset=utf-8")
+
+
+async def _request() -> wire.Request:
+    scope = cast("dict[str, Any]", request.scope)
+    headers: dict[str, str] = {}
+    for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]):
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    form: tuple[tuple[str, str], ...] = ()
+    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and media_type == "application/x-www-form-urlencoded":
+        form = _pairs(
+            cast("bytes", await request.get_data(cache=False, as_text=False)).decode("utf-8", "replace")
+        )
+    return wire.Request(
+        method=request.method,
+        path=scope["path"],
+        query=_pairs(cast("bytes", scope["query_string"]).decode("utf-8", "replace")),
+        form=form,
+        headers=headers,
+        origin=guard.origin_of(scope),
+        ip=scope["client"][0] if scope.get("client") else "",
+    )
+
+
+def _pairs(text: str) -> tuple[tuple[str, str], ...]:
+    try:
+        return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS))
+    except ValueError as error:
+        raise RequestEntityTooLarge from error
+
+
+def _response(reply: wire.Reply) -> Response:
+    response = Response(reply.body, status=reply.status)
+    response.headers.clear()
+    for name, value in reply.headers:
+        response.headers.add(name, value)
+    response.headers["content-length"] = str(len(reply.body))
+    return response

@@ -1,0 +1,116 @@
+"""Refusals by name, and the one table that says what each is on the wire.
+
+Anything that is not in the tree is a bug: it is logged with its traceback and shown as `InternalError`.
+Spec: basic/index, "Error codes" (2026-07-28). Our own codes lie outside -32768…-32000 (design of the protocol).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+
+class McpError(Exception):
+    """A refusal that the caller is told. `str(error)` is written for the caller and holds no secret."""
+
+    data: Mapping[str, Any] | None = None
+
+
+class ParseError(McpError):
+    """The body is not JSON."""
+
+
+class InvalidRequest(McpError):
+    """JSON, but not a message that may be sent here."""
+
+
+class MethodNotFound(McpError):
+    def __init__(self, method: str) -> None:
+        super().__init__(f"method not found: {method[:100]}")
+
+
+class BadEnvelope(McpError):
+    """A modern request without the `_meta` fields that every modern request has."""
+
+
+class BadParams(McpError):
+    """The parameters are not those of the method."""
+
+
+class UnknownTool(McpError):
+    """No such tool, or none that this caller may know of."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"unknown tool: {name[:100]}")
+
+
+class HeaderMismatch(McpError):
+    """A header that repeats the body is missing, malformed, or says something else."""
+
+
+class UnsupportedVersion(McpError):
+    def __init__(self, requested: str, supported: Sequence[str]) -> None:
+        super().__init__("unsupported protocol version")
+        self.data = {"supported": list(supported), "requested": requested[:100]}
+
+
+class BadVersionHeader(McpError):
+    """A version header that names no revision, on a request of the handshake era."""
+
+
+class SessionNotFound(McpError):
+    """A session that has ended or never was. The client starts over with `initialize`."""
+
+
+class BackendFailed(McpError):
+    """The tool could not be run; its own failures are results, not errors."""
+
+
+class InternalError(McpError):
+    """A bug of ours. The log has the rest, under the request id."""
+
+    def __init__(self, request_id: str) -> None:
+        super().__init__(f"internal error (request {request_id})")
+
+
+class InsufficientScope(McpError):
+    """The caller could be granted what is missing: `scopes` is all that the operation needs, in one challenge."""
+
+    scopes: frozenset[str]
+
+    def __init__(self, scopes: frozenset[str]) -> None:
+        super().__init__(f"needs the scope {' '.join(sorted(scopes))}")
+        self.scopes = scopes
+
+
+class TooManySubscriptions(McpError):
+    """The caller has as many streams open as it may."""
+
+
+class Wire(msgspec.Struct, frozen=True):
+    code: int
+    modern: int  # HTTP status on 2026-07-28
+    legacy: int  # HTTP status before: what is JSON-RPC's to say is said with 200
+
+
+# fmt: off
+WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
+    ParseError:           Wire(-32700, 400, 400),
+    InvalidRequest:       Wire(-32600, 400, 400),
+    MethodNotFound:       Wire(-32601, 404, 200),
+    BadEnvelope:          Wire(-32602, 400, 400),
+    BadParams:            Wire(-32602, 200, 200),  # 400 would make a probing client take us for a legacy server
+    UnknownTool:          Wire(-32602, 200, 200),
+    BackendFailed:        Wire(-32603, 200, 200),
+    InternalError:        Wire(-32603, 200, 200),
+    HeaderMismatch:       Wire(-32020, 400, 400),
+    UnsupportedVersion:   Wire(-32022, 400, 400),
+    BadVersionHeader:     Wire(-32600, 400, 400),
+    SessionNotFound:      Wire(-32600, 404, 404),
+    InsufficientScope:    Wire(  1403, 403, 403),  # over HTTP with the challenge of the authorization server
+    TooManySubscriptions: Wire(  1429, 429, 429),
+})
+# fmt: on

@@ -1,0 +1,211 @@
+"""MCP's nouns as structs, and the one place where bytes become a JSON-RPC message.
+
+A message keeps its `params` raw: the method's own type decodes them once (methods.py). What the revisions call things
+and leave out is shaped in results.py. Spec: schema 2026-07-28; JSON-RPC 2.0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
+
+from server.mcp.errors import InvalidRequest, McpError, ParseError
+
+RequestId: TypeAlias = int | str
+ProgressToken: TypeAlias = int | str
+
+
+class Annotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    audience: Sequence[Literal["user", "assistant"]] | UnsetType = UNSET
+    priority: float | UnsetType = UNSET
+    last_modified: str | UnsetType = UNSET
+
+
+class Icon(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    src: str
+    mime_type: str | UnsetType = UNSET
+    sizes: Sequence[str] | UnsetType = UNSET
+    theme: Literal["light", "dark"] | UnsetType = UNSET
+
+
+class Block(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag_field="type"):
+    """What every kind of content may carry."""
+
+    annotations: Annotations | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class TextContent(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="text"):
+    text: str
+
+
+class ImageContent(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="image"):
+    data: str  # base64
+    mime_type: str
+
+
+class AudioContent(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="audio"):
+    data: str  # base64
+    mime_type: str
+
+
+class ResourceContents(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Exactly one of `text` and `blob` (base64)."""
+
+    uri: str
+    mime_type: str | UnsetType = UNSET
+    text: str | UnsetType = UNSET
+    blob: str | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class EmbeddedResource(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="resource"):
+    resource: ResourceContents
+
+
+class ResourceLink(Block, frozen=True, kw_only=True, omit_defaults=True, rename="camel", tag="resource_link"):
+    uri: str
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+
+
+Content: TypeAlias = TextContent | ImageContent | AudioContent | EmbeddedResource | ResourceLink
+
+
+class ToolAnnotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    title: str | UnsetType = UNSET
+    read_only_hint: bool | UnsetType = UNSET
+    destructive_hint: bool | UnsetType = UNSET
+    idempotent_hint: bool | UnsetType = UNSET
+    open_world_hint: bool | UnsetType = UNSET
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+    input_schema: Mapping[str, Any]
+    output_schema: Mapping[str, Any] | UnsetType = UNSET
+    annotations: ToolAnnotations | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class Implementation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    version: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+    website_url: str | UnsetType = UNSET
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    id: RequestId
+    method: str
+    params: Raw
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    method: str
+    params: Raw
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer that a client sent us: its id, and no more, because nothing was asked."""
+
+    id: RequestId | None
+
+
+class Malformed(msgspec.Struct, frozen=True, kw_only=True):
+    """Not a message. `id` is what could still be read of it, so that the refusal can name it."""
+
+    error: McpError
+    id: RequestId | None = None
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    items: Sequence[Raw]
+
+
+Message: TypeAlias = Request | Notification | Response | Malformed
+
+
+class _Envelope(msgspec.Struct):
+    jsonrpc: Literal["2.0"]
+    id: RequestId | UnsetType = UNSET
+    method: str | UnsetType = UNSET
+    params: Raw | UnsetType = UNSET
+    result: Raw | UnsetType = UNSET
+    error: Raw | UnsetType = UNSET
+
+
+class _Loose(msgspec.Struct):
+    """As much of a bad message as its refusal can use."""
+
+    id: Any = None
+    method: Any = None
+
+
+EMPTY_PARAMS: Final = Raw(b"{}")
+_NULL: Final = Raw(b"null")
+_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_decode_loose: Final = msgspec.json.Decoder(_Loose).decode
+_decode_items: Final = msgspec.json.Decoder(list[Raw]).decode
+
+
+def decode(body: bytes) -> Message | Batch:
+    """One JSON text to a message, or to the items of a batch (each goes through `decode_one`). Never raises."""
+    # Fields that are skipped are not checked for UTF-8 by the decoder.
+    if not body.isascii():
+        try:
+            body.decode()
+        except UnicodeDecodeError:
+            return Malformed(error=ParseError("the body is not UTF-8"))
+    if body.lstrip(b" \t\r\n")[:1] == b"[":
+        try:
+            return Batch(items=_decode_items(body))
+        except (msgspec.DecodeError, RecursionError):
+            return Malformed(error=ParseError("the body is not JSON, or is nested too deeply"))
+    return decode_one(body)
+
+
+def decode_one(body: bytes | Raw) -> Message:
+    try:
+        envelope = _decode_envelope(body)
+    except msgspec.ValidationError as error:
+        return _malformed(body, str(error))
+    except (msgspec.DecodeError, RecursionError):
+        return Malformed(error=ParseError("the body is not JSON, or is nested too deeply"))
+    method, request_id, params = envelope.method, envelope.id, envelope.params
+    if method is UNSET:
+        if envelope.result is UNSET and envelope.error is UNSET:
+            return Malformed(
+                error=InvalidRequest("neither a request, a notification nor a response"),
+                id=None if request_id is UNSET else request_id,
+            )
+        return Response(id=None if request_id is UNSET else request_id)
+    # `params: null` is sent by clients that serialise what they do not have.
+    if params is UNSET or params == _NULL:
+        params = EMPTY_PARAMS
+    if request_id is UNSET:
+        return Notification(method=method, params=params)
+    return Request(id=request_id, method=method, params=params)
+
+
+def _malformed(body: bytes | Raw, reason: str) -> Malformed:
+    try:
+        loose = _decode_loose(body)
+    except (msgspec.DecodeError, RecursionError):
+        return Malformed(error=InvalidRequest(f"not a JSON-RPC 2.0 message: {reason}"))
+    readable = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)
+    return Malformed(
+        error=InvalidRequest(f"not a JSON-RPC 2.0 message: {reason}"), id=loose.id if readable else None
+    )

@@ -1,0 +1,111 @@
+"""Log events as JSON lines or for a terminal. One logger is made here and handed on; nothing is configured globally, except
+that foreign loggers are kept quiet: Authlib's print tokens at debug level.
+
+Redaction here is the last net, not the rule: callers do not pass secrets in the first place.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import sys
+from collections.abc import MutableMapping
+from datetime import UTC, datetime
+from typing import Any, Final, Literal, TextIO, cast
+
+import msgspec
+import structlog
+from structlog.typing import FilteringBoundLogger
+
+LEVELS: Final = {
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+
+# Values under these names never leave the process, whoever logs them.
+SECRET_NAMES: Final = frozenset(
+    {
+        "authorization", "cookie", "token", "access_token", "refresh_token", "device_code", "user_code", "code", "secret",
+        "client_secret", "passphrase", "password", "api_key", "assertion", "body", "form", "claim_url",
+    }
+)  # fmt: skip
+# Things shaped like our credentials or a JWT, wherever they stand in a text (a foreign traceback, say).
+SECRET_SHAPES: Final = re.compile(
+    r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]+|rt\d+\.[\w-]+\.\d+\.[\w-]+|(?i:bearer)\s+[\w.~+/=-]{8,}"
+)
+
+
+def make_logger(
+    *,
+    level: Literal["debug", "info", "warning", "error"],
+    style: Literal["auto", "json", "console"],
+    stream: TextIO | None = None,
+) -> FilteringBoundLogger:
+    out = stream or sys.stderr
+    console = style == "console" or (style == "auto" and out.isatty())
+    renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else _render_json
+    logger = structlog.wrap_logger(
+        structlog.PrintLogger(out) if console else structlog.WriteLogger(out),
+        processors=[
+            structlog.processors.add_log_level,
+            _stamp,
+            redact,
+            structlog.processors.format_exc_info,
+            _scrub_traceback,
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        context_class=dict,
+    )
+    return cast("FilteringBoundLogger", logger)
+
+
+def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:
+    """Send what libraries log at warning and above to ours, and nothing below it, whatever level we run at."""
+    root = logging.getLogger()
+    root.handlers[:] = [_Forward(log)]
+    root.setLevel(logging.WARNING)
+    for name in ("authlib", "hypercorn", "quart", "httpx2", "httpcore2", "trio"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Forward(logging.Handler):
+    def __init__(self, log: FilteringBoundLogger) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        report = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        report(
+            "library.reported",
+            library=record.name,
+            said=_scrub(record.getMessage()),
+            exc_info=record.exc_info,
+        )
+
+
+def _stamp(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["at"] = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return event
+
+
+def redact(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    for name in SECRET_NAMES.intersection(event):
+        event[name] = "***"
+    return event
+
+
+def _scrub_traceback(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    if "exception" in event:
+        event["exception"] = _scrub(event["exception"])
+    return event
+
+
+def _scrub(text: str) -> str:
+    return SECRET_SHAPES.sub("***", text)
+
+
+def _render_json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
+    return msgspec.json.encode(event, enc_hook=repr).decode()

@@ -1,0 +1,32 @@
+"""Where things live on this platform: data, configuration, runtime. Nothing is created here."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+APPLICATION = "ostiary"
+
+
+def data_home() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / APPLICATION
+    base = os.environ.get("XDG_DATA_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share") / APPLICATION
+
+
+def config_home() -> Path:
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / APPLICATION
+    base = os.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / APPLICATION
+
+
+def runtime_home() -> Path | None:
+    """The directory for sockets that this login or service was given, if any."""
+    for name in ("RUNTIME_DIRECTORY", "XDG_RUNTIME_DIR"):
+        value = os.environ.get(name, "").split(":")[0]
+        if os.path.isabs(value) and os.access(value, os.W_OK):
+            return Path(value)
+    return None

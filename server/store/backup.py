@@ -1,0 +1,127 @@
+"""Backing a database up while it is in use, and putting a copy back in its place. The key file is never in a copy. Design §5.
+
+Synchronous: the command line runs it, or the server in a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from server.store import meta
+from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
+from server.store.jobs import CannotOpen, StoreDamaged, StoreError
+from server.store.migrate import refuse_newer, schema_version
+from server.store.snapshot import BackupFailed, copy_database, sync_file
+from server.store.sqlite_errors import translate
+
+_MAGIC: Final = b"SQLite format 3\0"
+
+
+class RestoreRefused(StoreError):
+    """The copy was not put in place; the database is as it was."""
+
+
+def back_up(database: Path, target: Path) -> None:
+    """Copy the database as of now into the new file `target` (mode 0600), complete and synced, or leave no file.
+
+    A server may be serving from it meanwhile. Raises `BackupFailed`.
+    """
+    if not database.is_file():
+        raise BackupFailed(f"there is no database at {database}")
+    try:
+        with closing(connect_reader(database)) as source:
+            copy_database(source, target)
+    except CannotOpen as error:
+        raise BackupFailed(str(error), hint=error.hint) from error
+
+
+def restore(
+    copy: Path, database: Path, *, known_schema: int, key_fingerprint: str, refresh_epoch: str, now: int
+) -> Path | None:
+    """Replace the database by `copy` and begin a new refresh epoch; where the old one was put, if there was one.
+
+    The caller holds the data directory's lock. At every moment either the old or the new database is in place, whole. Raises
+    `RestoreRefused`: the copy is damaged, no database of ours, of a newer schema, or belongs to another key; or the database
+    in place is in use or cannot be put aside.
+    """
+    incoming = database.with_name(f"{database.name}.incoming")
+    try:
+        incoming.unlink(missing_ok=True)
+        _bring_in(copy, incoming, known_schema=known_schema, fingerprint=key_fingerprint, epoch=refresh_epoch)
+        aside = _put_aside(database, now=now)
+        os.replace(incoming, database)
+        sync_directory(database.parent)
+    except sqlite3.Error as error:
+        raise RestoreRefused(f"cannot restore {copy}: {translate(error)}") from error
+    except OSError as error:
+        raise RestoreRefused(f"cannot restore {copy}: {error.strerror}") from error
+    except RestoreRefused:
+        raise
+    except StoreError as error:
+        raise RestoreRefused(f"cannot restore {copy}: {error}", hint=error.hint) from error
+    finally:
+        incoming.unlink(missing_ok=True)
+    return aside
+
+
+def _bring_in(copy: Path, incoming: Path, *, known_schema: int, fingerprint: str, epoch: str) -> None:
+    if not copy.is_file():
+        raise RestoreRefused(f"there is no file {copy}")
+    with closing(connect_reader(copy)) as source:
+        if source.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+            raise RestoreRefused(f"{copy} is no back-up of ostiary")
+        copy_database(source, incoming)
+    with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
+        if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
+            raise RestoreRefused(f"{copy} is damaged", hint="use another back-up")
+        refuse_newer(schema_version(connection), known_schema)
+        row = connection.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
+        if row is None or row[0] != fingerprint:
+            raise RestoreRefused(
+                f"{copy} belongs to another key file", hint="put the key file of that time in place first"
+            )
+        # Chains that were rotated after the copy was made are then told from stolen ones.
+        connection.execute(
+            "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+            (meta.REFRESH_EPOCH, epoch),
+        )
+    sync_file(incoming)
+
+
+def _put_aside(database: Path, *, now: int) -> Path | None:
+    """Give the old database a second name. Its log must be gone first: SQLite would replay it into the new database."""
+    logs = [database.with_name(database.name + suffix) for suffix in ("-wal", "-shm")]
+    if not database.exists():
+        for log in logs:
+            log.unlink(missing_ok=True)
+        return None
+    when = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+    aside = database.with_name(f"{database.stem}-before-restore-{when}Z.db")
+    if not _fold_log(database):
+        for (
+            log
+        ) in logs:  # a damaged database keeps its log beside it, under the new name, for whoever wants to try
+            if log.exists():
+                os.rename(log, aside.with_name(aside.name + log.name.removeprefix(database.name)))
+    os.link(database, aside)
+    return aside
+
+
+def _fold_log(database: Path) -> bool:
+    """Move the log into the file and remove it; False if the file is too damaged for that. Raises if it is in use."""
+    with database.open("rb") as file:
+        if file.read(len(_MAGIC)) != _MAGIC:
+            return False  # SQLite would throw the log away, taking it for that of another database
+    try:
+        with closing(sqlite3.connect(database, isolation_level=None)) as old:
+            old.execute("PRAGMA journal_mode = DELETE")
+    except sqlite3.Error as error:
+        if not isinstance(translate(error), StoreDamaged):
+            raise
+        return False
+    return True

@@ -1,0 +1,124 @@
+"""What a job holds instead of the connection: a few verbs, and no way to end its neighbours' transaction. Design §5.
+
+The refusals here keep honest code honest; `transactions.py` still notices when a job has ended the transaction in another way (a trigger, an interrupted statement).
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Final, TypeAlias, cast
+
+from server.store.jobs import CHANGE_KINDS, Change, Row, StatementRefused, StoreError
+from server.store.sqlite_errors import translate
+
+_Parameter: TypeAlias = "str | int | float | bytes | None"
+
+# The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
+_READ_VERBS: Final = frozenset({"SELECT", "WITH"})
+_WRITE_VERBS: Final = _READ_VERBS | {"INSERT", "UPDATE", "DELETE"}
+
+_LEADING_VERB: Final = re.compile(r"(?:\s|--[^\n]*(?:\n|\Z)|/\*.*?\*/)*([A-Za-z]+)", re.DOTALL)
+_OR_ROLLBACK: Final = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
+
+# A job's result lives in memory. Whoever needs more rows pages; hitting this is a missing LIMIT.
+MAX_ROWS: Final = 10_000
+
+# Identifiers are ours and short; this only keeps a mistake from becoming a large row in every process.
+MAX_ENTITY_ID: Final = 256
+
+
+@lru_cache(
+    maxsize=1024
+)  # of a pure function: statements are constants of the program, so each is looked at once
+def refusal(sql: str, writable: bool) -> str | None:
+    """Why a job may not run this statement, or None. Several statements in one are refused by sqlite3 itself."""
+    match = _LEADING_VERB.match(sql)
+    verb = match[1].upper() if match else ""
+    if verb not in (_WRITE_VERBS if writable else _READ_VERBS):
+        return f"a job may not run {verb or 'an empty statement'}" + ("" if writable else " while reading")
+    if _OR_ROLLBACK.search(sql):
+        return "a job may not run OR ROLLBACK: it would undo its neighbours"
+    return None
+
+
+class Facade:
+    """The `Db` of one run of one job; dead once the job has ended."""
+
+    __slots__ = ("_at", "_changes", "_connection", "_ended", "_trouble", "_writable")
+
+    def __init__(self, connection: sqlite3.Connection, *, at: int, writable: bool) -> None:
+        self._connection = connection
+        self._at = at
+        self._writable = writable
+        self._ended = False
+        self._trouble: StoreError | None = None
+        self._changes: list[Change] = []
+
+    def execute(self, sql: str, *params: object) -> int:
+        try:
+            cursor = self._run(sql, params)
+            returns_rows, count = cursor.description is not None, cursor.rowcount
+            cursor.close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise self._spoil(translate(error)) from error
+        if returns_rows:  # sqlite3 counts them only as they are fetched
+            raise self._spoil(StatementRefused("a statement that returns rows is fetched, not executed"))
+        return count
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None:
+        rows = self._rows(sql, params, 1)
+        return rows[0] if rows else None
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]:
+        rows = self._rows(sql, params, MAX_ROWS + 1)
+        if len(rows) > MAX_ROWS:
+            raise self._spoil(StatementRefused(f"a job may not fetch more than {MAX_ROWS} rows at once"))
+        return rows
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        if kind not in CHANGE_KINDS:
+            raise self._spoil(StatementRefused(f"nobody listens for changes of kind {kind!r}"))
+        if not 0 < len(entity_id) <= MAX_ENTITY_ID:
+            raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
+        sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
+        row = self._rows(sql, (self._at, kind, entity_id), 1)[0]
+        self._changes.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
+
+    def end(self) -> list[Change]:
+        """The job has returned: what it changed. Raises if any of its statements failed, even if the job looked away."""
+        if self._trouble is not None:
+            raise self._trouble
+        return self._changes
+
+    def close(self) -> None:
+        self._ended = True
+
+    def _rows(self, sql: str, params: Sequence[object], limit: int) -> list[Row]:
+        try:
+            cursor = self._run(sql, params)
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchmany(limit)
+            cursor.close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise self._spoil(translate(error)) from error
+        return [dict(zip(names, row, strict=True)) for row in rows]
+
+    def _run(self, sql: str, params: Sequence[object]) -> sqlite3.Cursor:
+        if self._ended:
+            raise StatementRefused("this job has ended; its database handle must not be kept")
+        if self._trouble is not None:
+            raise StatementRefused(
+                "an earlier statement of this job failed, so it cannot go on"
+            ) from self._trouble
+        reason = refusal(sql, self._writable)
+        if reason is not None:
+            raise self._spoil(StatementRefused(reason))
+        # sqlite3 checks the types of parameters itself, and names the offender's position, not its value.
+        return self._connection.execute(sql, cast("Sequence[_Parameter]", params))
+
+    def _spoil(self, trouble: StoreError) -> StoreError:
+        self._trouble = self._trouble or trouble
+        return trouble

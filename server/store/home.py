@@ -1,0 +1,156 @@
+"""The data directory: private, on a local disk, and used by one process at a time. Design §5, §3.
+
+What lies in it is named here; opening the database is `sqlite.py`, the key file `keyfile.py`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from server.store.jobs import CannotOpen
+
+# SQLite's log is shared memory and byte-range locks, which these do not keep between machines (or not at all).
+NETWORK_FILE_SYSTEMS: Final = frozenset(
+    {
+        "9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs",
+        "nfs", "nfs4", "ocfs2", "orangefs", "pvfs2", "smb3", "smbfs", "sshfs",
+        "fuse.blobfuse2", "fuse.ceph", "fuse.cephfs", "fuse.curlftpfs", "fuse.davfs", "fuse.davfs2", "fuse.gcsfuse",
+        "fuse.glusterfs", "fuse.goofys", "fuse.juicefs", "fuse.mfs", "fuse.moosefs", "fuse.rclone", "fuse.s3fs",
+        "fuse.seaweedfs", "fuse.smbnetfs", "fuse.sshfs",
+    }
+)  # fmt: skip
+
+_MOUNTINFO: Final = Path("/proc/self/mountinfo")
+
+
+class HomeRefused(CannotOpen):
+    """The directory is not fit to hold secrets or a database."""
+
+
+class HomeLocked(CannotOpen):
+    """Another process uses the directory."""
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """A directory that this process holds. The names in it are a promise to those who back it up by hand."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "ostiary.db"
+
+    @property
+    def key_file(self) -> Path:
+        return self.path / "master.key"
+
+    @property
+    def backups(self) -> Path:
+        return self.path / "backups"
+
+
+@contextmanager
+def open_home(path: Path) -> Generator[Home]:
+    """Make the directory if needed, check it, and hold its lock. Raises `HomeRefused` or `HomeLocked`.
+
+    The lock belongs to the open file: it ends with the process, however that ends, so no stale lock is ever left.
+    """
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        home = Home(path.resolve(strict=True))
+        check_private(home.path)
+        check_local(home.path)
+        lock = _take_lock(home.path / "lock")
+    except OSError as error:
+        raise HomeRefused(f"cannot use the data directory {path}: {error.strerror}") from error
+    try:
+        make_private_directory(home.backups)
+        yield home
+    finally:
+        os.close(lock)
+
+
+def make_private_directory(path: Path) -> None:
+    try:
+        path.mkdir(mode=0o700, exist_ok=True)
+        check_private(path)
+    except OSError as error:
+        raise HomeRefused(f"cannot use {path}: {error.strerror}") from error
+
+
+def check_private(path: Path) -> None:
+    """Refuse a directory that is not ours alone: whoever can write here can become anyone."""
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise HomeRefused(f"{path} is not a directory")
+    if status.st_uid != os.geteuid():
+        raise HomeRefused(
+            f"{path} belongs to uid {status.st_uid}, and this process runs as uid {os.geteuid()}",
+            hint="run as its owner, or use another data directory",
+        )
+    if status.st_mode & 0o077:
+        raise HomeRefused(
+            f"{path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
+            hint=f"chmod 700 {path}",
+        )
+
+
+def check_local(path: Path) -> None:
+    """Refuse network file systems. Where the system does not say what is mounted (not Linux), nothing is refused."""
+    try:
+        mounts = _MOUNTINFO.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return
+    kind = file_system_type(path, mounts)
+    if kind in NETWORK_FILE_SYSTEMS:
+        raise HomeRefused(
+            f"{path} is on a network file system ({kind}), where the database would be damaged",
+            hint="use a data directory on a local disk",
+        )
+
+
+def file_system_type(path: Path, mountinfo: str) -> str | None:
+    """The type of the file system that `path` (absolute, without symbolic links) is on, from mountinfo (proc(5))."""
+    best = -1
+    kind: str | None = None
+    for line in mountinfo.splitlines():
+        before, separator, after = line.partition(" - ")
+        fields = before.split(" ")
+        if not separator or len(fields) < 5:
+            continue
+        mount_point = Path(re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), fields[4]))
+        depth = len(mount_point.parts)
+        if depth >= best and path.is_relative_to(
+            mount_point
+        ):  # of two on one place, the later hides the earlier
+            best, kind = depth, after.split(" ")[0]
+    return kind
+
+
+def _take_lock(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
+            who = f"process {holder}" if holder.isdecimal() else "another process"
+            raise HomeLocked(
+                f"the data directory {path.parent} is in use by {who}",
+                hint="stop it first, or give this one a data directory of its own",
+            ) from None
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor

@@ -1,0 +1,100 @@
+"""The store without threads: each job runs at once, in its caller. For tests with a virtual clock, and for short commands.
+
+The same contract and the same transactions as `sqlite.py`; only nothing ever waits, so nothing is ever full.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import trio
+
+from server.store.connect import connect_writer, opening
+from server.store.jobs import Change, Db, OnChanges, StoreBroken, StoreClosed, T
+from server.store.migrate import Migration, migrate, packaged_migrations
+from server.store.transactions import JOB_SECONDS, Transactions, Work
+
+
+class InlineStore:
+    """A `Store` on one connection. Made by `open_inline_store`."""
+
+    def __init__(
+        self, connection: sqlite3.Connection, *, clock: Callable[[], int], job_seconds: float
+    ) -> None:
+        self._connection = connection
+        self._transactions = Transactions(connection, job_seconds=job_seconds)
+        self._clock = clock
+        self._listeners: list[OnChanges] = []
+        self._closed: StoreClosed | StoreBroken | None = None
+
+    async def write(self, job: Callable[[Db], T]) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        self._check_open()
+        work = Work(job)
+        changes = self._transactions.run_batch([work], at=self._clock())
+        if changes:
+            self._tell(changes)
+        await trio.lowlevel.cancel_shielded_checkpoint()
+        return work.result()
+
+    async def read(self, job: Callable[[Db], T]) -> T:
+        await trio.lowlevel.checkpoint()
+        self._check_open()
+        work = Work(job)
+        self._connection.execute("PRAGMA query_only = ON")
+        try:
+            self._transactions.run_read(work)
+        finally:
+            self._connection.execute("PRAGMA query_only = OFF")
+        return work.result()
+
+    def on_changes(self, listener: OnChanges) -> None:
+        self._listeners.append(listener)
+
+    def close(self) -> None:
+        self._closed = self._closed or StoreClosed("the store is closed")
+        self._transactions.close()
+
+    def _tell(self, changes: Sequence[Change]) -> None:
+        fault: Exception | None = None
+        for listener in self._listeners:
+            try:
+                listener(changes)
+            except (
+                Exception
+            ) as error:  # the others are still told: each may be what keeps a revoked login out
+                fault = fault or error
+        if fault is not None:
+            self._closed = StoreBroken("the store had to stop: a listener for changes failed")
+            raise self._closed from fault
+
+    def _check_open(self) -> None:
+        if self._closed is not None:
+            raise type(self._closed)(str(self._closed))
+
+
+@asynccontextmanager
+async def open_inline_store(
+    path: Path | None = None,
+    *,
+    clock: Callable[[], int],
+    backups: Path | None = None,
+    migrations: Sequence[Migration] | None = None,
+    job_seconds: float = JOB_SECONDS,
+) -> AsyncGenerator[InlineStore]:
+    """Open and migrate the database at `path`, or one in memory. Raises `CannotOpen`."""
+    connection = connect_writer(path)
+    try:
+        with opening(path):
+            known = packaged_migrations() if migrations is None else migrations
+            migrate(connection, known, now=clock(), backups=backups)
+        store = InlineStore(connection, clock=clock, job_seconds=job_seconds)
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        connection.close()

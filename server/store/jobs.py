@@ -1,0 +1,163 @@
+"""The store's contract: what a job is, what it is handed, what it may raise, and what a store promises.
+
+A *job* is a plain function of a `Db`. Returning commits, raising rolls back. It may run twice, so it does no I/O of its own,
+reads no clock, draws no randomness, logs nothing and changes nothing outside; `now` and secrets are its arguments. A refusal
+that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
+returns, because not every engine could go on.
+
+The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here. Design §5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+Row: TypeAlias = Mapping[str, Any]
+T = TypeVar("T")
+
+# What `changed` may name. A kind that nobody listens for would be a revocation that nobody applies, so others are refused.
+CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key"})
+
+
+class Db(Protocol):
+    """A connection as a job sees it: one portable statement at a time, `?` placeholders, no way to end the transaction."""
+
+    def execute(self, sql: str, *params: object) -> int:
+        """Run one INSERT, UPDATE or DELETE; how many rows it touched."""
+        ...
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None: ...
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        """Append to `changes`, so that every process drops what it caches of this entity (`CHANGE_KINDS`).
+
+        The store stamps the time itself, from its clock, once per batch: the stamp only decides how long the row is kept.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of `changes`: a process that caches this entity forgets it."""
+
+    seq: int
+    kind: str
+    entity_id: str
+
+
+OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
+
+
+class Store(Protocol):
+    """Where jobs are handed in. Safe for any number of tasks of the trio run that opened it."""
+
+    async def write(self, job: Callable[[Db], T]) -> T:
+        """Run the job in a transaction; what it returned, once that is durable.
+
+        A caller that is already cancelled submits nothing. From submission on, cancellation is ignored until the outcome is
+        known: the true result is returned or raised, and the cancellation strikes at the caller's next checkpoint. Raises what
+        the job raised, `JobError`, or `StoreUnavailable`: nothing was written, and it may be tried again. Only `StoreBroken`
+        leaves it open; it is also raised when the disk does not answer for a minute, so that no caller waits for ever.
+        """
+        ...
+
+    async def read(self, job: Callable[[Db], T]) -> T:
+        """Run the job on one consistent snapshot that holds every write that has returned. It may be cancelled at any time."""
+        ...
+
+    def on_changes(self, listener: OnChanges) -> None:
+        """Have `listener` called in the trio thread with each batch's committed changes, before its writers are answered.
+
+        It is synchronous and must not fail: a cache that may not have dropped a revoked grant must not go on being asked, so
+        an error in it stops the store.
+        """
+        ...
+
+
+class StoreError(Exception):
+    """Root of everything the store raises by itself. `str(error)` is fit for a user; `hint` says what to do, if anything."""
+
+    hint: str | None = None
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        if hint is not None:
+            self.hint = hint
+
+
+class StoreUnavailable(StoreError):
+    """The store cannot do this now (503). Nothing was written, except where `StoreBroken` says otherwise."""
+
+
+class StoreFull(StoreUnavailable):
+    """The queue is full."""
+
+
+class DiskFull(StoreUnavailable):
+    """The disk has no room, or a quota or limit refuses more. Reads go on."""
+
+    hint = "free some space; nothing else needs to be done"
+
+
+class StoreReadOnly(StoreUnavailable):
+    """The database cannot be written to: the file or its file system is read-only."""
+
+    hint = "check the permissions of the data directory, and whether its file system was remounted read-only"
+
+
+class StoreBusy(StoreUnavailable):
+    """Another process held the database's lock for too long."""
+
+
+class DiskError(StoreUnavailable):
+    """The disk refused a read or write for another reason than room."""
+
+
+class StoreClosed(StoreUnavailable):
+    """The store is closing or closed."""
+
+
+class StoreBroken(StoreUnavailable):
+    """The store stopped because of a fault, or does not answer; a write that was under way may or may not have happened."""
+
+
+class StoreDamaged(StoreError):
+    """The database file is damaged."""
+
+    hint = "stop the server and restore a back-up: ostiary restore FILE"
+
+
+class JobError(StoreError):
+    """The job is at fault. Rolled back; running it again would not help."""
+
+
+class StatementRefused(JobError):
+    """A statement that the facade lets no job run, or a facade used after its job has ended."""
+
+
+class StatementFailed(JobError):
+    """The database did not accept the statement."""
+
+
+class ConstraintFailed(StatementFailed):
+    """A unique key, foreign key, NOT NULL or CHECK was violated. Single-use rules use ON CONFLICT and the row count instead."""
+
+
+class JobTooSlow(JobError):
+    """The job's statements ran for longer than any job may."""
+
+
+class CannotOpen(StoreError):
+    """The server must not start on this data; the message says why, the hint what to do."""
+
+
+class NewerSchema(CannotOpen):
+    """The database was written by a newer version."""
+
+
+class NotOurs(CannotOpen):
+    """The file is no database of ours."""

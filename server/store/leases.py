@@ -1,0 +1,70 @@
+"""Leases with fences: who may work on a running row, and proof that it still may. Jobs. Design §5.
+
+The fence is a number that only grows. Taking a lease raises it, so whoever held it before can no longer write: every write of
+an owner is conditional on owner and fence. A lease is taken only when free or expired; a living owner loses nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from server.store.jobs import Db
+
+
+class LeasedTable(Enum):
+    """The tables with owner, lease_until and fence: name and key column. The only names that reach the SQL text."""
+
+    CHORES = ("chores", "name")
+
+
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """What its holder shows with every write."""
+
+    table: LeasedTable
+    key: str
+    owner: str  # boot id
+    fence: int
+
+
+def take(db: Db, table: LeasedTable, key: str, *, owner: str, now: int, millis: int) -> Lease | None:
+    """Take a free or expired lease until `now + millis`; None if somebody holds it, or there is no such row."""
+    name, column = table.value
+    taken = db.execute(
+        f"UPDATE {name} SET owner = ?, lease_until = ?, fence = fence + 1"
+        f" WHERE {column} = ? AND (owner IS NULL OR lease_until <= ?)",
+        owner, now + millis, key, now,
+    )  # fmt: skip
+    if not taken:
+        return None
+    row = db.fetch_one(f"SELECT fence FROM {name} WHERE {column} = ?", key)
+    return None if row is None else Lease(table, key, owner, row["fence"])
+
+
+def renew(db: Db, lease: Lease, *, now: int, millis: int) -> bool:
+    """Extend it, if it is still held; never shorten it. An expired one is lost even if nobody has taken it yet."""
+    name, column = lease.table.value
+    renewed = db.execute(
+        f"UPDATE {name} SET lease_until = CASE WHEN lease_until > ? THEN lease_until ELSE ? END"
+        f" WHERE {column} = ? AND owner = ? AND fence = ? AND lease_until > ?",
+        now + millis, now + millis, lease.key, lease.owner, lease.fence, now,
+    )  # fmt: skip
+    return renewed == 1
+
+
+def holds(db: Db, lease: Lease, *, now: int) -> bool:
+    """Whether it is still held. In the same job as the write that depends on it, nobody can come between."""
+    name, column = lease.table.value
+    sql = f"SELECT 1 AS held FROM {name} WHERE {column} = ? AND owner = ? AND fence = ? AND lease_until > ?"
+    return db.fetch_one(sql, lease.key, lease.owner, lease.fence, now) is not None
+
+
+def release(db: Db, lease: Lease) -> bool:
+    """Give it back, if it is still this holder's. The fence stays, so a late write of this holder is refused too."""
+    name, column = lease.table.value
+    released = db.execute(
+        f"UPDATE {name} SET owner = NULL, lease_until = 0 WHERE {column} = ? AND owner = ? AND fence = ?",
+        lease.key, lease.owner, lease.fence,
+    )  # fmt: skip
+    return released == 1

@@ -1,0 +1,185 @@
+"""Sweeping away rows that nobody needs any more: in small pieces, by one node at a time. Design §5.
+
+What is looked for is found by reads, which hold nobody up; each piece is then deleted by one small write, which checks the
+lease and the age again. Nothing here decides anything: a row that has expired is refused long before it is swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, cast
+
+import trio
+
+from server.store import leases, meta
+from server.store.jobs import Db, Store, StoreError
+from server.store.leases import Lease, LeasedTable
+
+CHORE: Final = "sweep"
+
+# Rows per write: about a millisecond of the writer's time, so that a login never waits for the broom.
+PIECE: Final = 200
+
+# Longer than any piece takes even on a slow disk; a node that dies is replaced after this.
+LEASE_MILLIS: Final = 60_000
+
+_HOUR: Final = 3_600_000
+_DAY: Final = 24 * _HOUR
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retention:
+    """How long rows stay after their end, in milliseconds. `docs/storage.md` tells the same numbers."""
+
+    device_codes: int = _HOUR  # a late poll is told "expired" or "used", not "unknown"
+    attempts: int = 2 * _HOUR  # the longest throttling window, and room for a clock set back
+    browser_sessions: int = 0
+    browser_sessions_unused: int = 12 * _HOUR  # when a session that nobody uses ends
+    one_time_links: int = _DAY  # one that is tried again is told "used"
+    grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
+    changes: int = _DAY  # a process that slept longer drops all it caches
+
+    interval_seconds: float = 3600
+
+
+_Kept = Callable[[Retention], int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sweep:
+    """One table: its key, and the times of which any one, long enough ago, ends a row."""
+
+    table: str
+    key: tuple[str, ...]
+    ends: tuple[tuple[str, _Kept], ...]
+
+    @property
+    def over(self) -> str:
+        return "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
+
+    def limits(self, retention: Retention, now: int) -> tuple[int, ...]:
+        return tuple(now - kept(retention) for _, kept in self.ends)
+
+
+_SWEEPS: Final = (
+    _Sweep("device_codes", ("id",), (("expires_at", lambda keep: keep.device_codes),)),
+    _Sweep("attempts", ("bucket", "at", "sequence"), (("at", lambda keep: keep.attempts),)),
+    _Sweep(
+        "browser_sessions",
+        ("id_hash",),
+        (
+            ("expires_at", lambda keep: keep.browser_sessions),
+            ("last_used_at", lambda keep: keep.browser_sessions_unused),
+        ),
+    ),
+    _Sweep("one_time_links", ("token_hash",), (("expires_at", lambda keep: keep.one_time_links),)),
+    _Sweep(
+        "grants",
+        ("id",),
+        (
+            ("expires_at", lambda keep: keep.grants),
+            ("idle_until", lambda keep: keep.grants),
+            ("revoked_at", lambda keep: keep.grants),
+        ),
+    ),
+    _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
+)
+
+
+class LeaseLost(Exception):
+    """Another node sweeps now."""
+
+
+async def sweep(
+    store: Store, *, owner: str, clock: Callable[[], int], retention: Retention
+) -> dict[str, int] | None:
+    """Delete everything that is over; how many rows of each table, or None if another node is at it.
+
+    May be cancelled between pieces: what is deleted stays deleted, and the lease is left to expire. Raises `StoreError`.
+    """
+    lease = await store.write(partial(_begin, owner=owner, now=clock()))
+    if lease is None:
+        return None
+    swept: dict[str, int] = {}
+    try:
+        for each in _SWEEPS:
+            swept[each.table] = await _sweep_table(store, each, lease, clock=clock, retention=retention)
+    except LeaseLost:
+        return None
+    await store.write(partial(_finish, lease=lease, now=clock()))
+    return swept
+
+
+async def keep_sweeping(
+    store: Store,
+    *,
+    owner: str,
+    clock: Callable[[], int],
+    retention: Retention,
+    report: Callable[[dict[str, int] | StoreError], None],
+    sleep: Callable[[float], Awaitable[None]] = trio.sleep,
+) -> None:
+    """Sweep now and every `interval_seconds`, until cancelled. What the store refuses is reported and tried again next time."""
+    while True:
+        try:
+            swept = await sweep(store, owner=owner, clock=clock, retention=retention)
+        except StoreError as error:
+            report(error)
+        else:
+            if swept is not None:
+                report(swept)
+        await sleep(retention.interval_seconds)
+
+
+async def _sweep_table(
+    store: Store, each: _Sweep, lease: Lease, *, clock: Callable[[], int], retention: Retention
+) -> int:
+    total = 0
+    while True:
+        now = clock()
+        limits = each.limits(retention, now)
+        keys = await store.read(partial(_find, sweep=each, limits=limits))
+        if not keys:
+            return total
+        delete = partial(_delete, sweep=each, keys=keys, limits=limits, lease=lease, now=now)
+        total += await store.write(delete)
+
+
+def _begin(db: Db, *, owner: str, now: int) -> Lease | None:
+    db.execute(
+        "INSERT INTO chores (name, lease_until, fence) VALUES (?, 0, 0) ON CONFLICT (name) DO NOTHING", CHORE
+    )
+    return leases.take(db, LeasedTable.CHORES, CHORE, owner=owner, now=now, millis=LEASE_MILLIS)
+
+
+def _finish(db: Db, *, lease: Lease, now: int) -> None:
+    if leases.release(db, lease):
+        db.execute("UPDATE chores SET last_run_at = ? WHERE name = ?", now, lease.key)
+
+
+def _find(db: Db, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
+    columns = ", ".join(sweep.key)
+    sql = f"SELECT {columns} FROM {sweep.table} WHERE {sweep.over} ORDER BY {columns} LIMIT ?"
+    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, PIECE)]
+
+
+def _delete(
+    db: Db,
+    *,
+    sweep: _Sweep,
+    keys: Sequence[tuple[object, ...]],
+    limits: tuple[int, ...],
+    lease: Lease,
+    now: int,
+) -> int:
+    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+        raise LeaseLost
+    matches = " AND ".join(f"{column} = ?" for column in sweep.key)
+    sql = f"DELETE FROM {sweep.table} WHERE {matches} AND {sweep.over}"
+    deleted = sum(db.execute(sql, *key, *limits) for key in keys)
+    if sweep.table == "changes":
+        highest = max(cast("int", key[0]) for key in keys)
+        meta.put(db, meta.CHANGES_DROPPED, str(max(highest, int(meta.get(db, meta.CHANGES_DROPPED) or 0))))
+    return deleted

@@ -1,0 +1,32 @@
+"""The `meta` table: single values about the whole database, set once or rarely. Jobs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from server.store.jobs import Db
+
+# Carried by every refresh chain; a restored database starts a new one, so that chains of a lost future are recognised.
+REFRESH_EPOCH: Final = "refresh_epoch"
+
+# Which key file belongs to this database (`keyfile.py`).
+KEY_FINGERPRINT: Final = "key_fingerprint"
+
+# The highest `changes.seq` that was swept away: a process that has not read beyond it must drop all it caches.
+CHANGES_DROPPED: Final = "changes_dropped"
+
+
+def get(db: Db, key: str) -> str | None:
+    row = db.fetch_one("SELECT value FROM meta WHERE key = ?", key)
+    return None if row is None else row["value"]
+
+
+def put(db: Db, key: str, value: str) -> None:
+    sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    db.execute(sql, key, value)
+
+
+def claim(db: Db, key: str, value: str) -> str:
+    """Set the value if there is none yet; the value that holds now, whoever set it."""
+    db.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", key, value)
+    return db.fetch_one("SELECT value FROM meta WHERE key = ?", key)["value"]  # type: ignore[index]

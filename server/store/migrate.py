@@ -1,0 +1,130 @@
+"""Bringing a database to the schema of this version: numbered SQL files, each in one transaction, never backwards.
+
+The files are package data (`migrations/0001_name.sql`). An existing database is copied before it is changed; one that a newer
+version wrote is refused, because an older program would read it wrongly. Design §5.
+"""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from server.store.connect import APPLICATION_ID
+from server.store.jobs import CannotOpen, NewerSchema
+from server.store.snapshot import BackupFailed, copy_database
+from server.store.sqlite_errors import translate
+
+_FILE_NAME: Final = re.compile(r"(\d{4})_([a-z0-9_]+)\.sql")
+
+_VERSIONS_TABLE: Final = """
+CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Migration:
+    version: int
+    name: str
+    sql: str
+
+
+def packaged_migrations() -> tuple[Migration, ...]:
+    """The migrations of this version, in order."""
+    entries = resources.files("server.store").joinpath("migrations").iterdir()
+    found = [
+        Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8"))
+        for entry in entries
+        if (match := _FILE_NAME.fullmatch(entry.name))
+    ]
+    found.sort(key=lambda migration: migration.version)
+    check_numbering(found)
+    return tuple(found)
+
+
+def check_numbering(migrations: Sequence[Migration]) -> None:
+    """Two branches that both took the next number would each be right alone; together they would skip one."""
+    if not migrations or [migration.version for migration in migrations] != list(
+        range(1, len(migrations) + 1)
+    ):
+        raise CannotOpen("this build's migrations are incomplete", hint="reinstall ostiary")
+
+
+def schema_version(connection: sqlite3.Connection) -> int:
+    """The newest migration applied; 0 for an empty database."""
+    if not connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'schema_version'").fetchone():
+        return 0
+    return connection.execute("SELECT coalesce(max(version), 0) FROM schema_version").fetchone()[0]
+
+
+def refuse_newer(found: int, known: int) -> None:
+    if found > known:
+        raise NewerSchema(
+            f"the database was written by a newer version (schema {found}; this one knows {known})",
+            hint="run the newer version, or restore a back-up that was made before the upgrade",
+        )
+
+
+def migrate(
+    connection: sqlite3.Connection, migrations: Sequence[Migration], *, now: int, backups: Path | None
+) -> Path | None:
+    """Apply what is missing; where the copy made beforehand is, if there was anything to copy.
+
+    Raises `NewerSchema`, or `CannotOpen` when a copy cannot be made or a migration fails, which then left no trace.
+    The caller holds the data directory's lock, so nobody else migrates. `backups` is None only for databases in memory.
+    """
+    found = schema_version(connection)
+    refuse_newer(found, len(migrations))
+    missing = migrations[found:]
+    if not missing:
+        return None
+    copy: Path | None = None
+    if found == 0:
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    elif backups is not None:
+        when = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
+        copy = backups / f"before-schema-{len(migrations)}-from-{found}-{when}Z.db"
+        try:
+            copy_database(connection, copy)
+        except BackupFailed as error:
+            raise CannotOpen(
+                f"the database must be copied before it is migrated: {error}", hint=error.hint
+            ) from error
+    for migration in missing:
+        _apply(connection, migration, now=now)
+    return copy
+
+
+def _apply(connection: sqlite3.Connection, migration: Migration, *, now: int) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_VERSIONS_TABLE)
+        for statement in statements(migration.sql):
+            connection.execute(statement)
+        row = (migration.version, migration.name, now)
+        connection.execute("INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)", row)
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        reason = translate(error)
+        raise CannotOpen(f"migration {migration.version:04} failed: {reason}", hint=reason.hint) from error
+
+
+def statements(script: str) -> Iterator[str]:
+    """The script's statements one by one: `executescript` would commit before the first and leave half behind an error."""
+    pending = ""
+    for piece in re.split(r"(?<=;)", script):
+        pending += piece
+        if sqlite3.complete_statement(pending):  # knows strings, comments and trigger bodies
+            yield pending
+            pending = ""
+    if re.sub(r"--[^\n]*|\s", "", pending):
+        raise CannotOpen(
+            "a migration of this build ends in the middle of a statement", hint="reinstall ostiary"
+        )

@@ -1,0 +1,325 @@
+"""The store on SQLite with threads of its own: one writer that commits in groups, readers that never wait for it. Design §5.
+
+A batch is whatever waits when the writer gets to it: a lone job commits at once, a crowd shares one sync of the disk. Callers
+are woken after COMMIT, all of a batch with one call into trio. What a transaction is, and what happens when one breaks, is in
+`transactions.py`; this file is about threads, queues and waking.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import ExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import trio
+
+from server.store.connect import connect_reader, connect_writer, opening
+from server.store.jobs import Change, Db, OnChanges, StoreBroken, StoreClosed, StoreFull, T
+from server.store.migrate import Migration, migrate, packaged_migrations
+from server.store.transactions import JOB_SECONDS, Transactions, Work
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """The store's bounds. The defaults suit one serving process; tests set others."""
+
+    # Per queue, running ones included: some 30 ms of work. More means that the disk stands still.
+    waiting: int = 1024
+    # Beyond this the sync is shared by so many that sharing more gains nothing.
+    batch: int = 64
+    # The first of a batch waits no longer than this for the others' work.
+    batch_seconds: float = 0.005
+    job_seconds: float = JOB_SECONDS
+    readers: int = 2
+    # A writer that has not answered by then hangs on a dead disk.
+    write_seconds: float = 60.0
+    # What was accepted is finished at closing, but a dead disk must not hold the process.
+    close_seconds: float = 30.0
+
+
+DEFAULT_LIMITS: Final = Limits()
+
+
+class _Ticket(Work[T]):
+    """A job and the task that waits for it."""
+
+    __slots__ = ("abandoned", "task")
+
+    def __init__(self, job: Callable[[Db], T], task: trio.lowlevel.Task) -> None:
+        super().__init__(job)
+        self.task = task
+        # Written in the trio thread; a thread that sees it late has only worked in vain.
+        self.abandoned = False
+
+    def abandon(self, _: object) -> trio.lowlevel.Abort:
+        self.abandoned = True
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+class _Lane:
+    """A bounded queue into a thread. `pending` counts from submission to answer and belongs to the trio thread."""
+
+    def __init__(self, limit: int) -> None:
+        self.queue: SimpleQueue[_Ticket[Any] | None] = SimpleQueue()  # None: end of work, once per thread
+        self.pending = 0
+        self._limit = limit
+
+    def submit(self, ticket: _Ticket[T]) -> None:
+        if self.pending >= self._limit:
+            raise StoreFull("too much database work is waiting")
+        self.pending += 1
+        self.queue.put(ticket)
+
+    def answer(self, tickets: Sequence[_Ticket[Any]]) -> None:
+        for ticket in tickets:
+            self.pending -= 1
+            if not ticket.abandoned:
+                trio.lowlevel.reschedule(ticket.task)
+
+
+class _Group:
+    """What a thread takes from its lane in one go: the first is waited for, the rest must be there already."""
+
+    def __init__(self, lane: _Lane, limits: Limits) -> None:
+        self._queue = lane.queue
+        self._limits = limits
+        self.taken: list[_Ticket[Any]] = []
+        self.is_last = False
+        self._take(self._queue.get())
+
+    def __bool__(self) -> bool:
+        return bool(self.taken)
+
+    def __iter__(self) -> Iterator[_Ticket[Any]]:
+        until = time.monotonic() + self._limits.batch_seconds
+        position = 0
+        while position < len(self.taken):
+            if not self.taken[position].abandoned:
+                yield self.taken[position]
+            position += 1
+            if position < self._limits.batch and time.monotonic() < until:
+                with suppress(Empty):
+                    self._take(self._queue.get_nowait())
+
+    def _take(self, ticket: _Ticket[Any] | None) -> None:
+        if ticket is None:
+            self.is_last = True
+        else:
+            self.taken.append(ticket)
+
+
+class SqliteStore:
+    """A `Store`. Made, and closed, by `open_store`."""
+
+    def __init__(
+        self,
+        writer: Transactions,
+        readers: Sequence[Transactions],
+        *,
+        clock: Callable[[], int],
+        limits: Limits,
+        stop: trio.CancelScope,
+    ) -> None:
+        self._clock = clock
+        self._limits = limits
+        self._stop = stop
+        self._trio = trio.lowlevel.current_trio_token()
+        self._listeners: list[OnChanges] = []
+        self._writes = _Lane(limits.waiting)
+        self._reads = _Lane(limits.waiting)
+        self._closed = False
+        self.fault: BaseException | None = None
+        self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
+        self._readers = [
+            _Thread(f"store-reader-{number}", self._serve_reads, reader, self._in_trio)
+            for number, reader in enumerate(readers, 1)
+        ]
+
+    def start(self) -> None:
+        for thread in (self._writer, *self._readers):
+            thread.start()
+
+    @trio.lowlevel.enable_ki_protection  # nothing may come between submitting and waiting
+    async def write(self, job: Callable[[Db], T]) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        ticket = self._submit(self._writes, job)
+        # The shield keeps cancellation out while the outcome is open; trio delivers it at the caller's next checkpoint.
+        with trio.move_on_after(self._limits.write_seconds, shield=True):
+            await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
+            return ticket.result()
+        raise StoreBroken("the disk does not answer; this may or may not have been written")
+
+    @trio.lowlevel.enable_ki_protection
+    async def read(self, job: Callable[[Db], T]) -> T:
+        await trio.lowlevel.checkpoint_if_cancelled()
+        ticket = self._submit(self._reads, job)
+        await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
+        return ticket.result()
+
+    def on_changes(self, listener: OnChanges) -> None:
+        self._listeners.append(listener)
+
+    async def aclose(self) -> None:
+        """Refuse new jobs, finish the accepted ones, end the threads. Bounded by `close_seconds`, also when cancelled."""
+        self._closed = True
+        with trio.move_on_after(self._limits.close_seconds, shield=True):
+            # Readers first: the writer's connection must be the last, because the last one folds the log into the file.
+            for _ in self._readers:
+                self._reads.queue.put(None)
+            for reader in self._readers:
+                await reader.join()
+            self._writes.queue.put(None)
+            await self._writer.join()
+            return
+        self.fault = self.fault or StoreBroken("the store did not finish in time; the disk may be stuck")
+
+    def _submit(self, lane: _Lane, job: Callable[[Db], T]) -> _Ticket[T]:
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        ticket = _Ticket(job, trio.lowlevel.current_task())
+        lane.submit(ticket)
+        return ticket
+
+    def _serve_writes(self, writer: Transactions) -> None:
+        while True:
+            group = _Group(self._writes, self._limits)
+            changes: list[Change] = []
+            try:
+                if group:
+                    changes = writer.run_batch(group, at=self._clock())
+            except BaseException as error:
+                self._give_up(group, error)
+            self._in_trio(self._answer_writes, group.taken, changes)
+            if group.is_last:
+                return
+
+    def _serve_reads(self, reader: Transactions) -> None:
+        while True:
+            group = _Group(self._reads, self._limits)
+            try:
+                for ticket in group:
+                    reader.run_read(ticket)
+            except BaseException as error:
+                self._give_up(group, error)
+            self._in_trio(self._reads.answer, group.taken)
+            if group.is_last:
+                return
+
+    def _answer_writes(self, tickets: Sequence[_Ticket[Any]], changes: Sequence[Change]) -> None:
+        if changes:
+            for listener in self._listeners:
+                try:
+                    listener(changes)
+                except (
+                    Exception
+                ) as error:  # the others are still told: each may be what keeps a revoked login out
+                    self._break(error)
+        self._writes.answer(tickets)
+
+    def _give_up(self, group: _Group, error: BaseException) -> None:
+        for ticket in group.taken:
+            ticket.fail(StoreBroken("the store stopped while at it; this may or may not have been done"))
+        self._in_trio(self._break, error)
+
+    def _break(self, error: BaseException) -> None:
+        self._closed = True
+        self.fault = self.fault or error
+        self._stop.cancel()
+
+    def _in_trio(self, function: Callable[..., object], *arguments: object) -> None:
+        # With the trio run over nobody is left to be told; what was accepted is still finished.
+        with suppress(trio.RunFinishedError):
+            self._trio.run_sync_soon(function, *arguments)
+
+
+class _Thread:
+    """One thread and the connection that only it uses."""
+
+    def __init__(
+        self,
+        name: str,
+        serve: Callable[[Transactions], None],
+        transactions: Transactions,
+        in_trio: Callable[..., None],
+    ) -> None:
+        self._serve = serve
+        self._transactions = transactions
+        self._in_trio = in_trio
+        self._ended = trio.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    async def join(self) -> None:
+        if self._thread.ident is None:  # another one could not be started
+            self._transactions.close()
+            return
+        await self._ended.wait()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._serve(self._transactions)
+        finally:
+            try:
+                self._transactions.close()
+            finally:
+                self._in_trio(self._ended.set)
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path,
+    *,
+    clock: Callable[[], int],
+    backups: Path,
+    migrations: Sequence[Migration] | None = None,
+    limits: Limits = DEFAULT_LIMITS,
+) -> AsyncGenerator[SqliteStore]:
+    """Open and migrate the database at `path`; on leaving, finish what was accepted and end the threads.
+
+    `clock` tells milliseconds since 1970 and is called in the writer's thread. The caller holds the data directory's lock
+    (`home.py`). Raises `CannotOpen`. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    """
+    connections = await trio.to_thread.run_sync(_open, path, clock, backups, migrations, limits)
+    stop = trio.CancelScope()
+    store = SqliteStore(*connections, clock=clock, limits=limits, stop=stop)
+    with stop:
+        try:
+            store.start()
+            yield store
+        finally:
+            await store.aclose()
+    if store.fault is not None:
+        raise StoreBroken("the store had to stop") from store.fault
+
+
+def _open(
+    path: Path,
+    clock: Callable[[], int],
+    backups: Path,
+    migrations: Sequence[Migration] | None,
+    limits: Limits,
+) -> tuple[Transactions, list[Transactions]]:
+    with ExitStack() as undo:
+        writer = connect_writer(path)
+        undo.callback(writer.close)
+        with opening(path):
+            migrate(
+                writer,
+                packaged_migrations() if migrations is None else migrations,
+                now=clock(),
+                backups=backups,
+            )
+        readers = [connect_reader(path) for _ in range(limits.readers)]
+        undo.pop_all()
+    return (
+        Transactions(writer, job_seconds=limits.job_seconds),
+        [Transactions(reader, job_seconds=limits.job_seconds) for reader in readers],
+    )

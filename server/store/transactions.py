@@ -1,0 +1,144 @@
+"""How jobs become transactions on one SQLite connection: batches with a savepoint each, lone jobs, reads. Design §5.
+
+Synchronous and without threads: `sqlite.py` calls it from its own threads, `inline.py` from the caller's. The schema has no
+deferred constraints: with them a neighbour in the batch could mend, unasked, what a job alone would be refused for.
+"""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import time
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, Final, Generic, TypeVar, cast
+
+from server.store.facade import Facade
+from server.store.jobs import Change, Db, StoreBroken
+from server.store.sqlite_errors import translate
+
+T = TypeVar("T")
+
+# No job may hold the writer for longer: it is small by design, and everybody waits for it.
+JOB_SECONDS: Final = 10.0
+
+# How many steps of SQLite's machine run between two looks at the clock: some tenths of a millisecond.
+_STEPS_BETWEEN_LOOKS: Final = 10_000
+
+
+class Work(Generic[T]):
+    """A job on its way: then its value or its error. Every run starts it afresh."""
+
+    __slots__ = ("_value", "error", "job")
+
+    def __init__(self, job: Callable[[Db], T]) -> None:
+        self.job = job
+        self.error: BaseException | None = StoreBroken("this job has not run")
+        self._value: T | None = None
+
+    def succeed(self, value: T) -> None:
+        self._value = value
+        self.error = None
+
+    def fail(self, error: BaseException) -> None:
+        self._value = None
+        self.error = error
+
+    def result(self) -> T:
+        if self.error is not None:
+            raise self.error
+        return cast("T", self._value)
+
+
+class Transactions:
+    """The only user of its connection. Not thread-safe: one thread at a time."""
+
+    def __init__(self, connection: sqlite3.Connection, *, job_seconds: float) -> None:
+        self._connection = connection
+        self._job_seconds = job_seconds
+        self._deadline = math.inf
+        connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+
+    def run_batch(self, works: Iterable[Work[Any]], *, at: int) -> list[Change]:
+        """Run the jobs in one transaction, a savepoint each, and commit; then every work has its true outcome.
+
+        `works` may be lazy: it is read on while the batch runs. If the shared transaction is lost in whatever way, nothing of
+        it counts, and each job that was in it runs again in a transaction of its own, as do those that were still to come.
+        """
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+        except sqlite3.Error as error:
+            for work in works:
+                work.fail(translate(error))
+            return []
+        waiting = iter(works)
+        started: list[Work[Any]] = []
+        changes: list[Change] = []
+        try:
+            for work in waiting:
+                started.append(work)
+                changes += self._run_among_others(work, at=at)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error:
+            self._roll_back()
+            return [change for work in chain(started, waiting) for change in self.run_alone(work, at=at)]
+        except BaseException:  # a fault of ours, or of the iterable: leave no transaction open behind it
+            self._roll_back()
+            raise
+        return changes
+
+    def run_alone(self, work: Work[Any], *, at: int) -> list[Change]:
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            changes = self._call(work, at=at, writable=True)
+            if work.error is None:
+                self._connection.execute("COMMIT")
+                return changes
+        except sqlite3.Error as error:
+            work.fail(translate(error))
+        self._roll_back()
+        return []
+
+    def run_read(self, work: Work[Any]) -> None:
+        """Run the job on one snapshot. The connection must be unable to write (`connect.py`)."""
+        try:
+            self._connection.execute("BEGIN")
+            self._call(work, at=0, writable=False)
+        except sqlite3.Error as error:
+            work.fail(translate(error))
+        self._roll_back()
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _run_among_others(self, work: Work[Any], *, at: int) -> list[Change]:
+        self._connection.execute("SAVEPOINT job")
+        changes = self._call(work, at=at, writable=True)
+        # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
+        # gone, and these raise.
+        if work.error is not None:
+            self._connection.execute("ROLLBACK TO job")
+        self._connection.execute("RELEASE job")
+        return changes
+
+    def _call(self, work: Work[Any], *, at: int, writable: bool) -> list[Change]:
+        facade = Facade(self._connection, at=at, writable=writable)
+        self._deadline = time.monotonic() + self._job_seconds
+        try:
+            value = work.job(facade)
+            changes = facade.end()
+        except BaseException as error:  # nothing is swallowed: it is raised where the job came from
+            work.fail(error)
+            return []
+        finally:
+            self._deadline = math.inf
+            facade.close()
+        work.succeed(value)
+        return changes
+
+    def _roll_back(self) -> None:
+        if self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")
+
+    def _is_late(self) -> bool:
+        return time.monotonic() > self._deadline

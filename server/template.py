@@ -1,0 +1,127 @@
+"""The commented `ostiary.toml` that `ostiary init` writes: every setting with its default, in the order people need them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from server.config import Config
+
+SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
+    (
+        "Where to listen, and under which name",
+        (
+            (
+                "host",
+                "127.0.0.1 keeps the server to this machine. Behind a proxy on this machine that is right, too.",
+            ),
+            ("port", "0 picks a free one."),
+            (
+                "issuer",
+                "The address that callers type, without a path. Needed as soon as others than this machine call.",
+            ),
+            ("allowed_hosts", "Further host names to answer to, besides the issuer's."),
+            ("allowed_origins", 'Web pages of these origins may call /mcp. ["*"] lets any page try.'),
+            ("trusted_proxies", "Believe X-Forwarded-* from these networks only."),
+            ("tls_certificate", "PEM files, if this server ends TLS itself."),
+            ("tls_key", ""),
+            (
+                "allow_insecure_http",
+                "true sends tokens in clear over the network. Only for networks that you own.",
+            ),
+        ),
+    ),
+    (
+        "Who may call",
+        (
+            (
+                "auth",
+                '"oauth": callers log in. "none": anybody on this machine may call; refused on other addresses.',
+            ),
+            (
+                "access_token_minutes",
+                "Access tokens are checked against the login at every call, so they may live long.",
+            ),
+            ("login_days", "A login ends after this, or when you revoke it."),
+            ("device_code_minutes", "How long a code shown in a terminal can be approved."),
+        ),
+    ),
+    (
+        "What is kept, and where",
+        (
+            ("data_dir", "The database and the keys. Empty: the platform's place for application data."),
+            (
+                "key_file",
+                'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
+            ),
+        ),
+    ),
+    (
+        "Watching it",
+        (
+            ("admin_port", "/healthz, /readyz and /metrics on 127.0.0.1, at this port; -1 for none."),
+            ("log_format", '"auto" is readable text on a terminal and JSON lines otherwise.'),
+            ("log_level", ""),
+        ),
+    ),
+    (
+        "Bounds",
+        (
+            ("drain_seconds", "At shutdown, calls in flight get this long to finish."),
+            ("max_connections", ""),
+            ("max_connections_per_ip", "Loopback is not counted."),
+            ("max_body_kib", "The largest request."),
+        ),
+    ),
+)
+
+SERVERS: Final = """
+# ── What is served ──────────────────────────────────────────────────────────────────────────────
+# The first server is at /mcp, further ones at /NAME/mcp.
+
+[[server]]
+name = "main"
+title = "Ostiary demo"
+instructions = ""
+
+[[server.agent]]
+kind = "demo"
+
+# An agent behind an HTTP chat endpoint: POST {agent, messages, session_id, stream: false} → {text} or {message: {content}}
+# [[server.agent]]
+# kind = "chat"
+# url = "http://127.0.0.1:3000/api/chat"
+
+# Any OpenAI-compatible API. Keys are references, never written here: "env:NAME" or "file:/path".
+# [[server.agent]]
+# kind = "openai"
+# base_url = "http://127.0.0.1:11434/v1"
+# model = "llama3.2"
+# api_key = "env:OPENAI_API_KEY"
+"""
+
+
+def commented_configuration() -> str:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Config)}
+    lines = [
+        "# Ostiary's settings. A setting that is commented out has the value shown.",
+        "# Each can also be given as an environment variable (OSTIARY_PORT) or a flag (--port); the flag wins.",
+    ]
+    for heading, settings in SECTIONS:
+        lines += ["", f"# ── {heading} ".ljust(100, "─"), ""]
+        for key, comment in settings:
+            if comment:
+                lines.append(f"# {comment}")
+            lines.append(f"# {key} = {_toml(defaults[key])}")
+    return "\n".join(lines) + "\n" + SERVERS
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[]"
+    return str(value)

@@ -1,0 +1,366 @@
+"""A browser and a server as values: what the tests of the pages, and the Chromium tests, stand on.
+
+The store keeps its rows in memory and runs every writing job twice, the first time for nothing: whoever breaks the rule that
+a job may run twice fails here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import html
+import re
+import sqlite3
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl
+
+from auth import clients, device, entry, links, sessions, setup, users
+from auth.clients import Registration
+from auth.db import Db, Row
+from auth.device import CodeRequest, DeviceAuthorization
+from auth.model import Client
+from auth.policy import DevicePolicy, Policy
+from auth.requester import Requester
+from auth.site import Site
+from auth.visit import Parts
+from auth.wire import Reply, Request
+
+T = TypeVar("T")
+
+MIGRATIONS = Path(__file__).parents[2] / "server" / "store" / "migrations"
+START = 1_790_000_000_000
+LOOPBACK = "http://localhost:8420"
+PUBLIC = "https://agent.example"
+HOME = "203.0.113.7"
+ELSEWHERE = "198.51.100.9"
+PASSPHRASE = "four calm herons wading"
+SCOPES = "mcp mcp:tools"
+
+
+class MemoryDb:
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self.connection.row_factory = sqlite3.Row
+        self.connection.execute("PRAGMA foreign_keys = ON")
+        for migration in sorted(MIGRATIONS.glob("*.sql")):
+            self.connection.executescript(migration.read_text("utf-8"))
+
+    def execute(self, sql: str, *params: object) -> int:
+        return self.connection.execute(sql, params).rowcount
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None:
+        row = self.connection.execute(sql, params).fetchone()
+        return None if row is None else dict(row)
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]:
+        return [dict(row) for row in self.connection.execute(sql, params).fetchall()]
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
+
+
+class MemoryStore:
+    def __init__(self) -> None:
+        self.db = MemoryDb()
+        self.writes = 0
+
+    def now(self, job: Callable[[Db], T]) -> T:
+        connection = self.db.connection
+        connection.execute("BEGIN")
+        rehearsed = job(self.db)
+        connection.execute("ROLLBACK")
+        connection.execute("BEGIN")
+        try:
+            result = job(self.db)
+        except BaseException:
+            connection.execute("ROLLBACK")
+            raise
+        connection.execute("COMMIT")
+        assert repr(result) == repr(rehearsed), "this job does not do the same when it runs again"
+        self.writes += 1
+        return result
+
+    async def write(self, job: Callable[[Db], T]) -> T:
+        return self.now(job)
+
+    async def read(self, job: Callable[[Db], T]) -> T:
+        before = self.db.connection.total_changes
+        result = job(self.db)
+        assert self.db.connection.total_changes == before, "a reading job wrote"
+        return result
+
+
+class House:
+    """A server with an owner's account, two clients, and a clock that stands still until told."""
+
+    def __init__(
+        self,
+        origin: str = LOOPBACK,
+        *,
+        loopback: bool = True,
+        servers: Mapping[str, str] | None = None,
+        real_hashing: bool = False,
+    ) -> None:
+        self.store = MemoryStore()
+        self.origin = origin
+        self.time = START
+        self.drawn = 0
+        self.hashed = 0
+        self.verified = 0
+        self.real_hashing = real_hashing
+        self.before_verifying: Callable[[], object] = lambda: None
+        self.parts = Parts(
+            store=self.store,
+            clock=lambda: self.time,
+            entropy=self.entropy,
+            subkey=lambda name: hashlib.sha256(b"house " + name.encode()).digest(),
+            hash_passphrase=self.hash_passphrase,
+            verify_passphrase=self.verify_passphrase,
+            site=Site(issuer=origin, loopback=loopback, servers=servers or {"agent": "/mcp"}),
+            policy=Policy(),
+        )
+        preparation = setup.prepare(self.parts.subkey, self.entropy, self.time)
+        self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time)).owner_id
+        builtin = clients.lookup(self.store.db, clients.CLI_CLIENT_ID)
+        assert builtin is not None
+        self.builtin: Client = builtin
+        registration = Registration(name="Remote bridge", client_id="mcp-remote")
+        added = self.store.now(
+            partial(clients.add, registration=registration, seed=bytes(32), by="local:0", now=self.time)
+        )
+        assert added is not None
+        self.registered: Client = added.client
+
+    def entropy(self, count: int) -> bytes:
+        self.drawn += 1
+        return hashlib.shake_256(self.drawn.to_bytes(8, "big")).digest(count)
+
+    async def hash_passphrase(self, passphrase: str, salt: bytes) -> str:
+        self.hashed += 1
+        if self.real_hashing:
+            return users.hash_passphrase(passphrase, salt)
+        return "plain:" + passphrase
+
+    async def verify_passphrase(self, passphrase: str, phc: str) -> bool:
+        self.verified += 1
+        self.before_verifying()
+        if self.real_hashing:
+            return users.verify_passphrase(passphrase, phc)
+        return phc == "plain:" + passphrase
+
+    # ------------------------------------------------------------ what happens beside the browser
+
+    def claim_path(self) -> str:
+        token = links.token_from(self.entropy(links.TOKEN_BYTES))
+        self.store.now(
+            partial(
+                links.make, kind=links.CLAIM, user_id=self.owner_id, token=token, now=self.time, by="local:0"
+            )
+        )
+        return links.path_of(token)
+
+    def owned(self) -> House:
+        """Claimed by `alice`, as her claim would leave it."""
+        self.store.db.execute(
+            "UPDATE users SET name = 'alice', state = 'enabled', passphrase_hash = ? WHERE role = 'owner'",
+            users.hash_passphrase(PASSPHRASE, b"s" * 16) if self.real_hashing else "plain:" + PASSPHRASE,
+        )
+        return self
+
+    def add_user(self, user_id: str, name: str, *, scope: str = SCOPES, state: str = "enabled") -> None:
+        self.store.db.execute(
+            "INSERT INTO users VALUES (?, ?, 'user', ?, ?, ?, ?)",
+            user_id, name, state, "plain:" + PASSPHRASE, scope, self.time,
+        )  # fmt: skip
+
+    def ask(
+        self,
+        *,
+        ip: str = HOME,
+        client: Client | None = None,
+        client_name: str = "Ostiary on rowan",
+        hostname: str = "rowan.lan",
+        user_agent: str = "ostiary/0.1 (linux)",
+        scope: str = SCOPES,
+    ) -> str:
+        """A device asks; the user code as its terminal shows it."""
+        request = Request(
+            method="POST",
+            path="/device_authorization",
+            origin=self.origin,
+            ip=ip,
+            headers={"user-agent": user_agent},
+        )
+        answer = self.store.now(
+            partial(
+                device.request_code,
+                client=client or self.builtin,
+                ask=CodeRequest(
+                    scope=scope,
+                    resources=(),
+                    client_name=client_name,
+                    hostname=hostname,
+                    requester=Requester.of(request),
+                ),
+                seed=self.entropy(32),
+                mac_key=self.parts.subkey(device.MAC_PURPOSE),
+                site=self.parts.site,
+                policy=DevicePolicy(),
+                now=self.time,
+            )
+        )
+        assert isinstance(answer, DeviceAuthorization)
+        return answer.user_code.reveal()
+
+    def device_row(self, row: int = -1) -> Row:
+        return self.rows("device_codes")[row]
+
+    def rows(self, table: str) -> list[Row]:
+        return self.store.db.fetch_all(f"SELECT * FROM {table} ORDER BY rowid")
+
+    def audited(self, event: str) -> list[str]:
+        return [row["outcome"] for row in self.rows("audit") if row["event"] == event]
+
+
+class Browser:
+    """One browser: a cookie jar, the headers that Chromium sends, and eyes for forms."""
+
+    def __init__(self, house: House, *, ip: str = HOME, user_agent: str = "Mozilla/5.0 (test)") -> None:
+        self.house = house
+        self.ip = ip
+        self.user_agent = user_agent
+        self.jar: dict[str, str] = {}
+        self.page = Reply()
+        self.path = ""
+
+    async def get(self, path: str, *, site: str | None = "none", follow: bool = True, **more: str) -> Reply:
+        return await self._send("GET", path, (), {"sec-fetch-site": site, **more}, follow=follow)
+
+    async def post(
+        self,
+        path: str,
+        *fields: tuple[str, str],
+        site: str | None = "same-origin",
+        follow: bool = True,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        sent = {"sec-fetch-site": site, "origin": "null", **(headers or {})}
+        return await self._send("POST", path, fields, sent, follow=follow)
+
+    async def submit(
+        self,
+        action: str,
+        typed: Mapping[str, str | tuple[str, ...]] | None = None,
+        *,
+        follow: bool = True,
+        **more: str | tuple[str, ...],
+    ) -> Reply:
+        """Fill in the form with this `action` (a path, or `path#id`) on the current page and send it."""
+        typed = {**(typed or {}), **more}
+        fields = [(name, value) for name, value in self.fields(action) if name not in typed]
+        for name, value in typed.items():
+            fields += [(name, one) for one in ((value,) if isinstance(value, str) else value)]
+        return await self.post(action.partition("#")[0], *fields, follow=follow)
+
+    async def sign_in(self, name: str = "alice", passphrase: str = PASSPHRASE) -> Reply:
+        await self.get("/signin")
+        return await self.submit("/signin", name=name, passphrase=passphrase)
+
+    async def look_at(self, user_code: str) -> Reply:
+        await self.get("/device")
+        return await self.submit("/device", user_code=user_code)
+
+    def fields(self, action: str) -> list[tuple[str, str]]:
+        path, _, form_id = action.partition("#")
+        for opening, inner in re.findall(r"(<form[^>]*>)(.*?)</form>", self.text, re.DOTALL):
+            if f'action="{path}"' in opening and (not form_id or f'id="{form_id}"' in opening):
+                return [
+                    (attribute(tag, "name"), attribute(tag, "value"))
+                    for tag in re.findall(r"<input[^>]*>", inner)
+                    if 'type="checkbox"' not in tag or " checked" in tag
+                ]
+        raise AssertionError(f"no form for {action} on this page:\n{self.words}")
+
+    @property
+    def text(self) -> str:
+        return self.page.body.decode()
+
+    @property
+    def words(self) -> str:
+        """What a reader sees: no tags, no style."""
+        main = re.sub(r"<style.*?</style>", "", self.text, flags=re.DOTALL)
+        return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        form: tuple[tuple[str, str], ...],
+        headers: Mapping[str, str | None],
+        *,
+        follow: bool,
+    ) -> Reply:
+        bare, _, query = path.partition("?")
+        sent = {name.lower(): value for name, value in headers.items() if value is not None}
+        if self.jar:
+            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.jar.items())
+        request = Request(
+            method=method,
+            path=bare,
+            query=tuple(parse_qsl(query)),
+            form=form,
+            headers={"user-agent": self.user_agent, **sent},
+            origin=self.house.origin,
+            ip=self.ip,
+        )
+        reply = await entry.handle(request, self.house.parts)
+        assert reply is not None, f"{bare} is not a page"
+        self.page, self.path = reply, path
+        for cookie in values(reply, "set-cookie"):
+            name, _, value = cookie.partition(";")[0].partition("=")
+            self.jar.pop(name, None)
+            if value:
+                self.jar[name] = value
+        if follow and reply.status == 303:
+            return await self._send(
+                "GET", location(reply), (), {"sec-fetch-site": "same-origin"}, follow=True
+            )
+        return reply
+
+
+def attribute(tag: str, name: str) -> str:
+    found = re.search(rf'\b{name}="([^"]*)"', tag)
+    return html.unescape(found[1]) if found else ""
+
+
+def values(reply: Reply, name: str) -> list[str]:
+    return [value for key, value in reply.headers if key == name]
+
+
+def header(reply: Reply, name: str) -> str | None:
+    found = values(reply, name)
+    assert len(found) <= 1, f"{name} is set {len(found)} times"
+    return found[0] if found else None
+
+
+def location(reply: Reply) -> str:
+    path = header(reply, "location")
+    assert path is not None
+    return path
+
+
+def cookie_of(browser: Browser) -> str:
+    (value,) = browser.jar.values()
+    return value
+
+
+def live_sessions(house: House) -> list[dict[str, Any]]:
+    return [dict(row) for row in house.rows("browser_sessions")]
+
+
+def session_row(house: House, browser: Browser) -> Row | None:
+    return house.store.db.fetch_one(
+        "SELECT * FROM browser_sessions WHERE id_hash = ?", sessions.hash_of(cookie_of(browser))
+    )

@@ -1,0 +1,344 @@
+"""A database, a clock and a world in which logins can be tried out, for the tests of identity."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import sqlite3
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Any, TypeVar
+
+from auth import clients, device, setup
+from auth.clients import CLI_CLIENT_ID, Registration
+from auth.db import Db, Row
+from auth.device import CodeRequest, DeviceAuthorization
+from auth.endpoints import Identity, found
+from auth.errors import Refusal
+from auth.forms import TokenForm
+from auth.grants import chain
+from auth.grants.device import redeem
+from auth.grants.exchange import Exchange, Issue
+from auth.grants.refresh import refresh
+from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
+from auth.policy import Policy
+from auth.requester import Requester
+from auth.site import Site
+from auth.wire import Reply, Request
+from server.store.inline import open_inline_store
+
+T = TypeVar("T")
+
+START: Millis = 1_800_000_000_000
+SECOND = 1_000
+MINUTE = 60 * SECOND
+DAY = 24 * 60 * MINUTE
+ORIGIN = "http://127.0.0.1:8420"
+SITE = Site(issuer=ORIGIN, loopback=True, servers={"agent": "/mcp", "other": "/other/mcp"})
+POLICY = Policy()
+
+
+def subkey(purpose: str) -> bytes:
+    return hashlib.sha256(b"test key " + purpose.encode()).digest()
+
+
+def seeds(start: int = 0) -> Callable[[int], bytes]:
+    """Bytes that differ on each call and never between runs."""
+    count = start
+
+    def draw(length: int) -> bytes:
+        nonlocal count
+        count += 1
+        return hashlib.shake_128(f"seed {count}".encode()).digest(length)
+
+    return draw
+
+
+class PlainDb:
+    """The `Db` facade over sqlite3 in memory, committed at the end of each `run`."""
+
+    def __init__(self) -> None:
+        self.connection = sqlite3.connect(":memory:", isolation_level=None)
+        self.connection.row_factory = sqlite3.Row
+        self.connection.execute("PRAGMA foreign_keys = ON")
+        migration = files("server.store.migrations").joinpath("0001_foundation.sql").read_text()
+        self.connection.executescript(migration)
+        self.changes: list[tuple[str, str]] = []
+
+    def execute(self, sql: str, *params: object) -> int:
+        return self.connection.execute(sql, params).rowcount
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None:
+        row = self.connection.execute(sql, params).fetchone()
+        return None if row is None else dict(row)
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]:
+        return [dict(row) for row in self.connection.execute(sql, params)]
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        self.changes.append((kind, entity_id))
+
+    def run(self, job: Callable[[Db], T]) -> T:
+        """One transaction. As the store may, it runs the job a second time after undoing the first, and both must agree."""
+        noted = len(self.changes)
+        self.connection.execute("BEGIN")
+        first = job(self)
+        self.connection.execute("ROLLBACK")
+        del self.changes[noted:]
+        self.connection.execute("BEGIN")
+        second = job(self)
+        self.connection.execute("COMMIT")
+        assert first == second
+        return second
+
+    def count(self, table: str, where: str = "1 = 1", *values: object) -> int:
+        row = self.fetch_one(f"SELECT COUNT(*) AS n FROM {table} WHERE {where}", *values)
+        assert row is not None
+        return row["n"]
+
+    def one(self, table: str) -> Row:
+        rows = self.fetch_all(f"SELECT * FROM {table}")
+        assert len(rows) == 1
+        return rows[0]
+
+    def audited(self, event: str) -> list[tuple[str, str]]:
+        """(outcome, reason) of every row of this event, oldest first."""
+        rows = self.fetch_all("SELECT outcome, reason FROM audit WHERE event = ? ORDER BY seq", event)
+        return [(row["outcome"], row["reason"]) for row in rows]
+
+    def reopened(self) -> PlainDb:
+        """What a new process finds after this one ended."""
+        successor = PlainDb()
+        successor.connection.deserialize(self.connection.serialize())
+        self.close()
+        return successor
+
+    def close(self) -> None:
+        self.connection.close()
+
+
+@dataclass
+class World:
+    """A set-up store and the moves of a login, each one a job."""
+
+    db: PlainDb = field(default_factory=PlainDb)
+    now: Millis = START
+    policy: Policy = POLICY
+    site: Site = SITE
+    draw: Callable[[int], bytes] = field(default_factory=seeds)
+    owner: str = ""
+
+    def __post_init__(self) -> None:
+        preparation = setup.prepare(subkey, self.draw, self.now)
+        self.owner = self.db.run(lambda db: setup.found(db, preparation, self.now)).owner_id
+
+    def client(self, client_id: str = CLI_CLIENT_ID) -> Client:
+        client = clients.lookup(self.db, client_id)
+        assert client is not None
+        return client
+
+    def add_client(self, name: str = "Other", **fields: Any) -> clients.NewClient:
+        seed = self.draw(32)
+        registration = Registration(name=name, **fields)
+        added = self.db.run(lambda db: clients.add(db, registration, seed=seed, by="local:0", now=self.now))
+        assert added is not None
+        return added
+
+    def who(self, ip: str = "127.0.0.1", origin: str = ORIGIN) -> Requester:
+        return Requester(origin=origin, ip=ip, network=ip, user_agent="test/1")
+
+    def ask(
+        self, *, client: Client | None = None, ip: str = "127.0.0.1", **fields: Any
+    ) -> DeviceAuthorization | Refusal:
+        values: dict[str, Any] = {"scope": "", "resources": (), "client_name": "", "hostname": ""}
+        ask = CodeRequest(**{**values, **fields}, requester=self.who(ip))
+        seed = self.draw(32)
+        return self.db.run(
+            lambda db: device.request_code(
+                db,
+                client=client or self.client(),
+                ask=ask,
+                seed=seed,
+                mac_key=subkey(device.MAC_PURPOSE),
+                site=self.site,
+                policy=self.policy.device,
+                now=self.now,
+            )
+        )
+
+    def asked(self, **fields: Any) -> DeviceAuthorization:
+        codes = self.ask(**fields)
+        assert isinstance(codes, DeviceAuthorization)
+        return codes
+
+    def find(self, codes: DeviceAuthorization) -> device.DeviceRequest | None:
+        code = device.normalise(codes.user_code.reveal())
+        assert code is not None
+        return device.find(self.db, device.user_code_mac(subkey(device.MAC_PURPOSE), code), self.now)
+
+    def approve(
+        self, codes: DeviceAuthorization, scope: str | None = None
+    ) -> device.Approved | device.NotPending:
+        request = self.find(codes)
+        return self.approve_id("" if request is None else request.id, scope)
+
+    def approve_id(
+        self, request_id: str, scope: str | None = None, subject: str = ""
+    ) -> device.Approved | device.NotPending:
+        return self.db.run(
+            lambda db: device.approve(
+                db, request_id, subject=subject or self.owner, by="local:0", scope=scope, now=self.now
+            )
+        )
+
+    def deny(self, codes: DeviceAuthorization) -> device.Denied | device.NotPending:
+        request_id = self.id_of(codes)
+        return self.db.run(lambda db: device.deny(db, request_id, by="local:0", now=self.now))
+
+    def id_of(self, codes: DeviceAuthorization) -> str:
+        row = self.db.fetch_one(
+            "SELECT id FROM device_codes WHERE device_code_hash = ?",
+            device.device_code_hash(codes.device_code.reveal()),
+        )
+        return "swept" if row is None else row["id"]
+
+    def exchange(self, form: TokenForm, origin: str = ORIGIN) -> Exchange:
+        return Exchange(
+            form=form,
+            requester=self.who(origin=origin),
+            site=self.site,
+            policy=self.policy,
+            refresh_key=subkey("refresh-token-1"),
+            seed=self.draw(32),
+            now=self.now,
+        )
+
+    def poll(
+        self,
+        codes: DeviceAuthorization | str,
+        *,
+        client: Client | None = None,
+        resources: tuple[str, ...] = (),
+    ) -> Issue | Refusal:
+        code = codes if isinstance(codes, str) else codes.device_code.reveal()
+        form = TokenForm(
+            grant_type=DEVICE_CODE,
+            credentials=clients.Credentials(client_id=None),
+            device_code=code,
+            resources=resources,
+        )
+        exchange, asker = self.exchange(form), client or self.client()
+        return self.db.run(lambda db: redeem(db, asker, exchange))
+
+    def login(self, **fields: Any) -> Issue:
+        codes = self.asked(**fields)
+        self.approve(codes)
+        issue = self.poll(codes, client=fields.get("client"))
+        assert isinstance(issue, Issue)
+        return issue
+
+    def refresh(
+        self,
+        token: str,
+        *,
+        client: Client | None = None,
+        scope: str = "",
+        resources: tuple[str, ...] = (),
+        origin: str = ORIGIN,
+    ) -> Issue | Refusal:
+        form = TokenForm(
+            grant_type=REFRESH_TOKEN,
+            credentials=clients.Credentials(client_id=None),
+            refresh_token=token,
+            scope=scope,
+            resources=resources,
+        )
+        exchange, asker = self.exchange(form, origin), client or self.client()
+        return self.db.run(lambda db: refresh(db, asker, exchange))
+
+    def close(self) -> None:
+        self.db.close()
+
+
+def refresh_token(issue: Issue, counter: int | None = None) -> str:
+    """The issue's refresh token, or its grant's with another counter."""
+    number = issue.counter if counter is None else counter
+    assert number is not None
+    return chain.write(subkey(chain.KEY_PURPOSE), chain.Link(grant_id=issue.grant_id, counter=number))
+
+
+def error_of(outcome: object) -> str:
+    assert isinstance(outcome, Refusal), outcome
+    return outcome.error
+
+
+class Clock:
+    def __init__(self, now: Millis = START) -> None:
+        self.now = now
+
+    def __call__(self) -> Millis:
+        return self.now
+
+
+def post(
+    path: str, *pairs: tuple[str, str], ip: str = "127.0.0.1", origin: str = ORIGIN, **form: str
+) -> Request:
+    headers = {"content-type": "application/x-www-form-urlencoded", "user-agent": "test/1"}
+    return Request(
+        method="POST", path=path, form=(*form.items(), *pairs), headers=headers, origin=origin, ip=ip
+    )
+
+
+def get(path: str, *, origin: str = ORIGIN, method: str = "GET", **headers: str) -> Request:
+    return Request(method=method, path=path, headers=headers, origin=origin, ip="127.0.0.1")
+
+
+def header(reply: Reply, name: str) -> str | None:
+    values = [value for key, value in reply.headers if key.lower() == name.lower()]
+    assert len(values) <= 1, f"{name} is sent twice"
+    return values[0] if values else None
+
+
+@asynccontextmanager
+async def open_identity(
+    *, site: Site = SITE, policy: Policy = POLICY, clock: Clock | None = None
+) -> AsyncGenerator[Identity]:
+    """The whole thing over the store without threads."""
+    clock = clock or Clock()
+    async with open_inline_store(clock=clock) as store:
+        identity, _ = await found(
+            store, clock=clock, entropy=seeds(), subkey=subkey, site=site, policy=policy
+        )
+        store.on_changes(identity.apply_changes)
+        yield identity
+
+
+def b64(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()
+
+
+async def logged_in(identity: Identity, **form: str) -> dict[str, Any]:
+    """Through the endpoints, as a client does it, with the owner's approval in between."""
+    asked = await identity.handle(post("/device_authorization", client_id=CLI_CLIENT_ID, **form))
+    assert asked is not None
+    codes = json.loads(asked.body)
+    code = device.normalise(codes["user_code"])
+    assert code is not None
+    mac, now = device.user_code_mac(identity.subkey(device.MAC_PURPOSE), code), identity.clock()
+
+    def approve(db: Db) -> device.Approved | device.NotPending:
+        request, owner = device.find(db, mac, now), db.fetch_one("SELECT id FROM users")
+        assert request is not None
+        assert owner is not None
+        return device.approve(db, request.id, subject=owner["id"], by="local:0", scope=None, now=now)
+
+    assert isinstance(await identity.store.write(approve), device.Approved)
+    reply = await identity.handle(
+        post("/token", client_id=CLI_CLIENT_ID, grant_type=DEVICE_CODE, device_code=codes["device_code"])
+    )
+    assert reply is not None
+    assert reply.status == 200, reply.body
+    return json.loads(reply.body)

@@ -1,0 +1,190 @@
+"""The published documents, member for member, and the clean 404s beside them (RFC 8414, RFC 9728, design §12.10-11)."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from identity_fakes import ORIGIN, get, header, open_identity, post
+
+from auth.endpoints import Identity
+from auth.site import Site, normalise
+from auth.wire import Reply
+
+PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp", "lab": "/lab/mcp"})
+
+
+async def fetched(identity: Identity, path: str, **fields: Any) -> Reply:
+    reply = await identity.handle(get(path, **fields))
+    assert reply is not None
+    return reply
+
+
+def expected_server(base: str) -> dict[str, Any]:
+    return {
+        "issuer": base,
+        "authorization_endpoint": base + "/authorize",
+        "token_endpoint": base + "/token",
+        "device_authorization_endpoint": base + "/device_authorization",
+        "revocation_endpoint": base + "/revoke",
+        "jwks_uri": base + "/.well-known/jwks.json",
+        "response_types_supported": ["code"],
+        "grant_types_supported": ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+        "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
+        "revocation_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
+        "scopes_supported": ["mcp", "mcp:tools", "offline_access"],
+    }
+
+
+@pytest.mark.parametrize(
+    "origin", [ORIGIN, "http://localhost:8420", "http://[::1]:8420", "http://localhost:9000"]
+)
+async def test_on_loopback_every_document_names_the_host_that_was_typed(origin: str) -> None:
+    async with open_identity() as identity:
+        server = await fetched(identity, "/.well-known/oauth-authorization-server", origin=origin)
+        assert json.loads(server.body) == expected_server(origin)
+        resource = await fetched(identity, "/.well-known/oauth-protected-resource/mcp", origin=origin)
+        assert json.loads(resource.body) == {
+            "resource": origin + "/mcp",
+            "authorization_servers": [origin],
+            "scopes_supported": ["mcp", "mcp:tools"],
+            "bearer_methods_supported": ["header"],
+        }
+
+
+async def test_off_loopback_only_the_configured_name_is_published() -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        server = await fetched(
+            identity, "/.well-known/oauth-authorization-server", origin="https://10.0.0.1:444"
+        )
+        assert json.loads(server.body) == expected_server("https://agent.example")
+
+
+@pytest.mark.parametrize(
+    ("path", "resource"),
+    [
+        ("/.well-known/oauth-protected-resource", "/mcp"),
+        ("/.well-known/oauth-protected-resource/mcp", "/mcp"),
+        ("/.well-known/oauth-protected-resource/mcp/", "/mcp/"),
+        ("/mcp/.well-known/oauth-protected-resource", "/mcp"),
+        ("/.well-known/oauth-protected-resource/lab/mcp", "/lab/mcp"),
+        ("/lab/mcp/.well-known/oauth-protected-resource", "/lab/mcp"),
+    ],
+)
+async def test_the_resource_is_the_url_that_was_typed(path: str, resource: str) -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        reply = await fetched(identity, path, origin="https://agent.example")
+        assert reply.status == 200
+        assert json.loads(reply.body)["resource"] == "https://agent.example" + resource
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/.well-known/openid-configuration",
+        "/.well-known/openid-configuration/mcp",
+        "/mcp/.well-known/openid-configuration",
+        "/.well-known/oauth-authorization-server/mcp",
+        "/mcp/.well-known/oauth-authorization-server",
+        "/.well-known/oauth-protected-resource/unknown",
+        "/.well-known/oauth-protected-resource/",
+    ],
+)
+async def test_other_documents_that_clients_look_for_are_a_clean_404(path: str) -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        reply = await fetched(identity, path)
+        assert reply.status == 404
+        assert header(reply, "content-type") == "application/json"
+        assert header(reply, "access-control-allow-origin") == "*"
+        assert json.loads(reply.body)["error"] == "not_found"
+
+
+async def test_documents_are_open_to_any_origin_cacheable_and_read_only() -> None:
+    async with open_identity() as identity:
+        path = "/.well-known/oauth-authorization-server"
+        for method in ("GET", "HEAD"):
+            reply = await fetched(identity, path, method=method)
+            assert header(reply, "access-control-allow-origin") == "*"
+            assert header(reply, "cache-control") == "public, max-age=300"
+            assert header(reply, "content-type") == "application/json"
+        preflight = await fetched(identity, path, method="OPTIONS")
+        assert preflight.status == 204
+        allowed = header(preflight, "access-control-allow-headers")
+        assert allowed is not None
+        assert "MCP-Protocol-Version" in allowed
+        refused = await identity.handle(post(path))
+        assert refused is not None
+        assert refused.status == 405
+        assert header(refused, "allow") == "GET, HEAD, OPTIONS"
+
+
+async def test_documents_are_never_rate_limited() -> None:
+    async with open_identity() as identity:
+        for _ in range(1_000):
+            assert (await fetched(identity, "/.well-known/oauth-protected-resource")).status == 200
+
+
+async def test_the_authorization_endpoint_exists_and_says_that_it_is_closed() -> None:
+    async with open_identity() as identity:
+        reply = await fetched(identity, "/authorize", method="GET")
+        assert reply.status == 400
+        assert header(reply, "content-type") == "text/html; charset=utf-8"
+        assert header(reply, "access-control-allow-origin") is None
+        assert header(reply, "location") is None
+        assert header(reply, "x-frame-options") == "DENY"
+
+
+async def test_every_endpoint_that_is_published_answers() -> None:
+    async with open_identity() as identity:
+        published = json.loads((await fetched(identity, "/.well-known/oauth-authorization-server")).body)
+        endpoints = [url for name, url in published.items() if name.endswith(("_endpoint", "_uri"))]
+        assert len(endpoints) == 5
+        for url in endpoints:
+            request = post(url.removeprefix(ORIGIN))
+            assert await identity.handle(request) is not None
+
+
+async def test_paths_of_others_are_left_to_them() -> None:
+    async with open_identity() as identity:
+        for path in ("/", "/mcp", "/device", "/register", "/.well-known/security.txt", "/token/"):
+            assert await identity.handle(get(path)) is None
+
+
+@pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("HTTP://LocalHost:8420/mcp", "http://localhost:8420/mcp"),
+        ("https://a.example:443/mcp/?utm=1#x", "https://a.example/mcp"),
+        ("http://a.example:80", "http://a.example"),
+        ("https://a.example/", "https://a.example"),
+        ("http://[::1]:8420/mcp", "http://[::1]:8420/mcp"),
+        ("https://a.example/MCP", "https://a.example/MCP"),
+        ("https://a.example/mcp//", "https://a.example/mcp/"),
+        ("https://user@a.example/mcp", None),
+        ("ftp://a.example/mcp", None),
+        ("https:///mcp", None),
+        ("https://a.example:99999/mcp", None),
+        ("http://[::1/mcp", None),
+        ("mcp", None),
+        ("", None),
+    ],
+)
+def test_resources_are_compared_without_their_accidents(url: str, normal: str | None) -> None:
+    assert normalise(url) == normal
+
+
+@pytest.mark.parametrize(
+    ("issuer", "servers"),
+    [
+        ("https://a.example/", {"a": "/mcp"}),
+        ("a.example", {"a": "/mcp"}),
+        ("https://a.example", {}),
+        ("https://a.example", {"a": "mcp"}),
+        ("https://a.example", {"a": "/mcp/"}),
+    ],
+)
+def test_a_site_that_clients_would_stumble_over_cannot_be_made(issuer: str, servers: dict[str, str]) -> None:
+    with pytest.raises(ValueError):
+        Site(issuer=issuer, loopback=False, servers=servers)

@@ -1,0 +1,83 @@
+"""Access tokens made by hand, right and wrong, with our own key over any bytes."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
+from identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, subkey
+from joserfc import jws
+
+from auth import keys, tokens
+from auth.grants.exchange import Issue
+from auth.keys import KeyRing, Keys, SigningKey
+
+NOW = START
+SECONDS = NOW // SECOND
+
+
+def make_key(kid_seed: int = 1) -> SigningKey:
+    sealed = keys.generate(subkey(keys.SEAL_PURPOSE), nonce=bytes([kid_seed] * 12), now=START)
+    row = {name: getattr(sealed, name) for name in sealed.__slots__}
+    return keys.unseal(row, subkey(keys.SEAL_PURPOSE))
+
+
+KEY = make_key()
+RING = Keys(KeyRing([KEY]), subkey=subkey)
+ISSUE = Issue(
+    grant_id="grt_1",
+    subject="usr_1",
+    client_id="cli_1",
+    server="agent",
+    scope="mcp",
+    auth_time=START - MINUTE,
+    issued_at=START,
+    ends_at=START + 1_000 * MINUTE,
+    counter=1,
+)
+
+
+def mint(issue: Issue = ISSUE, key: SigningKey = KEY) -> str:
+    token, _ = tokens.mint(issue, site=SITE, policy=POLICY.tokens, key=key, seed=b"s" * 32)
+    return token
+
+
+def parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    decoded = jws.deserialize_compact(token.encode(), KEY.key, algorithms=["ES256"])
+    assert decoded.payload is not None
+    return dict(decoded.headers()), json.loads(decoded.payload)
+
+
+HEAD: dict[str, Any] = {"alg": "ES256", "kid": KEY.kid, "typ": "at+jwt"}
+CLAIMS: dict[str, Any] = {
+    "iss": ORIGIN,
+    "sub": "usr_1",
+    "aud": ORIGIN + "/mcp",
+    "client_id": "cli_1",
+    "scope": "mcp",
+    "iat": SECONDS,
+    "exp": SECONDS + 3_600,
+    "jti": "at_1",
+    "sid": "grt_1",
+    "auth_time": SECONDS,
+}
+
+
+def signed(head: str | None = None, payload: str | None = None, key: SigningKey = KEY) -> str:
+    """Our own key over any bytes, duplicates and all."""
+    body = f"{b64((head or json.dumps(HEAD)).encode())}.{b64((payload or json.dumps(CLAIMS)).encode())}"
+    private = key.key.private_key
+    assert private is not None
+    r, s = decode_dss_signature(private.sign(body.encode(), ECDSA(SHA256())))
+    return f"{body}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
+
+
+def claims(**changes: Any) -> str:
+    return json.dumps({name: value for name, value in {**CLAIMS, **changes}.items() if value is not None})
+
+
+def head(**changes: Any) -> str:
+    return json.dumps({name: value for name, value in {**HEAD, **changes}.items() if value is not None})

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from server import __version__
+from server.cli import COMMANDS, run
+
+HEAVY = (
+    "trio",
+    "quart",
+    "quart_trio",
+    "hypercorn",
+    "httpx2",
+    "cryptography",
+    "authlib",
+    "joserfc",
+    "msgspec",
+    "jinja2",
+    "structlog",
+    "segno",
+    "jsonschema_rs",
+)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--version"], [], ["login", "--help"], ["call", "--help"]]
+)
+def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
+    script = (
+        "import sys\n"
+        "from server.cli import run\n"
+        f"code = run({arguments!r})\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules], file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0
+    assert done.stderr == "[]\n"
+    assert done.stdout
+
+
+def test_the_version_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["--version"]) == 0
+    assert capsys.readouterr() == (f"ostiary {__version__}\n", "")
+
+
+def test_without_a_command_every_command_is_listed_with_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([]) == 0
+    overview = capsys.readouterr().out
+    assert run(["--help"]) == 0
+    assert capsys.readouterr().out == overview
+    for name, entry in COMMANDS.items():
+        assert f"  {name.ljust(8)}  {entry.help}\n" in overview
+    assert "usage: ostiary COMMAND …" in overview
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_in_our_voice(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    explained = capsys.readouterr().out
+    assert explained.startswith(f"usage: ostiary {name}")
+    assert "Show this message" not in explained
+    assert "Options:" not in explained
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["logn"], "error: no such command 'logn', did you mean 'login'?\nhint: ostiary --help\n"),
+        (["xyzzy"], "error: no such command 'xyzzy'\nhint: ostiary --help\n"),
+        (["--vers"], "error: no such option '--vers', did you mean '--version'?\nhint: ostiary --help\n"),
+        (["login"], "error: missing argument 'URL'\nhint: ostiary login --help\n"),
+        (["token", "a", "b"], "error: got unexpected extra argument (b)\nhint: ostiary token --help\n"),
+        (
+            ["call", "x", "y", "--timeout", "long"],
+            "error: invalid value for '--timeout': 'long' is not a valid float range\nhint: ostiary call --help\n",
+        ),
+    ],
+)
+def test_a_misused_command_says_how_to_use_it(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert capsys.readouterr() == ("", said)

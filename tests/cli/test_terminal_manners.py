@@ -1,0 +1,231 @@
+"""Signals, pipes and terminals: what a command does besides its result."""
+
+from __future__ import annotations
+
+import errno
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+from conftest import WAIT_SECONDS, Terminal
+
+from server.cli import terminal
+from tests.client.fake_server import FakeServer, Response, Seen, as_json
+
+
+async def on_a_terminal(shell: Terminal, *arguments: str, columns: int = 100, **environment: str) -> str:
+    """Everything a command writes while both its streams are a terminal."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+    import fcntl
+    import struct
+    import termios
+
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    written = b""
+    with trio.fail_after(WAIT_SECONDS):
+        async with trio.open_nursery() as nursery:
+            process: trio.Process = await nursery.start(
+                partial(
+                    trio.run_process,
+                    shell.command(arguments),
+                    stdin=b"",
+                    stdout=slave,
+                    stderr=slave,
+                    check=False,
+                    env=shell.environment(TERM="xterm", **environment),
+                )
+            )
+            os.close(slave)
+            while True:
+                await trio.lowlevel.wait_readable(master)
+                try:
+                    chunk = os.read(master, 65536)
+                except OSError as error:
+                    if error.errno == errno.EIO:  # the other side is closed
+                        break
+                    raise
+                if not chunk:
+                    break
+                written += chunk
+            await process.wait()
+    os.close(master)
+    return written.decode()
+
+
+async def test_ctrl_c_ends_a_waiting_login_quietly_and_leaves_nothing(
+    shell: Terminal, fake: FakeServer
+) -> None:
+    fake.pending = 1_000_000
+    asked = trio.Event()
+
+    async def device(request: Seen) -> Response:
+        asked.set()
+        return await fake.usual(request)
+
+    fake.overrides["/device_authorization"] = device
+    process = subprocess.Popen(
+        shell.command(["login", fake.url]),
+        env=shell.environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with trio.fail_after(WAIT_SECONDS):
+        await asked.wait()
+        process.send_signal(signal.SIGINT)
+        stdout, stderr = await trio.to_thread.run_sync(process.communicate)
+    assert process.returncode == 130
+    assert stdout == ""
+    assert "error" not in stderr
+    assert "Traceback" not in stderr
+    assert not (shell.config / "tokens.json").exists()
+
+
+async def test_a_reader_that_has_seen_enough_is_no_error(logged_in: Terminal, fake: FakeServer) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with trio.fail_after(WAIT_SECONDS):
+        done = await trio.run_process(
+            logged_in.command(["tools", fake.url, "--json"]),
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+            env=logged_in.environment(),
+        )
+    os.close(writer)
+    assert done.returncode == 141
+    assert done.stderr == b""
+
+
+async def test_colour_is_for_terminals_only_and_can_be_switched_off(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    coloured = await on_a_terminal(logged_in, "whoami", fake.url)
+    assert "\x1b[32mthe server accepts this login\x1b[0m" in coloured
+    plain = await on_a_terminal(logged_in, "whoami", fake.url, NO_COLOR="1")
+    assert "\x1b" not in plain
+    assert "\x1b" not in (await logged_in.run("whoami", fake.url)).stdout
+
+
+async def test_a_waiting_login_counts_down_on_a_terminal_and_wipes_the_line(
+    shell: Terminal, fake: FakeServer
+) -> None:
+    fake.pending = 1
+    screen = await on_a_terminal(shell, "login", fake.url, NO_COLOR="1")
+    assert re.search(r"waiting for approval, (10:00|9:5\d) left, ctrl-c stops", screen)
+    assert "\r\x1b[K✓ logged in to" in screen
+    assert "█" not in screen  # a phone cannot reach this machine as 127.0.0.1
+
+
+async def test_a_qr_code_is_drawn_on_request_and_only_where_it_fits(
+    shell: Terminal, fake: FakeServer
+) -> None:
+    wide = await on_a_terminal(shell, "login", fake.url, "--qr")
+    assert "\x1b[97;40m█████" in wide
+    narrow = await on_a_terminal(shell, "login", fake.url, "--qr", columns=40)
+    assert "█" not in narrow
+    assert "WDJB-MJHT" in narrow
+
+
+async def test_progress_is_drawn_on_a_terminal_and_is_gone_at_the_end(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    screen = await on_a_terminal(logged_in, "call", fake.url, "slow", NO_COLOR="1")
+    assert "━━━━━━━━━━──────────  50%  halfway" in screen
+    assert screen.endswith("\r\x1b[Kdone\r\n")
+
+
+@pytest.mark.parametrize("to_terminal", [True, False])
+async def test_a_tools_escape_sequences_reach_a_pipe_but_no_terminal(
+    logged_in: Terminal, fake: FakeServer, to_terminal: bool
+) -> None:
+    async def hostile(request: Seen) -> Response:
+        message = request.message
+        if message["method"] != "tools/call":
+            return await fake.usual(request)
+        text = "one\ntwo\x1b]0;owned\x07\x1b[2J\u202e"
+        result = {"content": [{"type": "text", "text": text}], "resultType": "complete"}
+        return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    fake.overrides["/mcp"] = hostile
+    if to_terminal:
+        screen = await on_a_terminal(logged_in, "call", fake.url, "echo", "text=x", NO_COLOR="1")
+        assert "one\r\ntwo\ufffd]0;owned\ufffd\ufffd[2J\ufffd" in screen
+        assert "\x1b]" not in screen
+    else:
+        done = await logged_in.run("call", fake.url, "echo", "text=x")
+        assert done.stdout == "one\ntwo\x1b]0;owned\x07\x1b[2J\u202e\n"
+
+
+async def test_a_bug_is_named_but_not_dumped(shell: Terminal) -> None:
+    # A home that is a file makes the platform's directory impossible in a way that nobody foresaw.
+    script = "import server.client.address as a\ndef no(x): raise KeyError('dc-secret')\na.complete = no\nfrom server.cli import run\nraise SystemExit(run(['token', 'x']))"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, env=shell.environment()
+    )
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        "error: internal error: KeyError\nhint: this is a bug; OSTIARY_DEBUG=1 shows where it happened\n"
+    )
+
+
+def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+    assert terminal.clean("a\x1b[31mb\nc\td\u202ee\x9bf") == "a\ufffd[31mb c d\ufffde\ufffdf"
+    assert terminal.clean("a\nb", keep_lines=True) == "a\nb"
+    assert terminal.clean("Grüße, 世界") == "Grüße, 世界"
+
+
+def test_columns_line_up_whatever_the_script_and_the_styling() -> None:
+    assert terminal.columns([("a", "x"), ("世界", "y"), ("\x1b[1mabc\x1b[0m", "z")]) == [
+        "a     x",
+        "世界  y",
+        "\x1b[1mabc\x1b[0m   z",
+    ]
+    assert terminal.columns([]) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "room", "shown"),
+    [
+        ("short", 10, "short"),
+        ("much too long", 8, "much to…"),
+        ("世界世界", 5, "世界…"),
+        ("a b c", 4, "a b…"),
+    ],
+)
+def test_a_line_is_cut_to_the_room_there_is(text: str, room: int, shown: str) -> None:
+    assert terminal.cut(text, room) == shown
+    assert terminal.cells(terminal.cut(text, room)) <= room
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (0, "0 seconds"), (1, "1 second"), (90, "90 seconds"), (150, "2 minutes"), (3600, "1 hour"),
+        (7300, "2 hours"), (86400, "1 day"), (400000, "4 days"), (-5, "0 seconds"),
+    ],
+)  # fmt: skip
+def test_durations_are_said_roughly(seconds: float, said: str) -> None:
+    assert terminal.duration(seconds) == said
+
+
+def test_a_hint_spells_our_commands_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OSTIARY_PROGRAM", r"C:\tools\1\ostiary")
+    assert terminal.as_started("`ostiary serve` or my-ostiary run, /ostiary x, is this an ostiary?") == (
+        r"`C:\tools\1\ostiary serve` or my-ostiary run, /ostiary x, is this an ostiary?"
+    )
+    monkeypatch.delenv("OSTIARY_PROGRAM")
+    assert terminal.as_started("ostiary serve") == "ostiary serve"
+
+
+def test_the_home_of_the_tests_is_not_the_users(shell: Terminal) -> None:
+    assert Path(shell.environment()["HOME"]) != Path.home()

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import pytest
+
+from server.client.address import (
+    canonical,
+    complete,
+    is_loopback,
+    may_follow,
+    origin,
+    same_resource,
+    well_known,
+)
+from server.client.errors import BadAddress
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("localhost:8420", "http://localhost:8420/mcp"),
+        ("localhost:8420/", "http://localhost:8420/mcp"),
+        ("localhost:8420/notes/mcp", "http://localhost:8420/notes/mcp"),
+        ("127.0.0.1:8420", "http://127.0.0.1:8420/mcp"),
+        ("[::1]:8420", "http://[::1]:8420/mcp"),
+        ("8420", "http://127.0.0.1:8420/mcp"),
+        (":8420", "http://127.0.0.1:8420/mcp"),
+        ("agent.example.org", "https://agent.example.org/mcp"),
+        ("agent.example.org:8443", "https://agent.example.org:8443/mcp"),
+        ("https://Agent.Example.org:443/mcp/", "https://agent.example.org/mcp"),
+        ("http://app.localhost:80", "http://app.localhost/mcp"),
+        ("https://münchen.example/mcp", "https://xn--mnchen-3ya.example/mcp"),
+    ],
+)
+def test_a_short_address_is_completed_to_the_one_that_was_meant(typed: str, meant: str) -> None:
+    assert complete(typed).url == meant
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [("localhost:8420", True), ("http://localhost:8420", True), ("http://LOCALHOST:8420/mcp/", False)],
+)
+def test_completion_is_told_only_where_something_was_added(typed: str, completed: bool) -> None:
+    assert complete(typed).completed is completed
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "",
+        "   ",
+        "ftp://localhost/mcp",
+        "http://agent.example.org/mcp",
+        "http://192.168.1.5:8420/mcp",
+        "http://localhost.example.org/mcp",
+        "https://user:password@agent.example.org/mcp",
+        "https://user@agent.example.org/mcp",
+        "https://agent.example.org/mcp#part",
+        "https://agent.example.org:99999/mcp",
+        "https://agent.example.org/m cp",
+        "https://agent.example.org/\x1b[31m",
+        "https:///mcp",
+        "https://[::1/mcp",
+        "https://agent.example.org/" + "a" * 3000,
+    ],
+)
+def test_an_address_that_must_not_be_used_is_refused_with_a_hint(typed: str) -> None:
+    with pytest.raises(BadAddress) as refused:
+        complete(typed)
+    assert refused.value.hint
+    assert "password" not in typed or "password@" not in str(refused.value)
+
+
+def test_plain_http_off_this_machine_is_refused_and_the_https_form_is_hinted_at() -> None:
+    with pytest.raises(BadAddress, match="in the clear") as refused:
+        complete("http://agent.example.org/mcp")
+    assert refused.value.hint is not None
+    assert "https://agent.example.org/mcp" in refused.value.hint
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        ("https://a.example/mcp", "https://A.EXAMPLE/mcp", True),
+        ("https://a.example/mcp", "https://a.example/mcp/", True),
+        ("https://a.example:443/mcp", "https://a.example/mcp", True),
+        ("https://a.example/mcp", "https://a.example/MCP", False),
+        ("https://a.example/mcp", "http://a.example/mcp", False),
+        ("http://localhost:1/mcp", "http://127.0.0.1:1/mcp", False),
+        ("https://a.example/mcp", "https://a.example/mcp?x=1", False),
+        ("https://a.example/mcp", "not a [url", False),
+    ],
+)
+def test_two_spellings_of_one_resource_are_equal_and_two_resources_are_not(
+    one: str, other: str, same: bool
+) -> None:
+    assert same_resource(one, other) is same
+
+
+def test_well_known_documents_lie_between_host_and_path() -> None:
+    assert well_known("x", "https://a.example/mcp") == "https://a.example/.well-known/x/mcp"
+    assert well_known("x", "https://a.example/") == "https://a.example/.well-known/x"
+    assert well_known("x", "https://a.example") == "https://a.example/.well-known/x"
+    assert origin("https://a.example:443/mcp?x") == "https://a.example"
+    assert canonical("HTTPS://A.example./") == "https://a.example"
+
+
+@pytest.mark.parametrize(
+    ("host", "loopback"),
+    [
+        ("localhost", True),
+        ("127.5.5.5", True),
+        ("[::1]", True),
+        ("x.localhost", True),
+        ("localhost.example", False),
+        ("0.0.0.0", False),
+        ("10.0.0.1", False),
+        ("[::ffff:10.0.0.1]", False),
+    ],
+)
+def test_loopback_is_told_from_everything_else(host: str, loopback: bool) -> None:
+    assert is_loopback(f"http://{host}:80/") is loopback
+
+
+@pytest.mark.parametrize(
+    ("url", "typed", "allowed"),
+    [
+        ("https://other.example/x", "https://a.example/mcp", True),
+        ("http://other.example/x", "https://a.example/mcp", False),
+        ("http://127.0.0.1:1/x", "https://a.example/mcp", False),
+        ("http://127.0.0.1:1/x", "http://localhost:1/mcp", True),
+        ("file:///etc/passwd", "http://localhost:1/mcp", False),
+        ("/token", "http://localhost:1/mcp", False),
+        ("https://u:p@a.example/", "https://a.example/mcp", False),
+        ("https://a.example/\n", "https://a.example/mcp", False),
+    ],
+)
+def test_a_server_may_send_us_on_only_over_https_or_within_this_machine(
+    url: str, typed: str, allowed: bool
+) -> None:
+    assert may_follow(url, typed=typed) is allowed

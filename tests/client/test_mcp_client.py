@@ -1,0 +1,295 @@
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+from fake_server import TOOLS, FakeServer, Response, Seen, as_events, as_json
+from test_access import NOW, stored
+
+from server.client.access import Access
+from server.client.errors import (
+    BadAnswer,
+    Busy,
+    CallRefused,
+    ClientError,
+    NotLoggedIn,
+    ScopeNeeded,
+    Unreachable,
+)
+from server.client.mcp import McpClient
+from server.client.rpc import Endpoint
+from server.client.tokens import TokenFile
+
+
+@pytest.fixture(autouse=True)
+async def in_time() -> Any:
+    with trio.fail_after(30):
+        yield
+
+
+@pytest.fixture
+async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
+    stored(fake, file, expired=False)
+    opened = McpClient(Endpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW)))
+    yield opened
+    await opened.aclose()
+
+
+def tool(name: str) -> dict[str, Any]:
+    return next(tool for tool in TOOLS if tool["name"] == name)
+
+
+async def call(
+    mcp: McpClient, which: dict[str, Any], arguments: dict[str, Any], **options: Any
+) -> dict[str, Any]:
+    return await mcp.call(which, arguments, **{"seconds": 20.0, **options})
+
+
+def text(result: dict[str, Any]) -> str:
+    return result["content"][0]["text"]
+
+
+def methods(fake: FakeServer) -> list[str]:
+    return [
+        json.loads(request.body).get("method", "") for request in fake.seen if request.body.startswith(b"{")
+    ]
+
+
+async def test_a_modern_server_is_spoken_to_without_a_handshake(fake: FakeServer, mcp: McpClient) -> None:
+    server = await mcp.connect()
+    assert (server.era, server.version, server.name) == ("modern", "2026-07-28", "fake")
+    assert [found["name"] for found in await mcp.tools()] == ["echo", "fail", "slow", "region"]
+    assert text(await call(mcp, tool("echo"), {"text": "hällo"})) == "hällo"
+    assert methods(fake) == ["server/discover", "tools/list", "tools/list", "tools/call"]
+    call = fake.seen[-1]
+    assert call.headers["mcp-method"] == "tools/call"
+    assert call.headers["mcp-name"] == "echo"
+    assert call.headers["mcp-protocol-version"] == "2026-07-28"
+    assert "mcp-session-id" not in call.headers
+    assert len({request.message["id"] for request in fake.seen}) == 4
+
+
+@pytest.mark.parametrize("sessions", [True, False])
+async def test_an_older_server_gets_the_handshake(fake: FakeServer, mcp: McpClient, sessions: bool) -> None:
+    fake.era, fake.sessions = "legacy", sessions
+    server = await mcp.connect()
+    assert (server.era, server.version, server.name) == ("legacy", "2025-11-25", "old fake")
+    assert len(await mcp.tools()) == 4
+    assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
+    assert methods(fake)[:3] == ["server/discover", "initialize", "notifications/initialized"]
+    call = fake.seen[-1]
+    assert call.headers["mcp-protocol-version"] == "2025-11-25"
+    assert "_meta" not in call.message["params"]
+    assert call.headers.get("mcp-session-id") == ("s-1" if sessions else None)
+    await mcp.aclose()
+    assert fake.count["sessions ended"] == (1 if sessions else 0)
+
+
+async def test_a_session_that_the_server_forgot_is_begun_again_once(fake: FakeServer, mcp: McpClient) -> None:
+    fake.era = "legacy"
+    await mcp.connect()
+    fake.session_ids.clear()
+    assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
+    assert fake.count["sessions"] == 2
+
+
+@pytest.mark.parametrize(
+    ("response", "era"),
+    [
+        (as_json({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "?"}}, 404), "modern"),
+        (as_json({"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "?"}}, 200), "legacy"),
+        (as_json({"jsonrpc": "2.0", "id": 1, "error": {"code": -32600, "message": "?"}}, 400), "legacy"),
+        (
+            as_json(
+                {
+                    "jsonrpc": "2.0",
+                    "id": 1,
+                    "error": {"code": -32022, "message": "?", "data": {"supported": ["2027-01-01"]}},
+                },
+                400,
+            ),
+            "legacy",
+        ),
+        (
+            as_json({"jsonrpc": "2.0", "id": 1, "result": {"supportedVersions": ["2027-01-01"]}}),
+            "legacy",
+        ),
+        (Response(404), "legacy"),
+        (Response(400, b"what?"), "legacy"),
+    ],
+)
+async def test_the_answer_to_the_first_question_settles_the_era(
+    fake: FakeServer, mcp: McpClient, response: Response, era: str
+) -> None:
+    fake.era = era
+
+    async def first(request: Seen) -> Response:
+        if request.message.get("method") == "server/discover":
+            return response
+        return await fake.usual(request)
+
+    fake.overrides["/mcp"] = first
+    assert (await mcp.connect()).era == era
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_progress_is_told_before_the_result(fake: FakeServer, mcp: McpClient, era: str) -> None:
+    fake.era = era
+    await mcp.connect()
+    told: list[tuple[float, float | None, str]] = []
+    result = await call(mcp, tool("slow"), {}, progress=lambda *step: told.append(step))
+    assert text(result) == "done"
+    assert told == [(1.0, 2.0, "halfway")]
+
+
+async def test_a_refused_token_is_renewed_once_and_the_request_repeated(
+    fake: FakeServer, mcp: McpClient
+) -> None:
+    await mcp.connect()
+    fake.valid.clear()
+    assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
+    assert fake.count["refreshed"] == 1
+
+
+async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
+    fake: FakeServer, mcp: McpClient
+) -> None:
+    await mcp.connect()
+
+    async def refuse(request: Seen) -> Response:
+        return as_json({}, 401)
+
+    fake.overrides["/mcp"] = refuse
+    with pytest.raises(NotLoggedIn, match="does not accept") as refused:
+        await call(mcp, tool("echo"), {"text": "hello"})
+    assert refused.value.hint == f"ostiary login {fake.url}"
+    assert fake.count["refreshed"] == 1
+
+
+async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    mcp = McpClient(Endpoint(client, fake.url, Access(file, fake.url, client=client)))
+    with pytest.raises(NotLoggedIn, match="not logged in"):
+        await mcp.connect()
+    fake.login_needed = False
+    await mcp.connect()
+    assert len(await mcp.tools()) == 4
+    assert all("authorization" not in request.headers for request in fake.seen)
+
+
+@pytest.mark.parametrize(
+    ("response", "error", "said", "hint"),
+    [
+        (
+            as_json(
+                {}, 403, WWW_Authenticate='Bearer error="insufficient_scope", scope="mcp admin"'
+            ),
+            ScopeNeeded,
+            "scope mcp admin",
+            "--scope 'mcp admin'",
+        ),
+        (Response(403), CallRefused, "refuses this client", "doctor"),
+        (Response(402), ClientError, "price", "x402"),
+        (Response(413), CallRefused, "larger", None),
+        (Response(429, headers={"retry-after": "7"}), Busy, "busy", "7 seconds"),
+        (Response(503), Busy, "busy", "in a moment"),
+        (Response(500), BadAnswer, "status 500", "log"),
+        (Response(302, headers={"location": "https://a.example"}), BadAnswer, "redirects", "type"),
+        (Response(200, b"<html>"), BadAnswer, "no result", "doctor"),
+        (Response(200, b"", {"content-type": "text/event-stream"}), BadAnswer, "before the result", None),
+        (as_events({"jsonrpc": "2.0", "id": 999, "result": {}}), BadAnswer, "before the result", None),
+        (as_events("noise", {"jsonrpc": "2.0", "id": 2, "error": {"code": 7, "message": "no"}}), CallRefused, "no", None),
+        (as_json({"jsonrpc": "2.0", "id": 2, "result": []}), BadAnswer, "no result", None),
+        (
+            as_json({"jsonrpc": "2.0", "id": 2, "result": {"resultType": "input_required"}}),
+            ClientError,
+            "question",
+            None,
+        ),
+        (Response(break_off=True), Unreachable, "broke off", None),
+    ],
+)  # fmt: skip
+async def test_every_way_to_say_no_is_explained(
+    fake: FakeServer,
+    mcp: McpClient,
+    response: Response,
+    error: type[ClientError],
+    said: str,
+    hint: str | None,
+) -> None:
+    await mcp.connect()
+
+    async def answer(request: Seen) -> Response:
+        return response
+
+    fake.overrides["/mcp"] = answer
+    with pytest.raises(error, match=said) as refused:
+        await call(mcp, tool("echo"), {"text": "hello"})
+    assert hint is None or hint in (refused.value.hint or "")
+
+
+async def test_an_argument_that_belongs_into_a_header_is_put_there(fake: FakeServer, mcp: McpClient) -> None:
+    await mcp.connect()
+    await call(mcp, tool("region"), {"where": "eu"})
+    assert fake.seen[-1].headers["mcp-param-region"] == "eu"
+
+
+async def test_a_failing_tool_is_a_result_not_an_error(fake: FakeServer, mcp: McpClient) -> None:
+    await mcp.connect()
+    assert (await call(mcp, tool("fail"), {}))["isError"] is True
+
+
+async def test_a_list_without_an_end_is_cut_off(fake: FakeServer, mcp: McpClient) -> None:
+    await mcp.connect()
+
+    async def endless(request: Seen) -> Response:
+        result = {"tools": TOOLS, "nextCursor": "again", "resultType": "complete"}
+        return as_json({"jsonrpc": "2.0", "id": request.message["id"], "result": result})
+
+    fake.overrides["/mcp"] = endless
+    with pytest.raises(BadAnswer, match="never comes to the end"):
+        await mcp.tools()
+
+
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_a_call_that_takes_too_long_is_given_up_and_an_older_server_told(
+    fake: FakeServer, mcp: McpClient, era: str
+) -> None:
+    fake.era = era
+    await mcp.connect()
+
+    async def hang(request: Seen) -> Response:
+        if request.message.get("method") == "tools/call":
+            await trio.sleep_forever()
+        return await fake.usual(request)
+
+    fake.overrides["/mcp"] = hang
+    with pytest.raises(Unreachable, match=r"within 0\.3 seconds"):
+        await call(mcp, tool("echo"), {"text": "hello"}, seconds=0.3)
+    assert ("notifications/cancelled" in methods(fake)) is (era == "legacy")
+
+
+async def test_a_server_that_asks_on_the_stream_gets_an_answer(fake: FakeServer, mcp: McpClient) -> None:
+    fake.era = "legacy"
+    await mcp.connect()
+
+    async def asking(request: Seen) -> Response:
+        message = request.message
+        if message.get("method") != "tools/call":
+            return await fake.usual(request)
+        return as_events(
+            {"jsonrpc": "2.0", "id": "p", "method": "ping"},
+            {"jsonrpc": "2.0", "id": "r", "method": "roots/list"},
+            {"jsonrpc": "2.0", "id": message["id"], "result": {"content": []}},
+        )
+
+    fake.overrides["/mcp"] = asking
+    await call(mcp, tool("echo"), {"text": "hello"})
+    ping, roots = (request.message for request in fake.seen[-2:])
+    assert ping == {"jsonrpc": "2.0", "id": "p", "result": {}}
+    assert roots["error"]["code"] == -32601

@@ -1,0 +1,157 @@
+"""The finished file, and nothing else: what a newcomer does on the first day, and how it ends."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+from pathlib import Path
+
+import httpx2
+import pytest
+from programs import BINARY, ROOT, Program, claim_in_browser, expire_access_token, needed, until
+
+from server import __version__
+
+pytestmark = [pytest.mark.binary, pytest.mark.slow]
+
+PASSPHRASE = "seven quiet herons cross the ford"
+
+
+@pytest.fixture
+def ostiary(home: Path) -> Program:
+    needed(Path(BINARY[0]), "scripts/build")
+    return Program(command=BINARY, home=home)
+
+
+def test_the_file_is_the_one_that_the_checksum_names() -> None:
+    binary = needed(Path(BINARY[0]), "scripts/build")
+    digest, name = (ROOT / "dist" / "SHA256SUMS").read_text("ascii").split()
+    assert name == binary.name
+    assert hashlib.sha256(binary.read_bytes()).hexdigest() == digest
+
+
+def test_it_names_its_version_and_every_command_explains_itself(ostiary: Program) -> None:
+    assert ostiary.run("--version").stdout == f"ostiary {__version__}\n"
+    overview = ostiary.run("--help").stdout
+    # Each command is its own module, imported by name: one left out of the file would show here.
+    for command in (
+        "serve",
+        "login",
+        "approve",
+        "claim",
+        "call",
+        "clients",
+        "doctor",
+        "token",
+        "revoke",
+        "init",
+    ):
+        assert command in overview
+        assert ostiary.run(command, "--help").stdout
+
+
+def test_a_first_day_from_serve_to_sigterm_leaves_no_secret_in_any_log(ostiary: Program) -> None:
+    secrets: dict[str, str] = {"passphrase": PASSPHRASE}
+    with ostiary.serving() as server:
+        link = ostiary.at_machine("claim")["url"]
+        secrets["claim link"] = link.rpartition("/")[2]
+        assert claim_in_browser(link, PASSPHRASE).status_code == 200
+        assert "owner already" in ostiary.run("claim", "--data-dir", str(ostiary.data_dir), code=1).stderr
+
+        secrets["device code"] = ask_for_device_code(server.url)
+        user_code = ostiary.log_in(server)
+        first = ostiary.tokens()
+        secrets |= {"access token": first["access_token"], "refresh token": first["refresh_token"]}
+        assert "hello" in ostiary.run("call", server.endpoint, "echo", "text=hello").stdout
+
+        expire_access_token(ostiary)
+        assert "again" in ostiary.run("call", server.endpoint, "echo", "text=again").stdout
+        second = ostiary.tokens()
+        assert second["access_token"] != first["access_token"]
+        assert second["refresh_token"] != first["refresh_token"]
+        secrets |= {"new access token": second["access_token"], "new refresh token": second["refresh_token"]}
+        printed = ostiary.run("token", server.endpoint).stdout.strip()
+        assert printed == second["access_token"]
+
+        (session,) = ostiary.at_machine("sessions")
+        ostiary.at_machine("revoke", session["id"])
+        ostiary.run("call", server.endpoint, "echo", "text=late", code=1)
+
+        assert server.end(signal.SIGTERM) == 0
+        log = server.said()
+
+    # A code is shown to the person who logs in, and nowhere else.
+    assert user_code not in log
+    for name, secret in secrets.items():
+        assert secret not in log, f"the server's log holds the {name}"
+        assert secret not in "".join(ostiary.said), f"a command's talk holds the {name}"
+        # Tokens are dotted: neither is their telling part alone anywhere.
+        assert secret.rpartition(".")[2] not in log, f"the server's log holds the end of the {name}"
+
+
+def test_the_pages_are_in_the_file(ostiary: Program) -> None:
+    with (
+        ostiary.serving() as server,
+        httpx2.Client(follow_redirects=True, trust_env=False, timeout=30) as browser,
+    ):
+        page = browser.get(f"{server.url}/device")
+        assert page.status_code == 200
+        assert "<form" in page.text
+
+
+def test_nothing_stays_unpacked_after_sigterm(ostiary: Program) -> None:
+    with ostiary.serving() as server:
+        assert unpacked(ostiary)
+        assert server.end(signal.SIGTERM) == 0
+    assert not unpacked(ostiary)
+
+
+def test_the_server_ends_and_clears_up_when_its_launcher_is_killed(ostiary: Program) -> None:
+    with ostiary.serving() as server:
+        (child,) = children(server.process.pid)
+        server.process.kill()
+        server.process.wait()
+        until("the orphan to end", lambda: True if not alive(child) else None)
+        until("its folder to go", lambda: True if not unpacked(ostiary) else None)
+        assert not (ostiary.data_dir / "control").exists()
+
+
+def test_the_smoke_test_that_it_carries_passes(ostiary: Program) -> None:
+    ostiary.run("--smoke-test")
+
+
+def ask_for_device_code(site: str) -> str:
+    """A login begun with nothing but HTTP, and left to run out."""
+    with httpx2.Client(trust_env=False, timeout=30) as client:
+        metadata = client.get(f"{site}/.well-known/oauth-authorization-server").json()
+        answer = client.post(
+            metadata["device_authorization_endpoint"], data={"client_id": "ostiary-cli"}
+        ).json()
+        refused = client.post(
+            metadata["token_endpoint"],
+            data={
+                "grant_type": "urn:ietf:params:oauth:grant-type:device_code",
+                "device_code": answer["device_code"],
+                "client_id": "ostiary-cli",
+            },
+        )
+        assert refused.json()["error"] == "authorization_pending"
+        return answer["device_code"]
+
+
+def unpacked(program: Program) -> list[Path]:
+    return list((program.home / "tmp").glob("_MEI*"))
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()]
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
+    return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"

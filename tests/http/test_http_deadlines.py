@@ -1,0 +1,181 @@
+"""Deadlines, the write rule and the connection caps, on real sockets with small limits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from loopback_server import GOOD, Echo, expect_service, lifespan, read_to_clean_end, respond, running, until
+
+from server.http.limits import Limits
+
+SHORT = Limits(
+    tick_seconds=0.02, head_seconds=0.15, body_seconds=0.15, idle_seconds=0.15, handshake_seconds=0.15
+)
+
+
+async def test_a_silent_connection_is_closed_without_a_word() -> None:
+    async with running(Echo(), SHORT) as server, await server.connect() as peer:
+        assert await peer.to_end() == b""
+        assert server.counters.late == 1
+
+
+async def test_a_dripped_head_gets_408_however_steadily_it_drips() -> None:
+    async with running(Echo(), SHORT) as server, await server.connect() as peer:
+        async with trio.open_nursery() as nursery:
+
+            async def drip() -> None:
+                await peer.stream.send_all(b"GET / HTTP/1.1\r\nHost: a\r\nX: ")
+                while True:
+                    await peer.stream.send_all(b"x")
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(drip)
+            answer = await peer.answer()
+            nursery.cancel_scope.cancel()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        await expect_service(server)
+
+
+@pytest.mark.parametrize("framing", [b"Content-Length: 1000", b"Transfer-Encoding: chunked"])
+async def test_a_dripped_body_gets_408_however_steadily_it_drips(framing: bytes) -> None:
+    app = Echo()
+    async with running(app, SHORT) as server, await server.connect() as peer:
+        async with trio.open_nursery() as nursery:
+
+            async def drip() -> None:
+                await peer.stream.send_all(b"POST / HTTP/1.1\r\nHost: a\r\n" + framing + b"\r\n\r\n")
+                while True:
+                    await peer.stream.send_all(b"1\r\nx\r\n")
+                    await trio.sleep(0.01)
+
+            nursery.start_soon(drip)
+            answer = await peer.answer()
+            nursery.cancel_scope.cancel()
+        assert (answer.status, answer.headers["connection"]) == (408, "close")
+        assert app.seen == []
+        await expect_service(server)
+
+
+async def test_a_second_head_that_does_not_end_gets_408_too() -> None:
+    async with running(Echo(), SHORT) as server, await server.connect() as peer:
+        await peer.ask(GOOD)
+        assert (await peer.ask(b"GET /")).status == 408
+
+
+async def test_an_idle_connection_is_closed_after_its_time_without_a_word() -> None:
+    async with running(Echo(), SHORT) as server, await server.connect() as peer:
+        await peer.ask(GOOD)
+        assert await peer.to_end() == b""
+
+
+async def test_no_deadline_cuts_an_application_that_takes_its_time() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        await trio.sleep(0.5)
+        return await Echo()(scope, receive, send)
+
+    async with running(app, SHORT) as server, await server.connect() as peer:
+        assert (await peer.ask(GOOD)).body == b"POST /good hi"
+
+
+async def large_answer(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "lifespan":
+        return await lifespan(receive, send)
+    if scope["path"] == "/good":
+        return await Echo()(scope, receive, send)
+    return await respond(send, 200, b"x" * 8_000_000)
+
+
+async def test_a_reader_that_stalls_is_cut_while_others_are_served() -> None:
+    limits = Limits(tick_seconds=0.02, write_stall_seconds=0.2)
+    async with running(large_answer, limits) as server, await server.connect(receive_buffer=4096) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await expect_service(server)
+        await until(lambda: server.counters.stalled == 1)
+        with pytest.raises(trio.BrokenResourceError):  # reset: the kernel keeps nothing for it
+            await read_to_clean_end(peer)
+        await expect_service(server)
+        assert server.events() == []
+
+
+async def test_a_reader_that_only_trickles_is_cut_when_the_window_is_over() -> None:
+    limits = Limits(tick_seconds=0.02, write_window_seconds=0.4, write_floor_bytes_per_second=50_000_000)
+    async with running(large_answer, limits) as server, await server.connect(receive_buffer=4096) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        with trio.fail_after(10):
+            while server.counters.stalled == 0:
+                await peer.stream.receive_some(2048)
+                await trio.sleep(0.01)
+
+
+async def test_an_honest_slow_reader_of_a_large_answer_gets_all_of_it() -> None:
+    """Reading takes several windows and many times the stall limit."""
+    limits = Limits(tick_seconds=0.02, write_stall_seconds=0.5, write_window_seconds=0.3)
+    async with running(large_answer, limits) as server, await server.connect(receive_buffer=65536) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        received = 0
+        with trio.fail_after(30):
+            while received < 8_000_000:
+                data = await peer.stream.receive_some(65536)
+                assert data, "cut"
+                received += len(data)
+                await trio.sleep(0.01)
+        assert server.counters.stalled == 0
+
+
+async def test_connections_over_the_cap_are_told_so_and_closed_and_a_place_given_back_is_used_again() -> None:
+    async with running(Echo(), Limits(connections=3)) as server:
+        peers = [await server.connect() for _ in range(3)]
+        for peer in peers:
+            await peer.ask(GOOD)
+        async with await server.connect() as refused:
+            assert (await refused.answer()).status == 503
+            assert not await refused.more()
+        assert server.counters.over_cap == 1
+        assert (await peers[0].ask(GOOD)).status == 200
+        await trio.aclose_forcefully(peers[0].stream)
+
+        async def served() -> bool:
+            async with await server.connect() as peer:
+                try:
+                    return (await peer.ask(GOOD)).status == 200
+                except trio.BrokenResourceError:
+                    return False
+
+        with trio.fail_after(5):
+            while not await served():
+                pass
+        for peer in peers:
+            await trio.aclose_forcefully(peer.stream)
+
+
+@pytest.mark.slow
+async def test_two_thousand_idle_connections_do_not_keep_a_good_client_waiting() -> None:
+    import gc
+    import resource
+    from pathlib import Path
+
+    def resident_kib() -> int:
+        gc.collect()
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < 5000:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(5000, hard), hard))
+    async with running(Echo()) as server:
+        await expect_service(server)
+        before = resident_kib()
+        streams = [await trio.open_tcp_stream("127.0.0.1", server.port) for _ in range(2000)]
+        await until(lambda: server.counters.accepted >= 2001)
+        for stream in streams:
+            await stream.send_all(GOOD)
+        for stream in streams:
+            assert await stream.receive_some(1000)
+        after = resident_kib()
+        await expect_service(server)
+        print(f"2000 idle connections, client side included: {(after - before) / 2000:.1f} KiB each")
+        for stream in streams:
+            await trio.aclose_forcefully(stream)

@@ -1,0 +1,187 @@
+"""The drain: what is idle goes at once, what is in flight ends well, what will not end is ended."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from loopback_server import GOOD, Echo, Running, lifespan, respond, running
+
+from server.http.limits import Limits
+
+
+async def until_refused(server: Running) -> None:
+    with trio.fail_after(5):
+        while True:
+            try:
+                peer = await server.connect()
+            except OSError:
+                return
+            await trio.aclose_forcefully(peer.stream)
+
+
+async def test_a_drain_without_work_is_over_at_once_and_closes_listeners_and_idle_connections() -> None:
+    async with running(Echo(), Limits(drain_seconds=60)) as server:
+        async with await server.connect() as new, await server.connect() as used:
+            await used.ask(GOOD)
+            server.draining.set()
+            with trio.fail_after(5):
+                await server.ended.wait()
+            assert await new.to_end() == b""
+            assert await used.to_end() == b""
+        with pytest.raises(OSError, match=r"."):
+            await server.connect()
+
+
+async def test_a_request_in_flight_is_finished_and_its_connection_closed() -> None:
+    started, go = trio.Event(), trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        started.set()
+        await go.wait()
+        return await respond(send, 200, b"done")
+
+    async with running(app, Limits(drain_seconds=60)) as server, await server.connect() as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        with trio.fail_after(5):
+            await started.wait()
+        server.draining.set()
+        await until_refused(server)  # the listener closes at once, while the request still runs
+        assert not server.ended.is_set()
+        go.set()
+        answer = await peer.answer()
+        assert (answer.body, answer.headers["connection"]) == (b"done", "close")
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_a_stream_sees_the_drain_and_ends_politely() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await scope["state"]["draining"].wait()
+        return await send({"type": "http.response.body", "body": b"bye"})
+
+    async with running(app, Limits(drain_seconds=60)) as server, await server.connect() as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        await peer.more()
+        server.draining.set()
+        assert (await peer.answer()).body == b"bye"
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_what_will_not_end_is_cancelled_at_the_deadline_and_can_clean_up() -> None:
+    cleaned = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+            await trio.sleep_forever()
+        finally:
+            cleaned.set()
+
+    async with running(app, Limits(drain_seconds=0.1)) as server, await server.connect() as peer:
+        await peer.send(GOOD)
+        await peer.more()
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+        assert cleaned.is_set()
+        assert server.events() == []
+
+
+async def test_a_client_that_refuses_to_read_cannot_hold_the_drain() -> None:
+    writing = trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        writing.set()
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+
+    async with (
+        running(app, Limits(drain_seconds=0.2)) as server,
+        await server.connect(receive_buffer=4096) as peer,
+    ):
+        await peer.send(GOOD)
+        with trio.fail_after(5):
+            await writing.wait()
+            server.draining.set()
+            await server.ended.wait()
+
+
+async def test_a_client_that_keeps_sending_after_its_refusal_cannot_hold_the_drain() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        return await respond(send, 401, b"no")
+
+    async with running(app, Limits(drain_seconds=0.2)) as server, await server.connect() as peer:
+        assert (
+            await peer.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n")
+        ).status == 401
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_pipelined_requests_behind_the_one_in_flight_are_left_unanswered_by_a_close_that_says_so() -> (
+    None
+):
+    started, go = trio.Event(), trio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        started.set()
+        await go.wait()
+        return await respond(send, 200, b"done")
+
+    async with running(app) as server, await server.connect() as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
+        with trio.fail_after(5):
+            await started.wait()
+        server.draining.set()
+        go.set()
+        assert (await peer.answer()).headers["connection"] == "close"
+        assert not await peer.more()
+
+
+async def test_a_cancelled_server_ends_at_once() -> None:
+    async with running(Echo(), Limits(drain_seconds=60)) as server, await server.connect() as peer:
+        await peer.ask(GOOD)
+        server.scope.cancel()
+    with pytest.raises(OSError, match=r"."):
+        await server.connect()
+
+
+async def test_the_lifespan_surrounds_everything() -> None:
+    seen: list[str] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            while True:
+                message = await receive()
+                seen.append(message["type"])
+                await send({"type": message["type"] + ".complete"})
+                if message["type"] == "lifespan.shutdown":
+                    return
+        seen.append("request")
+        await respond(send, 200, b"")
+
+    async with running(app) as server:
+        async with await server.connect() as peer:
+            await peer.ask(GOOD)
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+    assert seen == ["lifespan.startup", "request", "lifespan.shutdown"]

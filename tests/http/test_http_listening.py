@@ -1,0 +1,227 @@
+"""server/http/listen.py and sockets.py: where the server listens, and how it says that it cannot."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from loopback_server import GOOD, Echo, Peer, capturing, expect_service, lifespan, respond, running
+
+from server.http.limits import Limits
+from server.http.listen import ListenSettings, StartError, serve
+from server.http.roster import Admission, Roster
+from server.http.serving import Serving
+from server.http.sockets import ListenError, PortInUse, open_listeners
+
+HAS_IPV6 = (
+    Path("/proc/net/if_inet6").exists()
+    and "00000000000000000000000000000001" in Path("/proc/net/if_inet6").read_text()
+)
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6 loopback")
+async def test_a_loopback_name_listens_on_both_families_with_one_port() -> None:
+    async with running(Echo(), bind="localhost:0") as server:
+        assert server.urls == [f"http://127.0.0.1:{server.port}", f"http://[::1]:{server.port}"]
+        await expect_service(server)
+        async with await server.connect("::1") as peer:
+            assert (await peer.ask(GOOD)).status == 200
+
+
+async def test_without_ipv6_the_loopback_name_means_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = socket.socket
+
+    def refuse(family: int = socket.AF_INET, *rest: Any, **options: Any) -> socket.socket:
+        if family == socket.AF_INET6:
+            raise OSError(errno.EAFNOSUPPORT, "Address family not supported")
+        return real(family, *rest, **options)
+
+    monkeypatch.setattr("server.http.sockets.socket.socket", refuse)
+    opened = open_listeners(["127.0.0.1:0"], backlog=1)
+    monkeypatch.undo()
+    try:
+        assert [sock.family for sock in opened] == [socket.AF_INET]
+    finally:
+        for sock in opened:
+            sock.close()
+
+
+@pytest.mark.parametrize("reuse_port", [False, True])
+def test_a_second_instance_is_told_which_port_is_taken(reuse_port: bool) -> None:
+    with socket.socket() as holder:
+        if reuse_port:
+            holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = holder.getsockname()[1]
+        with pytest.raises(PortInUse) as refused:
+            open_listeners([f"127.0.0.1:{port}"], backlog=1)
+        assert str(refused.value) == f"port {port} on 127.0.0.1 is in use by another process"
+        assert "--port" in refused.value.hint
+
+
+async def test_two_servers_on_one_port_leave_the_first_one_serving() -> None:
+    async with running(Echo()) as server:
+        log, _ = capturing()
+        settings = ListenSettings(binds=[f"127.0.0.1:{server.port}"], log=log)
+        with pytest.raises(PortInUse):
+            await serve(Echo(), settings, draining=trio.Event())
+        await expect_service(server)
+
+
+@pytest.mark.skipif(not HAS_IPV6, reason="this machine has no IPv6 loopback")
+def test_a_port_taken_on_the_other_family_alone_is_in_use_too() -> None:
+    with socket.socket(socket.AF_INET6) as holder:
+        holder.bind(("::1", 0))
+        holder.listen()
+        with pytest.raises(PortInUse):
+            open_listeners([f"localhost:{holder.getsockname()[1]}"], backlog=1)
+
+
+@pytest.mark.parametrize(
+    "bind", ["nowhere", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "fd://x", "203.0.113.1:0"]
+)
+def test_an_address_that_cannot_be_listened_on_is_explained(bind: str) -> None:
+    with pytest.raises(ListenError) as refused:
+        open_listeners([bind], backlog=1)
+    assert bind.partition(":")[0] in str(refused.value)
+
+
+def test_listeners_are_not_inherited_by_child_processes() -> None:
+    opened = open_listeners(["127.0.0.1:0"], backlog=1)
+    try:
+        assert [sock.get_inheritable() for sock in opened] == [False] * len(opened)
+    finally:
+        for sock in opened:
+            sock.close()
+
+
+async def test_a_socket_that_was_handed_over_is_served() -> None:
+    with socket.socket() as handed:
+        handed.bind(("127.0.0.1", 0))
+        async with running(Echo(), bind=f"fd://{os.dup(handed.fileno())}") as server:
+            assert server.port == handed.getsockname()[1]
+            await expect_service(server)
+
+
+async def test_a_unix_socket_is_served_and_its_peers_have_no_address(tmp_path: Path) -> None:
+    app = Echo()
+    path = tmp_path / "http.sock"
+    async with running(app, bind=f"unix:{path}") as server:
+        assert server.urls == [f"unix:{path}"]
+        async with Peer(await trio.open_unix_socket(path)) as peer:
+            assert (await peer.ask(GOOD)).status == 200
+        assert (app.scopes[0]["client"], app.scopes[0]["server"]) == (None, None)
+
+
+class Flaky:
+    """A listening socket whose first accepts fail as they do when descriptors run out."""
+
+    def __init__(self, real: socket.socket, failures: list[int]) -> None:
+        self._real = real
+        self._failures = failures
+
+    def accept(self) -> Any:
+        if self._failures:
+            number = self._failures.pop(0)
+            raise OSError(number, os.strerror(number))
+        return self._real.accept()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
+async def test_accept_errors_do_not_end_the_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures = [errno.ECONNABORTED, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.EINVAL]
+
+    def open_flaky(binds: Any, *, backlog: int) -> list[Any]:
+        return [Flaky(sock, failures) for sock in open_listeners(binds, backlog=backlog)]
+
+    monkeypatch.setattr("server.http.listen.open_listeners", open_flaky)
+    async with running(Echo(), bind="127.0.0.1:0") as server:
+        await expect_service(server)
+        assert failures == []
+        assert server.counters.accept_errors == 4
+        assert server.events() == ["http.accept_failed"]  # once, not at every try
+
+
+def make_roster(**limits: Any) -> Roster:
+    log, _ = capturing()
+    serving = Serving(app=Echo(), limits=Limits(**limits), log=log, draining=trio.Event())
+    return Roster(serving)
+
+
+def test_the_cap_per_ip_counts_an_address_and_not_its_neighbours() -> None:
+    roster = make_roster(connections_per_ip=2)
+    keys = [roster.admit("192.0.2.1") for _ in range(2)]
+    assert roster.admit("192.0.2.1")[0] is Admission.OVER_IP_CAP
+    assert roster.admit("::ffff:192.0.2.1")[0] is Admission.OVER_IP_CAP  # the same address in other clothes
+    assert roster.admit("192.0.2.2")[0] is Admission.GRANTED
+    roster.leave(keys[0][1])
+    assert roster.admit("192.0.2.1")[0] is Admission.GRANTED
+    assert len(roster) == 3
+
+
+def test_a_whole_ipv6_site_counts_as_one_caller() -> None:
+    roster = make_roster(connections_per_ip=2)
+    assert [roster.admit(ip)[0] for ip in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1")] == [
+        Admission.GRANTED, Admission.GRANTED, Admission.OVER_IP_CAP, Admission.GRANTED
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ip", ["127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", None])
+def test_loopback_and_unix_peers_are_exempt_from_the_cap_per_ip_but_not_from_the_total(
+    ip: str | None,
+) -> None:
+    roster = make_roster(connections_per_ip=1, connections=3)
+    assert [roster.admit(ip)[0] for _ in range(4)] == [Admission.GRANTED] * 3 + [Admission.OVER_CAP]
+
+
+async def test_an_application_that_refuses_to_start_is_a_start_error_with_its_words() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await receive()
+        await send({"type": "lifespan.startup.failed", "message": "no key file"})
+
+    log, _ = capturing()
+    with pytest.raises(StartError, match="no key file"), trio.fail_after(5):
+        await serve(app, ListenSettings(binds=["127.0.0.1:0"], log=log), draining=trio.Event())
+
+
+async def returns_at_once(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] != "lifespan":
+        await respond(send, 200, b"POST /good hi")
+
+
+async def raises_at_once(scope: Any, receive: Any, send: Any) -> None:
+    assert scope["type"] == "http"
+    await respond(send, 200, b"POST /good hi")
+
+
+@pytest.mark.parametrize("app", [returns_at_once, raises_at_once])
+async def test_an_application_without_a_lifespan_is_served_all_the_same(app: Any) -> None:
+    async with running(app) as server:
+        await expect_service(server)
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_a_shutdown_that_fails_is_logged_and_the_server_ends() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await receive()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+            await send({"type": "lifespan.shutdown.failed", "message": "disk full"})
+        return await lifespan(receive, send)
+
+    async with running(app) as server:
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+        assert "http.lifespan_shutdown_failed" in server.events()

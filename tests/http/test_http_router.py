@@ -1,0 +1,123 @@
+"""server/http/asgi.py: which way a request goes, and what is said of it afterwards."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+from loopback_server import GOOD, Echo, capturing, lifespan, respond, running, until
+
+from server.http.asgi import Router, Served
+from server.http.guard import Guard
+from server.http.proxy import Proxies, networks_of
+
+
+def answering(name: bytes) -> Any:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        return await respond(send, 200, name)
+
+    return app
+
+
+class Routed:
+    def __init__(self, **options: Any) -> None:
+        self.log, self.logged = capturing()
+        self.served: list[Served] = []
+        mcp = {"": answering(b"first"), "second": answering(b"second")}
+        options.setdefault("fallback", answering(b"site"))
+        self.app = Router(mcp=mcp, guard=Guard(), log=self.log, observe=self.served.append, **options)
+
+    def lines(self) -> list[dict[str, Any]]:
+        return [call.kwargs for call in self.logged.calls]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (b"/mcp", b"first"),
+        (b"/mcp/", b"first"),
+        (b"/mcp?x=/second/mcp", b"first"),
+        (b"/%6dcp", b"first"),
+        (b"/second/mcp", b"second"),
+        (b"/second/mcp/", b"second"),
+        (b"/third/mcp", b"site"),
+        (b"/mcp/x", b"site"),
+        (b"//mcp", b"site"),
+        (b"/MCP", b"site"),
+        (b"/", b"site"),
+    ],
+)
+async def test_exact_paths_go_to_their_mcp_handler_and_all_else_to_the_site(path: bytes, body: bytes) -> None:
+    async with running(Routed().app) as server, await server.connect() as peer:
+        assert (await peer.ask(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).body == body
+
+
+async def test_the_site_is_not_shown_under_a_foreign_name() -> None:
+    async with running(Routed().app) as server, await server.connect() as peer:
+        answer = await peer.ask(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
+        assert answer.status == 403
+        assert b"evil" not in answer.body
+        assert (await peer.ask(b"GET / HTTP/1.0\r\n\r\n")).status == 403
+
+
+async def test_one_line_says_what_was_asked_and_answered_without_query_and_header() -> None:
+    routed = Routed()
+    async with running(routed.app) as server, await server.connect() as peer:
+        await peer.ask(b"GET /a?code=hush HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer hush\r\n\r\n")
+        await until(lambda: bool(routed.lines()))
+    (line,) = routed.lines()
+    assert line.pop("ms") >= 0
+    assert line.pop("request")
+    assert line == {"event": "http.request", "method": "GET", "path": "/a", "status": 200, "ip": "127.0.0.1"}
+    (served,) = routed.served
+    assert (served.method, served.path, served.status) == ("GET", "/a", 200)
+
+
+async def test_one_time_links_are_masked_and_long_paths_cut() -> None:
+    routed = Routed(secret_paths=("/claim/",))
+    async with running(routed.app) as server, await server.connect() as peer:
+        await peer.ask(b"GET /claim/hush HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await peer.ask(b"GET /" + b"a" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await until(lambda: len(routed.lines()) == 2)
+    assert [line["path"] for line in routed.lines()] == ["/claim/***", "/" + "a" * 199]
+
+
+async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_too() -> None:
+    started = trio.Event()
+
+    async def site(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        if scope["path"] == "/fails":
+            raise ValueError
+        started.set()
+        await receive()
+        await receive()
+        return None
+
+    routed = Routed(fallback=site)
+    async with running(routed.app) as server:
+        async with await server.connect() as peer:
+            await peer.ask(b"GET /fails HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        async with await server.connect() as peer:
+            await peer.send(b"GET /left HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            with trio.fail_after(5):
+                await started.wait()
+        await until(lambda: len(routed.lines()) == 2)
+    assert [(line["path"], line["status"]) for line in routed.lines()] == [("/fails", 0), ("/left", 0)]
+
+
+async def test_behind_a_listed_proxy_the_caller_is_who_the_proxy_says() -> None:
+    echo = Echo()
+    routed = Routed(fallback=echo, proxies=Proxies(networks=networks_of(["127.0.0.1"])))
+    async with running(routed.app) as server, await server.connect() as peer:
+        forwarded = b"X-Forwarded-For: 198.51.100.7\r\n"
+        assert (
+            await peer.ask(GOOD.replace(b"Host", forwarded + b"Host"))
+        ).status == 403  # a name of ours only on loopback
+        assert (await peer.ask(GOOD)).status == 200
+    assert [line["ip"] for line in routed.lines()] == ["198.51.100.7", "127.0.0.1"]
+    assert len(echo.seen) == 1

@@ -1,0 +1,171 @@
+"""Several back-ends behind one list of tools, and the agent of the first day."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, tzinfo
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from server.backends.base import BackendError, Final, Outlet, ToolCall
+from server.backends.catalog import Catalog, CatalogError, Source, Terms
+from server.backends.demo import DEMO_TERMS, Demo
+from server.calls import MUTE
+from server.mcp.messages import Tool
+from server.mcp.schema import ToolSchema
+from tests.interaction.agents import ANYTHING, Agent, agent, house, says
+
+
+async def work(call: ToolCall, outlet: Outlet) -> Final:
+    return says("done")
+
+
+def test_tools_come_in_the_order_of_the_sources_and_of_each_back_end() -> None:
+    catalog = Catalog(
+        [
+            Source(name="one", backend=Agent({"z": work, "a": work})),
+            Source(name="two", backend=Agent({"m": work})),
+        ]
+    )
+    assert [entry.tool.name for entry in catalog.entries()] == ["z", "a", "m"]
+
+
+def test_everything_that_is_wrong_is_reported_at_once_and_by_name() -> None:
+    bad = Tool(name="bad", input_schema={"type": "string"})
+    sources = [
+        Source(name="one", backend=Agent({"same": work, "bad": work, "no good": work}, {"bad": bad})),
+        Source(name="two", backend=Agent({"same": work}), tool_terms={"missing": Terms()}),
+    ]
+    with pytest.raises(CatalogError) as caught:
+        Catalog(sources)
+    first, second, third, fourth = caught.value.problems
+    assert "one" in first and "bad: inputSchema" in first
+    assert "'no good' is no tool name" in second
+    assert "two has terms for the tool missing" in third
+    assert "same is offered by one and by two" in fourth
+
+
+def test_a_refresh_that_cannot_be_offered_changes_nothing() -> None:
+    backend = Agent({"a": work})
+    catalog = Catalog([Source(name="one", backend=backend)])
+    backend.work["b b"] = work
+    with pytest.raises(CatalogError):
+        catalog.refresh()
+    assert [entry.tool.name for entry in catalog.entries()] == ["a"]
+
+
+def test_a_tool_is_called_on_its_own_terms_or_else_on_its_sources() -> None:
+    source = Source(
+        name="one",
+        backend=Agent({"a": work, "b": work}),
+        terms=Terms(deadline_seconds=60),
+        tool_terms={"b": Terms(quick=True)},
+    )
+    catalog = Catalog([source])
+    a, b = catalog.entries()
+    assert (a.terms.deadline_seconds, a.terms.quick) == (60, False)
+    assert (b.terms.deadline_seconds, b.terms.quick) == (300, True)
+
+
+async def test_closing_closes_every_back_end_even_beside_one_that_hangs(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    class Hanging(Agent):
+        async def aclose(self) -> None:
+            await trio.sleep_forever()
+
+    backends = [Agent({"a": work}), Hanging({"b": work}), Agent({"c": work})]
+    catalog = Catalog([Source(name=str(number), backend=backend) for number, backend in enumerate(backends)])
+    with trio.fail_after(10):
+        await catalog.aclose()
+    assert backends[0].closed and backends[2].closed
+
+
+async def test_an_answer_that_breaks_its_promise_is_a_fault_of_the_server() -> None:
+    async def wrong(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(content=(), structured={"n": "x"})
+
+    async def failing(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(content=(), is_error=True)
+
+    promise: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    listed = {
+        name: Tool(name=name, input_schema=ANYTHING, output_schema=promise) for name in ("wrong", "failing")
+    }
+    made = house(agent(listed=listed, wrong=wrong, failing=failing))
+    answer = await made.pair.modern("tools/call", {"name": "wrong"})
+    assert answer.json["error"]["code"] == -32603
+    assert (await made.pair.modern("tools/call", {"name": "failing"})).json["result"]["isError"] is True
+    assert made.measured == [("wrong", "crashed"), ("failing", "error")]
+
+
+async def test_a_structured_answer_without_text_gets_its_json_as_text() -> None:
+    async def bare(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(content=(), structured={"n": 1})
+
+    answer = await house(agent(bare=bare)).pair.legacy("tools/call", {"name": "bare"}, version="2024-11-05")
+    assert answer.json["result"]["content"] == [{"type": "text", "text": '{"n":1}'}]
+
+
+async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
+    seen: list[ToolCall] = []
+
+    async def look(call: ToolCall, outlet: Outlet) -> Final:
+        seen.append(call)
+        return says("seen")
+
+    from tests.interaction.agents import USER
+
+    made = house(agent(look=look), tokens={"sesame": USER})
+    await made.pair.modern(
+        "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
+    )
+    assert seen == [ToolCall(tool="look", arguments={"n": 10**30}, subject="user-1", call_id="request-1")]
+
+
+def demo_now(zone: tzinfo) -> datetime:
+    return datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC).astimezone(zone)
+
+
+async def clock(**arguments: Any) -> Final:
+    call = ToolCall(tool="clock", arguments=arguments, subject="s", call_id="c")
+    return await Demo(now=demo_now).call(call, MUTE)
+
+
+async def test_the_clock_tells_the_time_in_a_zone() -> None:
+    assert (await clock()).structured == {
+        "time": "2026-01-02T03:04:05+00:00",
+        "zone": "UTC",
+        "utc_offset_minutes": 0,
+    }
+    answer = await clock(zone="America/New_York")
+    assert answer.structured == {
+        "time": "2026-01-01T22:04:05-05:00",
+        "zone": "America/New_York",
+        "utc_offset_minutes": -300,
+    }
+
+
+@pytest.mark.parametrize("zone", ["Nowhere", "Europe", "Europe/", "a" * 64])
+async def test_an_unknown_zone_is_the_tools_own_failure(zone: str) -> None:
+    answer = await clock(zone=zone)
+    assert answer.is_error and "Europe/Berlin" in answer.content[0].text  # type: ignore[union-attr]
+
+
+async def test_a_zone_is_a_name_and_never_a_path() -> None:
+    schema = ToolSchema(Demo().tools()[1])
+    for zone in ("../../etc/passwd", "/etc/passwd", "Europe/../Berlin", "a" * 65):
+        assert schema.problems({"zone": zone})
+
+
+async def test_a_tool_that_the_demo_does_not_have_cannot_be_run() -> None:
+    with pytest.raises(BackendError):
+        await Demo().call(ToolCall(tool="other", arguments={}, subject="s", call_id="c"), MUTE)
+
+
+def test_the_demos_terms_are_for_tools_that_it_has() -> None:
+    catalog = Catalog([Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS)])
+    quick = {entry.tool.name: entry.terms.quick for entry in catalog.entries()}
+    assert quick == {"echo": True, "clock": True, "countdown": False}

@@ -1,0 +1,196 @@
+"""One result, five revisions: what each gets to see of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from server.mcp.errors import UnsupportedVersion
+from server.mcp.messages import (
+    AudioContent,
+    EmbeddedResource,
+    Icon,
+    ImageContent,
+    Implementation,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+    Tool,
+    ToolAnnotations,
+)
+from server.mcp.results import (
+    Discovered,
+    EmptyList,
+    Initialized,
+    Listed,
+    ListenEnded,
+    Nothing,
+    Result,
+    Server,
+    ToolResult,
+    encode_error,
+    encode_notification,
+    encode_progress,
+    encode_result,
+)
+from server.mcp.versions import REVISIONS, Revision
+
+INFO = Implementation(
+    name="n", version="1", title="T", description="D", icons=[Icon(src="https://a.example/i.png")]
+)
+SERVER = Server(INFO)
+ALL = tuple(REVISIONS.values())
+LEGACY = tuple(revision for revision in ALL if not revision.modern)
+MODERN = REVISIONS["2026-07-28"]
+RESULTS: tuple[Result, ...] = (
+    Nothing(),
+    Initialized(),
+    Discovered(),
+    Listed([]),
+    EmptyList("prompts"),
+    ToolResult(content=[]),
+    ToolResult(content=[], is_error=True, meta={"k": 1}),
+    ListenEnded(0),
+)
+
+
+def encoded(result: Result, revision: Revision) -> Any:
+    message = json.loads(encode_result("id", result, revision, SERVER))
+    assert message.keys() == {"jsonrpc", "id", "result"}
+    assert (message["jsonrpc"], message["id"]) == ("2.0", "id")
+    return message["result"]
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_modern_results_say_what_they_are_and_who_sent_them_and_legacy_results_do_not(result: Result) -> None:
+    modern = encoded(result, MODERN)
+    assert modern["resultType"] == "complete"
+    assert modern["_meta"]["io.modelcontextprotocol/serverInfo"]["name"] == "n"
+    for revision in LEGACY:
+        legacy = encoded(result, revision)
+        assert not {"resultType", "ttlMs", "cacheScope"} & legacy.keys()
+        assert "io.modelcontextprotocol/serverInfo" not in legacy.get("_meta", {})
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_only_what_may_be_kept_says_for_how_long(result: Result) -> None:
+    cacheable = isinstance(result, Listed | Discovered)
+    modern = encoded(result, MODERN)
+    assert ("ttlMs" in modern) is ("cacheScope" in modern) is cacheable
+
+
+def test_a_tool_is_listed_with_what_the_revision_knows() -> None:
+    tool = Tool(
+        name="t",
+        title="T",
+        description="D",
+        icons=[Icon(src="https://a.example/i.png")],
+        input_schema={"type": "object"},
+        output_schema={"type": "object"},
+        annotations=ToolAnnotations(read_only_hint=True),
+    )
+    always = {"name", "description", "inputSchema"}
+    expected = {
+        "2024-11-05": always,
+        "2025-03-26": always | {"annotations"},
+        "2025-06-18": always | {"annotations", "title", "outputSchema"},
+        "2025-11-25": always | {"annotations", "title", "outputSchema", "icons"},
+        "2026-07-28": always | {"annotations", "title", "outputSchema", "icons"},
+    }
+    assert {
+        version: set(encoded(Listed([tool]), REVISIONS[version])["tools"][0]) for version in expected
+    } == expected
+
+
+def test_an_output_schema_that_is_no_object_is_for_the_revision_that_allows_it() -> None:
+    tool = Tool(name="t", input_schema={"type": "object"}, output_schema={"type": "array"})
+    having = [
+        revision.version
+        for revision in ALL
+        if "outputSchema" in encoded(Listed([tool]), revision)["tools"][0]
+    ]
+    assert having == ["2026-07-28"]
+
+
+@pytest.mark.parametrize(
+    ("structured", "versions"),
+    [
+        ({"a": 1}, ["2025-06-18", "2025-11-25", "2026-07-28"]),
+        ([1], ["2026-07-28"]),
+        (None, ["2026-07-28"]),
+        (0, ["2026-07-28"]),
+    ],
+)
+def test_structured_content_is_sent_where_its_kind_is_known(structured: Any, versions: list[str]) -> None:
+    result = ToolResult(content=[], structured=structured)
+    assert [r.version for r in ALL if "structuredContent" in encoded(result, r)] == versions
+    assert encoded(result, MODERN)["structuredContent"] == structured
+
+
+def test_kinds_of_content_that_a_revision_lacks_become_text() -> None:
+    result = ToolResult(
+        content=[
+            TextContent(text="x"),
+            ImageContent(data="", mime_type="image/png"),
+            AudioContent(data="", mime_type="audio/wav"),
+            EmbeddedResource(resource=ResourceContents(uri="a:b", text="t")),
+            ResourceLink(uri="a:b", name="n"),
+        ]
+    )
+    kinds = {r.version: [block["type"] for block in encoded(result, r)["content"]] for r in ALL}
+    everything = ["text", "image", "audio", "resource", "resource_link"]
+    assert kinds == {
+        "2024-11-05": ["text", "image", "text", "resource", "text"],
+        "2025-03-26": ["text", "image", "audio", "resource", "text"],
+        "2025-06-18": everything,
+        "2025-11-25": everything,
+        "2026-07-28": everything,
+    }
+    assert encoded(result, REVISIONS["2025-03-26"])["content"][4]["text"] == "n: a:b"
+
+
+def test_the_servers_name_is_given_as_the_revision_knows_it() -> None:
+    keys = {r.version: set(encoded(Initialized(), r)["serverInfo"]) for r in LEGACY}
+    assert keys["2024-11-05"] == keys["2025-03-26"] == {"name", "version"}
+    assert keys["2025-06-18"] == {"name", "version", "title"}
+    assert keys["2025-11-25"] == {"name", "version", "title", "description", "icons"}
+
+
+@given(st.integers() | st.text(st.characters(exclude_categories=["Cs"])))
+def test_a_subscription_ends_under_its_own_id(subscription_id: Any) -> None:
+    meta = encoded(ListenEnded(subscription_id), MODERN)["_meta"]
+    assert meta["io.modelcontextprotocol/subscriptionId"] == subscription_id
+
+
+def test_a_result_adds_its_own_metadata_to_the_servers() -> None:
+    meta = encoded(ToolResult(content=[], meta={"com.example/k": 1}), MODERN)["_meta"]
+    assert meta.keys() == {"com.example/k", "io.modelcontextprotocol/serverInfo"}
+
+
+def test_an_error_has_an_id_when_the_request_had_one_and_data_when_there_is_any() -> None:
+    error = UnsupportedVersion("2099-01-01", ["2026-07-28"])
+    with_id = json.loads(encode_error(0, error))
+    assert with_id == {
+        "jsonrpc": "2.0",
+        "id": 0,
+        "error": {
+            "code": -32022,
+            "message": "unsupported protocol version",
+            "data": {"supported": ["2026-07-28"], "requested": "2099-01-01"},
+        },
+    }
+    assert "id" not in json.loads(encode_error(None, error))
+
+
+def test_notifications_have_no_id() -> None:
+    assert json.loads(encode_notification("n/x", {"a": 1})) == {
+        "jsonrpc": "2.0",
+        "method": "n/x",
+        "params": {"a": 1},
+    }
+    progress = json.loads(encode_progress(0, MODERN, progress=0, total=None, message=None))
+    assert progress["params"] == {"progressToken": 0, "progress": 0}

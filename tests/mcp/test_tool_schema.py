@@ -1,0 +1,175 @@
+"""Which tools can be offered, and what is said about arguments that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from server.mcp.messages import Tool
+from server.mcp.schema import MAX_PROBLEMS, BadTool, Mirror, ToolSchema
+
+
+def compiled(schema: dict[str, Any], **more: Any) -> ToolSchema:
+    return ToolSchema(Tool(name="tool", input_schema=schema, **more))
+
+
+def fields(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
+    return [problem.field for problem in compiled(schema).problems(arguments)]
+
+
+@pytest.mark.parametrize("name", ["a", "A_b.c-9", "x" * 64])
+def test_a_name_of_the_allowed_characters_is_taken(name: str) -> None:
+    assert ToolSchema(Tool(name=name, input_schema={"type": "object"})).problems({}) == ()
+
+
+@pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "é", "a\n", "a,b"])
+def test_any_other_name_is_refused(name: str) -> None:
+    with pytest.raises(BadTool, match="is no tool name"):
+        ToolSchema(Tool(name=name, input_schema={"type": "object"}))
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {},
+        {"type": "array"},
+        {"type": ["object", "null"]},
+        {"type": "object", "properties": {"a": {"type": "nonsense"}}},
+        {"type": "object", "properties": {"a": {"pattern": "("}}},
+        {"type": "object", "$schema": "https://dialect.example/unknown"},
+        {"type": "object", "$ref": "#/$defs/missing"},
+        {"type": "object", "properties": {"a": {"$ref": "https://schemas.example/a.json"}}},
+        {"type": "object", "description": "x" * 300_000},
+    ],
+)
+def test_a_schema_that_cannot_be_used_is_refused_by_the_tools_name(schema: dict[str, Any]) -> None:
+    with pytest.raises(BadTool, match=r"^tool: "):
+        compiled(schema)
+
+
+def test_a_schema_in_a_file_is_never_read(tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "integer"}')
+    for which in ("input", "output"):
+        schemas: dict[str, Any] = {
+            "input_schema": {"type": "object"},
+            f"{which}_schema": {"type": "object", "$ref": file.as_uri()},
+        }
+        with pytest.raises(BadTool, match="is not a usable JSON Schema"):
+            ToolSchema(Tool(name="tool", **schemas))
+
+
+def test_older_dialects_and_references_inside_the_schema_work() -> None:
+    schema = {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "type": "object",
+        "properties": {"a": {"$ref": "#/definitions/number"}},
+        "definitions": {"number": {"type": "integer"}},
+    }
+    assert fields(schema, {"a": 1}) == []
+    assert fields(schema, {"a": "x"}) == ["a"]
+
+
+def test_each_wrong_argument_is_named_where_it_stands() -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "city": {"type": "string", "maxLength": 3},
+            "days": {"type": "array", "items": {"type": "object", "required": ["date"]}},
+        },
+        "required": ["city", "country"],
+        "additionalProperties": False,
+    }
+    arguments = {"city": "long", "days": [{"date": 1}, {}], "extra": 1, "more": 2}
+    assert set(fields(schema, arguments)) == {"city", "country", "days[1].date", "extra", "more"}
+
+
+def test_a_tool_without_arguments_names_what_it_does_not_take() -> None:
+    assert fields({"type": "object", "additionalProperties": False}, {"a": 1, "b": 2}) == ["a", "b"]
+    inner = {"type": "object", "additionalProperties": False}
+    assert fields({"type": "object", "properties": {"x": inner, "y": False}}, {"x": {"a": 1}, "y": 2}) == [
+        "x.a",
+        "y",
+    ]
+
+
+def test_reasons_never_repeat_a_value() -> None:
+    schema = {
+        "type": "object",
+        "properties": {"pin": {"type": "string", "pattern": "^[0-9]+$", "maxLength": 4}},
+    }
+    problems = compiled(schema).problems({"pin": "hunter2-hunter2"})
+    assert len(problems) == 2
+    assert "hunter2" not in repr(problems)
+
+
+def test_no_more_problems_are_told_than_anybody_reads() -> None:
+    schema = {"type": "object", "additionalProperties": False}
+    assert len(fields(schema, {str(number): number for number in range(1000)})) == MAX_PROBLEMS
+
+
+def test_large_integers_are_compared_exactly() -> None:
+    schema = {"type": "object", "properties": {"n": {"type": "integer", "maximum": 2**60}}}
+    assert fields(schema, {"n": 2**60}) == []
+    assert fields(schema, {"n": 2**60 + 1}) == ["n"]
+    assert fields(schema, {"n": 10**40}) == ["n"]
+
+
+def test_an_answer_conforms_to_what_was_promised() -> None:
+    import msgspec
+
+    schema = compiled({"type": "object"}, output_schema={"type": "array", "items": {"type": "integer"}})
+    assert schema.conforms([1, 2])
+    assert schema.conforms((1, 2))
+    assert not schema.conforms(["x"])
+    assert not schema.conforms(msgspec.UNSET)
+    assert compiled({"type": "object"}).conforms(msgspec.UNSET)
+
+
+def mirrored(properties: dict[str, Any], **more: Any) -> tuple[Mirror, ...]:
+    return compiled({"type": "object", "properties": properties, **more}).mirrored
+
+
+def test_a_header_is_found_at_any_depth_of_properties() -> None:
+    inner = {"type": "object", "properties": {"b": {"type": "integer", "x-mcp-header": "Deep"}}}
+    assert mirrored({"a": inner, "c": {"type": "boolean", "x-mcp-header": "Flat"}}) == (
+        Mirror(("a", "b"), b"mcp-param-deep"),
+        Mirror(("c",), b"mcp-param-flat"),
+    )
+
+
+def test_a_property_or_a_value_that_is_merely_called_so_is_no_header() -> None:
+    assert mirrored({"x-mcp-header": {"type": "string"}, "a": {"default": {"x-mcp-header": "x"}}}) == ()
+
+
+STRING = {"type": "string", "x-mcp-header": "Name"}
+
+
+@pytest.mark.parametrize(
+    ("properties", "more"),
+    [
+        ({"a": {"type": "number", "x-mcp-header": "N"}}, {}),
+        ({"a": {"type": ["string", "null"], "x-mcp-header": "N"}}, {}),
+        ({"a": {"x-mcp-header": "N"}}, {}),
+        ({"a": {"type": "string", "x-mcp-header": ""}}, {}),
+        ({"a": {"type": "string", "x-mcp-header": "a b"}}, {}),
+        ({"a": {"type": "string", "x-mcp-header": "a:b"}}, {}),
+        ({"a": {"type": "string", "x-mcp-header": 4}}, {}),
+        ({"a": STRING, "b": {"type": "string", "x-mcp-header": "NAME"}}, {}),
+        ({"a": {"type": "array", "items": STRING}}, {}),
+        ({"a": {"oneOf": [STRING]}}, {}),
+        ({"a": {"type": "object", "additionalProperties": STRING}}, {}),
+        ({}, {"anyOf": [{"properties": {"a": STRING}}]}),
+        ({}, {"not": {"properties": {"a": STRING}}}),
+        ({"a": {"$ref": "#/$defs/s"}}, {"$defs": {"s": STRING}}),
+        ({}, {"patternProperties": {"^a": STRING}}),
+        ({}, {"x-mcp-header": "Root"}),
+    ],
+)
+def test_a_header_that_clients_would_drop_the_tool_for_is_refused(
+    properties: dict[str, Any], more: dict[str, Any]
+) -> None:
+    with pytest.raises(BadTool, match="x-mcp-header"):
+        mirrored(properties, **more)

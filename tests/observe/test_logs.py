@@ -1,0 +1,60 @@
+"""Log events: what is written, and what never is."""
+
+import io
+import json
+import logging
+
+from server.observe.logs import make_logger, quieten_foreign_loggers
+
+JWT = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ1c3IifQ.c2lnbmF0dXJl"
+
+
+def test_an_event_is_one_json_line_with_time_and_level() -> None:
+    out = io.StringIO()
+    make_logger(level="info", style="json", stream=out).info("tool.called", tool="echo", ms=1.5)
+    event = json.loads(out.getvalue())
+    assert (event["event"], event["tool"], event["ms"], event["level"]) == (
+        "tool.called",
+        "echo",
+        1.5,
+        "info",
+    )
+    assert event["at"].endswith("+00:00")
+
+
+def test_values_under_secret_names_are_masked_and_lower_levels_are_dropped() -> None:
+    out = io.StringIO()
+    log = make_logger(level="info", style="json", stream=out)
+    log.debug("unseen")
+    log.warning("odd", authorization="Bearer abc", user_code="WDJB-MJHT", client="cli")
+    event = json.loads(out.getvalue())
+    assert (event["authorization"], event["user_code"], event["client"]) == ("***", "***", "cli")
+
+
+def test_a_traceback_is_scrubbed_of_credentials() -> None:
+    out = io.StringIO()
+    log = make_logger(level="info", style="json", stream=out)
+    try:
+        raise ValueError(f"could not use {JWT} nor rt1.gr_1.4.c2lnbmF0dXJl nor Bearer abcdefghijk")
+    except ValueError:
+        log.exception("broken")
+    text = out.getvalue()
+    assert "ValueError" in text
+    assert "eyJ" not in text
+    assert "rt1.gr_1" not in text
+    assert "abcdefghijk" not in text
+
+
+def test_foreign_loggers_speak_only_from_warning_and_are_scrubbed() -> None:
+    out = io.StringIO()
+    handlers, level = logging.getLogger().handlers[:], logging.getLogger().level
+    try:
+        quieten_foreign_loggers(make_logger(level="debug", style="json", stream=out))
+        logging.getLogger("authlib.oauth2.rfc6749.grants").debug("Issue token %r", JWT)
+        logging.getLogger("authlib").warning("odd token %s", JWT)
+    finally:
+        logging.getLogger().handlers[:] = handlers
+        logging.getLogger().setLevel(level)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["event"] for line in lines] == ["library.reported"]
+    assert JWT not in out.getvalue()

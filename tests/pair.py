@@ -1,0 +1,226 @@
+"""An in-memory client for an ASGI application under trio: whole answers, streams read event by event, and hanging up.
+
+No sockets and no HTTP framing: what a connection does to bytes is tested with the connection.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import trio
+
+App = Callable[
+    [MutableMapping[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]],
+    Awaitable[None],
+]
+
+MODERN = "2026-07-28"
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+ACCEPT_BOTH = "application/json, text/event-stream"
+
+
+@dataclass(kw_only=True)
+class Answer:
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def events(self) -> list[Any]:
+        """The JSON of each event; comments are left out."""
+        return [json.loads(event) for event in _data(self.body)]
+
+
+@dataclass(kw_only=True)
+class Exchange:
+    """One request under way. Reading waits; `hang_up` is the client going away."""
+
+    _chunks: trio.MemoryReceiveChannel[bytes]
+    _gone: trio.Event
+    started: trio.Event = field(default_factory=trio.Event)
+    ended: trio.Event = field(default_factory=trio.Event)  # the application has returned
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    raw: bytes = b""
+
+    def hang_up(self) -> None:
+        self._gone.set()
+
+    async def read(self) -> bytes:
+        """The next piece of the body; empty at its end."""
+        try:
+            return await self._chunks.receive()
+        except trio.EndOfChannel:
+            return b""
+
+    async def event(self) -> Any:
+        """The next event's JSON, past any comments."""
+        while True:
+            chunk = await self.read()
+            if not chunk:
+                raise AssertionError("the stream has ended")
+            for data in _data(chunk):
+                return json.loads(data)
+
+    async def answer(self) -> Answer:
+        body = b""
+        while chunk := await self.read():
+            body += chunk
+        return Answer(status=self.status, headers=self.headers, body=body)
+
+
+@dataclass(kw_only=True)
+class Pair:
+    app: App
+    headers: Mapping[str, str] = field(default_factory=dict)  # sent with every request
+    draining: trio.Event = field(default_factory=trio.Event)
+    _count: int = 0
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str = "POST",
+        *,
+        body: bytes | list[bytes] = b"",
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        path: str = "/mcp",
+    ) -> AsyncGenerator[Exchange]:
+        """A request whose answer is read inside the block; leaving it cancels what is left of it."""
+        self._count += 1
+        sender, receiver = trio.open_memory_channel[bytes](1000)
+        exchange = Exchange(_chunks=receiver, _gone=trio.Event())
+        pairs = [*self.headers.items(), *(headers.items() if isinstance(headers, Mapping) else headers)]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "http_version": "1.1",
+            "method": method,
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+            "query_string": b"",
+            "root_path": "",
+            "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs],
+            "client": ("127.0.0.1", 50000),
+            "server": ("127.0.0.1", 8420),
+            "state": {"draining": self.draining, "request_id": f"request-{self._count}"},
+        }
+        pieces = list(body) if isinstance(body, list) else [body]
+
+        async def receive() -> Mapping[str, Any]:
+            if pieces:
+                return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+            await exchange._gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Mapping[str, Any]) -> None:
+            if exchange._gone.is_set():
+                raise BrokenPipeError("the client has left")
+            if message["type"] == "http.response.start":
+                assert not exchange.started.is_set(), "an answer starts once"
+                exchange.status = message["status"]
+                exchange.headers = {
+                    name.decode("latin-1"): value.decode("latin-1") for name, value in message["headers"]
+                }
+                exchange.started.set()
+                return
+            assert exchange.started.is_set()
+            exchange.raw += message["body"]
+            if message["body"]:
+                sender.send_nowait(message["body"])
+            if not message["more_body"]:
+                sender.close()
+
+        async def run() -> None:
+            with sender:
+                await self.app(scope, receive, send)
+            exchange.ended.set()
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(run)
+            yield exchange
+            nursery.cancel_scope.cancel()
+
+    async def request(
+        self,
+        method: str = "POST",
+        *,
+        body: bytes | list[bytes] = b"",
+        headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
+        seconds: float = 5,
+    ) -> Answer:
+        with trio.fail_after(seconds):
+            async with self.open(method, body=body, headers=headers) as exchange:
+                answer = await exchange.answer()
+                await exchange.ended.wait()
+        assert exchange.started.is_set(), "nothing was answered"
+        return answer
+
+    async def modern(self, method: str, params: Any = None, *, seconds: float = 5, **headers: str) -> Answer:
+        """A 2026-07-28 request with everything that such a request has."""
+        body, all_headers = modern(method, params)
+        return await self.request(body=body, headers=all_headers | _names(headers), seconds=seconds)
+
+    async def legacy(
+        self,
+        method: str,
+        params: Any = None,
+        *,
+        version: str | None = None,
+        seconds: float = 5,
+        **headers: str,
+    ) -> Answer:
+        """A request of the handshake era, without a session."""
+        body, all_headers = legacy(method, params, version=version)
+        return await self.request(body=body, headers=all_headers | _names(headers), seconds=seconds)
+
+
+def modern(method: str, params: Any = None, *, request_id: Any = 1) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of a 2026-07-28 request."""
+    params = {**(params or {})}
+    params["_meta"] = {**META, **params.get("_meta", {})}
+    headers = {
+        "content-type": "application/json",
+        "accept": ACCEPT_BOTH,
+        "mcp-protocol-version": MODERN,
+        "mcp-method": method,
+    }
+    name = params.get("uri") if method == "resources/read" else params.get("name")
+    if method in ("tools/call", "prompts/get", "resources/read") and isinstance(name, str):
+        headers["mcp-name"] = name
+    return encode({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}), headers
+
+
+def legacy(
+    method: str, params: Any = None, *, version: str | None = None, request_id: Any = 1
+) -> tuple[bytes, dict[str, str]]:
+    message = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    if params is not None:
+        message["params"] = params
+    headers = {"content-type": "application/json", "accept": ACCEPT_BOTH}
+    if version is not None:
+        headers["mcp-protocol-version"] = version
+    return encode(message), headers
+
+
+def encode(message: Any) -> bytes:
+    return json.dumps(message).encode()
+
+
+def _names(headers: Mapping[str, str]) -> dict[str, str]:
+    return {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+def _data(body: bytes) -> list[str]:
+    return [line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith("data: ")]

@@ -1,0 +1,26 @@
+"""A fresh store for each test: one suite runs on every engine."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+
+import pytest
+from store_engines import ENGINES, AnyStore, Open, opener
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    (tmp_path / "backups").mkdir(mode=0o700)
+    return tmp_path
+
+
+@pytest.fixture(params=ENGINES)
+def open_any(request: pytest.FixtureRequest, directory: Path) -> Open:
+    return opener(request.param, directory)
+
+
+@pytest.fixture
+async def store(open_any: Open) -> AsyncGenerator[AnyStore]:
+    async with open_any() as opened:
+        yield opened

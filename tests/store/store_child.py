@@ -1,0 +1,80 @@
+"""A process that writes to a store until it is killed, or until its files may grow no more. Started by test_store_crash.py.
+
+usage: store_child.py acknowledge|full DATABASE PREFIX
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import sys
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from server.store.jobs import Db, DiskFull
+from server.store.sqlite import SqliteStore, open_store
+
+WRITERS = 8
+
+
+def put(db: Db, key: str, value: str = "x") -> None:
+    db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", key, value)
+
+
+def count(db: Db) -> int:
+    row = db.fetch_one("SELECT count(*) AS n FROM meta")
+    assert row is not None
+    return row["n"]
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
+
+
+async def acknowledge(store: SqliteStore, prefix: str) -> None:
+    async def writer(number: int) -> None:
+        serial = 0
+        while True:
+            key = f"{prefix}-{number}-{serial}"
+            await store.write(partial(put, key=key))
+            say(key)
+            serial += 1
+
+    async with trio.open_nursery() as nursery:
+        for number in range(WRITERS):
+            nursery.start_soon(writer, number)
+
+
+async def fill(store: SqliteStore, database: Path) -> None:
+    await store.write(partial(put, key="before"))
+    before = await store.read(count)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    log_size = database.with_name(f"{database.name}-wal").stat().st_size
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log_size + 16_384, hard))
+    refused = 0
+    for number in range(3):
+        try:
+            await store.write(partial(put, key=f"large-{number}", value="x" * 1_000_000))
+        except DiskFull:
+            refused += 1
+    say(f"refused {refused}")
+    say(f"reads {await store.read(count) == before}")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    await store.write(partial(put, key="after", value="x" * 1_000_000))
+    say(f"written {await store.read(count) == before + 1}")
+
+
+async def main(mode: str, database: Path, prefix: str) -> None:
+    async with open_store(database, clock=lambda: 0, backups=database.parent / "backups") as store:
+        if mode == "acknowledge":
+            await acknowledge(store, prefix)
+        else:
+            await fill(store, database)
+
+
+if __name__ == "__main__":
+    trio.run(main, sys.argv[1], Path(sys.argv[2]), sys.argv[3])

@@ -1,0 +1,205 @@
+"""Copies and their way back (server/store/backup.py)."""
+
+from __future__ import annotations
+
+import shutil
+import sqlite3
+import stat
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+
+import pytest
+from store_engines import NOW
+
+from server.store import meta
+from server.store.backup import RestoreRefused, back_up, restore
+from server.store.connect import APPLICATION_ID, connect_writer
+from server.store.inline import open_inline_store
+from server.store.jobs import Db
+from server.store.migrate import migrate, packaged_migrations
+from server.store.snapshot import BackupFailed
+from server.store.sqlite import open_store
+
+KNOWN = len(packaged_migrations())
+FINGERPRINT = "000102030405:abcdef"
+
+
+def put(db: Db, key: str) -> None:
+    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
+
+
+def values(path: Path) -> dict[str, str]:
+    with closing(sqlite3.connect(path)) as connection:
+        return dict(connection.execute("SELECT key, value FROM meta").fetchall())
+
+
+def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
+    arguments: dict[str, object] = {
+        "known_schema": KNOWN,
+        "key_fingerprint": FINGERPRINT,
+        "refresh_epoch": "new-epoch",
+        "now": NOW,
+    }
+    return restore(copy, database, **(arguments | changed))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def database(directory: Path) -> Path:
+    path = directory / "ostiary.db"
+    rows = [(meta.KEY_FINGERPRINT, FINGERPRINT), (meta.REFRESH_EPOCH, "old-epoch"), ("kept", "x")]
+    with closing(connect_writer(path)) as connection:
+        migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+        connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
+    return path
+
+
+@pytest.fixture
+def copy(database: Path, directory: Path) -> Path:
+    target = directory / "copy.db"
+    back_up(database, target)
+    return target
+
+
+async def test_a_copy_is_taken_while_the_store_is_open_and_holds_what_was_written(directory: Path) -> None:
+    database, target = directory / "ostiary.db", directory / "copy.db"
+    async with open_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        await store.write(partial(put, key="only in the log so far"))
+        back_up(database, target)
+        await store.write(partial(put, key="later"))
+    assert set(values(target)) == {"only in the log so far"}
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert sorted(file.name for file in directory.glob("copy*")) == ["copy.db"]
+
+
+def test_a_copy_overwrites_nothing(database: Path, directory: Path) -> None:
+    target = directory / "copy.db"
+    target.write_text("precious")
+    with pytest.raises(BackupFailed, match="exists already"):
+        back_up(database, target)
+    assert target.read_text() == "precious"
+
+
+def test_without_a_database_or_a_place_there_is_no_copy_and_no_litter(
+    database: Path, directory: Path
+) -> None:
+    with pytest.raises(BackupFailed, match="no database"):
+        back_up(directory / "missing.db", directory / "copy.db")
+    with pytest.raises(BackupFailed):
+        back_up(database, directory / "missing" / "copy.db")
+    assert not list(directory.glob("*partial*"))
+    assert not (directory / "missing.db").exists()
+
+
+async def test_a_restored_database_is_the_copy_with_a_new_epoch_and_the_old_one_is_kept_aside(
+    database: Path, copy: Path, directory: Path
+) -> None:
+    async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        await store.write(partial(put, key="after the copy"))
+
+    aside = restore_known(copy, database)
+
+    assert values(database) == {
+        meta.KEY_FINGERPRINT: FINGERPRINT,
+        meta.REFRESH_EPOCH: "new-epoch",
+        "kept": "x",
+    }
+    assert stat.S_IMODE(database.stat().st_mode) == 0o600
+    assert aside is not None
+    assert "after the copy" in values(aside)
+    assert values(aside)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert values(copy)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert not list(directory.glob("*incoming*"))
+    async with open_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        assert await store.read(partial(meta.get, key="kept")) == "x"
+
+
+def test_the_log_of_a_killed_server_is_not_replayed_into_the_restored_database(
+    database: Path, copy: Path, directory: Path
+) -> None:
+    # A killed server leaves its log beside the database. This one is made by copying both while they are in use.
+    with closing(sqlite3.connect(database, isolation_level=None)) as serving:
+        serving.execute("INSERT INTO meta VALUES ('in the log', 'x')")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{database}{suffix}", directory / f"killed.db{suffix}")
+    killed = directory / "killed.db"
+    assert (directory / "killed.db-wal").stat().st_size > 0
+
+    aside = restore_known(copy, killed)
+
+    assert "in the log" not in values(killed)
+    assert aside is not None
+    assert "in the log" in values(aside)
+
+
+def test_a_log_without_its_database_does_not_haunt_the_restored_one(copy: Path, directory: Path) -> None:
+    target = directory / "fresh.db"
+    (directory / "fresh.db-wal").write_bytes(b"left over")
+    assert restore_known(copy, target) is None
+    assert values(target)["kept"] == "x"
+    assert not (directory / "fresh.db-wal").exists()
+
+
+def test_a_damaged_database_can_be_replaced_and_is_kept_with_its_log(copy: Path, directory: Path) -> None:
+    target = directory / "damaged.db"
+    target.write_bytes(b"rubbish" * 1000)
+    (directory / "damaged.db-wal").write_bytes(b"more rubbish")
+    aside = restore_known(copy, target)
+    assert aside is not None
+    assert aside.read_bytes() == b"rubbish" * 1000
+    assert aside.with_name(f"{aside.name}-wal").read_bytes() == b"more rubbish"
+    assert values(target)["kept"] == "x"
+
+
+def test_a_database_that_is_in_use_is_not_replaced(database: Path, copy: Path) -> None:
+    with closing(sqlite3.connect(database, isolation_level=None)) as serving:
+        serving.execute("BEGIN")
+        serving.execute("SELECT * FROM meta").fetchall()
+        with pytest.raises(RestoreRefused, match="using the database"):
+            restore_known(copy, database)
+    assert values(database)[meta.REFRESH_EPOCH] == "old-epoch"
+
+
+@pytest.mark.parametrize("changed", [{"known_schema": KNOWN - 1}, {"key_fingerprint": "ffffffffffff:abcdef"}])
+def test_a_copy_of_a_newer_version_or_another_key_is_refused(
+    database: Path, copy: Path, directory: Path, changed: dict[str, object]
+) -> None:
+    with pytest.raises(RestoreRefused):
+        restore_known(copy, database, **changed)
+    assert values(database)[meta.REFRESH_EPOCH] == "old-epoch"
+    assert not list(directory.glob("*incoming*"))
+    assert not list(directory.glob("*before-restore*"))
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[5 * 4096 :] = b"\xa5" * (len(content) - 5 * 4096)
+    path.write_bytes(content)
+
+
+def make_foreign(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path, isolation_level=None)) as foreign:
+        foreign.execute("CREATE TABLE meta (key, value)")
+
+
+def make_empty_of_ours(path: Path) -> None:
+    path.unlink()
+    with closing(sqlite3.connect(path, isolation_level=None)) as empty:
+        empty.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+
+
+def make_text(path: Path) -> None:
+    path.write_text("not a database" * 500)
+
+
+@pytest.mark.parametrize("spoil", [damage, make_foreign, make_empty_of_ours, make_text, Path.unlink])
+def test_what_is_no_whole_copy_is_refused_and_the_database_stays(
+    database: Path, copy: Path, directory: Path, spoil: object
+) -> None:
+    assert callable(spoil)
+    spoil(copy)
+    with pytest.raises(RestoreRefused):
+        restore_known(copy, database)
+    assert values(database)["kept"] == "x"
+    assert not list(directory.glob("*incoming*"))

@@ -1,0 +1,56 @@
+"""What the disk holds after the worst: a process killed in the middle of its work, a disk that takes no more."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from store_engines import NOW
+
+from server.store.connect import connect_writer
+from server.store.sqlite import open_store
+
+CHILD = Path(__file__).with_name("store_child.py")
+CHECKOUT = Path(__file__).parents[2]
+
+
+def child(mode: str, database: Path, prefix: str = "") -> subprocess.Popen[str]:
+    command = [sys.executable, str(CHILD), mode, str(database), prefix]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT, env={"PYTHONPATH": str(CHECKOUT)}
+    )
+
+
+async def test_killing_the_process_loses_nothing_that_was_acknowledged(directory: Path) -> None:
+    database = directory / "ostiary.db"
+    acknowledged: set[str] = set()
+    for round_number in range(3):
+        with child("acknowledge", database, f"r{round_number}") as process:
+            assert process.stdout is not None
+            for _ in range(150 + 70 * round_number):
+                acknowledged.add(process.stdout.readline().strip())
+            process.kill()
+            acknowledged.update(line.strip() for line in process.stdout if line.endswith("\n"))
+        assert process.returncode == -9
+
+        async with open_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+            for key in sorted(acknowledged):
+                assert await store.read(
+                    lambda db, key=key: db.fetch_one("SELECT key FROM meta WHERE key = ?", key)
+                ), f"{key} was acknowledged and is lost"
+    assert len(acknowledged) >= 3 * 150
+
+    connection = connect_writer(database)
+    assert connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+    connection.close()
+
+
+def test_a_disk_that_takes_no_more_refuses_writes_while_reads_go_on_and_recovers_by_itself(
+    directory: Path,
+) -> None:
+    # A file size limit: the operating system itself refuses to let the log grow.
+    with child("full", directory / "ostiary.db") as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert output.split("\n") == ["refused 3", "reads True", "written True", ""]

@@ -1,0 +1,244 @@
+"""Sweeping (server/store/maintenance.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
+
+import pytest
+import trio
+from store_engines import NOW, AnyStore
+
+from server.store import leases, maintenance
+from server.store.changes import newest_change, read_changes
+from server.store.jobs import Db, DiskFull, OnChanges, StoreError
+from server.store.leases import LeasedTable
+from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
+
+T = TypeVar("T")
+
+KEEP = Retention(
+    device_codes=10,
+    attempts=20,
+    browser_sessions=0,
+    browser_sessions_unused=30,
+    one_time_links=40,
+    grants=50,
+    changes=60,
+)
+FAR = NOW + 1_000_000
+
+
+def insert(db: Db, table: str, **given: object) -> None:
+    """A row with what matters given and something harmless in every other column that must not be empty."""
+    columns: dict[str, object] = {
+        row["name"]: (0 if row["type"] in {"BIGINT", "INTEGER"} else f"x-{row['name']}")
+        for row in db.fetch_all(
+            'SELECT name, type FROM pragma_table_info(?) WHERE "notnull" = 1 OR pk > 0', table
+        )
+    }
+    columns.update(given)
+    marks = ", ".join("?" * len(columns))
+    db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", *columns.values())
+
+
+def furnish(db: Db) -> None:
+    insert(db, "users", id="u")
+    insert(db, "clients", id="c")
+
+
+def ids(db: Db, table: str, column: str) -> list[Any]:
+    return [row[column] for row in db.fetch_all(f"SELECT {column} FROM {table} ORDER BY 1")]
+
+
+def sweep_now(store: Any, *, owner: str = "boot-1", now: int = NOW):  # noqa: ANN201
+    return sweep(store, owner=owner, clock=lambda: now, retention=KEEP)
+
+
+@pytest.fixture
+async def furnished(store: AnyStore) -> AnyStore:
+    await store.write(furnish)
+    return store
+
+
+CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
+    # table, key column, a row that is over, a row that is not yet
+    (
+        "device_codes",
+        "id",
+        {"client_id": "c", "expires_at": NOW - 10},
+        {"client_id": "c", "expires_at": NOW - 9},
+    ),
+    ("attempts", "bucket", {"at": NOW - 20}, {"at": NOW - 19}),
+    (
+        "browser_sessions",
+        "id_hash",
+        {"user_id": "u", "expires_at": NOW, "last_used_at": NOW},
+        {"user_id": "u", "expires_at": NOW + 1, "last_used_at": NOW - 29},
+    ),
+    (
+        "browser_sessions",
+        "id_hash",
+        {"user_id": "u", "expires_at": FAR, "last_used_at": NOW - 30},
+        {"user_id": "u", "expires_at": FAR, "last_used_at": NOW - 29},
+    ),
+    (
+        "one_time_links",
+        "token_hash",
+        {"user_id": "u", "expires_at": NOW - 40},
+        {"user_id": "u", "expires_at": NOW - 39},
+    ),
+    (
+        "grants",
+        "id",
+        {"client_id": "c", "expires_at": NOW - 50, "idle_until": FAR},
+        {"client_id": "c", "expires_at": NOW - 49, "idle_until": FAR},
+    ),
+    (
+        "grants",
+        "id",
+        {"client_id": "c", "expires_at": FAR, "idle_until": NOW - 50},
+        {"client_id": "c", "expires_at": FAR, "idle_until": NOW - 49},
+    ),
+    (
+        "grants",
+        "id",
+        {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 50},
+        {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 49},
+    ),
+]
+
+
+@pytest.mark.parametrize(("table", "key", "over", "current"), CASES)
+async def test_what_is_over_goes_and_what_is_not_stays(
+    furnished: AnyStore, table: str, key: str, over: dict[str, object], current: dict[str, object]
+) -> None:
+    def fill(db: Db) -> None:
+        for name, row in (("over", over), ("stays", current)):
+            extra: dict[str, object] = {key: name}
+            if table == "device_codes":
+                extra |= {"device_code_hash": name, "user_code_mac": name}
+            insert(db, table, **extra, **row)
+
+    await furnished.write(fill)
+    swept = await sweep_now(furnished)
+    assert swept is not None
+    assert swept[table] == 1
+    assert sum(swept.values()) == 1
+    assert await furnished.read(partial(ids, table=table, column=key)) == ["stays"]
+
+
+async def test_more_than_one_piece_is_swept_in_small_writes(
+    furnished: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(db: Db) -> None:
+        for number in range(2 * PIECE + 1):
+            db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES ('b', 0, ?)", number)
+
+    await furnished.write(fill)
+    pieces: list[int] = []
+    original = maintenance._delete
+
+    def counting(db: Db, **arguments: Any) -> int:
+        deleted = original(db, **arguments)
+        pieces.append(deleted)
+        return deleted
+
+    monkeypatch.setattr(maintenance, "_delete", counting)
+    swept = await sweep_now(furnished)
+    assert swept is not None
+    assert swept["attempts"] == 2 * PIECE + 1
+    assert pieces == [PIECE, PIECE, 1]
+
+
+async def test_swept_changes_are_remembered_as_dropped(furnished: AnyStore) -> None:
+    await furnished.write(lambda db: [db.changed("grant", name) for name in "abc"])
+    newest = await furnished.read(newest_change)
+    swept = await sweep_now(furnished, now=NOW + 60)
+    assert swept is not None
+    assert swept["changes"] == 3
+    assert await furnished.read(newest_change) == newest
+    assert not (await furnished.read(partial(read_changes, after_seq=newest - 1))).complete
+    assert (await furnished.read(partial(read_changes, after_seq=newest))).complete
+    await furnished.write(lambda db: db.changed("grant", "d"))
+    assert await furnished.read(newest_change) > newest  # numbers are never used again
+
+
+async def test_one_node_sweeps_and_another_leaves_it_to_it(furnished: AnyStore) -> None:
+    lease = await furnished.write(
+        lambda db: (
+            db.execute("INSERT INTO chores (name, lease_until, fence) VALUES (?, 0, 0)", CHORE),
+            leases.take(db, LeasedTable.CHORES, CHORE, owner="other", now=NOW, millis=LEASE_MILLIS),
+        )[1]
+    )
+    assert lease is not None
+    assert await sweep_now(furnished, now=NOW + LEASE_MILLIS - 1) is None
+    assert await sweep_now(furnished, now=NOW + LEASE_MILLIS) is not None
+
+
+async def test_the_lease_is_given_back_and_the_run_noted(furnished: AnyStore) -> None:
+    assert await sweep_now(furnished) is not None
+    row = await furnished.read(lambda db: db.fetch_one("SELECT owner, fence, last_run_at FROM chores"))
+    assert row == {"owner": None, "fence": 1, "last_run_at": NOW}
+    assert await sweep_now(furnished, owner="boot-2") is not None
+
+
+async def test_a_node_whose_lease_was_taken_deletes_nothing_more(furnished: AnyStore) -> None:
+    await furnished.write(
+        lambda db: db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES ('b', 0, 0)")
+    )
+
+    class Overtaken:
+        """The store, but another node takes the expired lease just before the first deletion."""
+
+        async def write(self, job: Callable[[Db], T]) -> T:
+            return await furnished.write(job)
+
+        async def read(self, job: Callable[[Db], T]) -> T:
+            found = await furnished.read(job)
+            await furnished.write(
+                lambda db: leases.take(
+                    db, LeasedTable.CHORES, CHORE, owner="other", now=NOW + LEASE_MILLIS, millis=LEASE_MILLIS
+                )
+            )
+            return found
+
+        def on_changes(self, listener: OnChanges) -> None:
+            furnished.on_changes(listener)
+
+    assert await sweep_now(Overtaken()) is None
+    assert await furnished.read(partial(ids, table="attempts", column="bucket")) == ["b"]
+    row = await furnished.read(lambda db: db.fetch_one("SELECT owner, last_run_at FROM chores"))
+    assert row == {"owner": "other", "last_run_at": None}
+
+
+async def test_sweeping_goes_on_after_the_store_refused_once(furnished: AnyStore) -> None:
+    reports: list[dict[str, int] | StoreError] = []
+    rounds = 0
+
+    class FullAtFirst:
+        async def write(self, job: Callable[[Db], T]) -> T:
+            if rounds == 0:
+                raise DiskFull("the disk is full")
+            return await furnished.write(job)
+
+        async def read(self, job: Callable[[Db], T]) -> T:
+            return await furnished.read(job)
+
+        def on_changes(self, listener: OnChanges) -> None:
+            furnished.on_changes(listener)
+
+    async def sleep(seconds: float) -> None:
+        nonlocal rounds
+        assert seconds == KEEP.interval_seconds
+        rounds += 1
+        if rounds == 2:
+            scope.cancel()
+        await trio.lowlevel.checkpoint()
+
+    with trio.fail_after(10), trio.CancelScope() as scope:
+        await keep_sweeping(
+            FullAtFirst(), owner="b", clock=lambda: NOW, retention=KEEP, report=reports.append, sleep=sleep
+        )
+    assert [type(report) for report in reports] == [DiskFull, dict]

@@ -1,0 +1,165 @@
+"""Numbered migrations (server/store/migrate.py)."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from server.store.connect import connect_writer
+from server.store.inline import open_inline_store
+from server.store.jobs import CannotOpen, NewerSchema, NotOurs
+from server.store.migrate import (
+    Migration,
+    check_numbering,
+    migrate,
+    packaged_migrations,
+    schema_version,
+    statements,
+)
+
+FIRST = Migration(1, "first", "CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('kept; -- whole');")
+SECOND = Migration(2, "second", "CREATE TABLE b (x);\nCREATE TABLE c (x);")
+NOW = 1_800_000_000_123
+
+
+@pytest.fixture
+def path(directory: Path) -> Path:
+    return directory / "ostiary.db"
+
+
+@pytest.fixture
+def connection(path: Path) -> Generator[sqlite3.Connection]:
+    with closing(connect_writer(path)) as connection:
+        yield connection
+
+
+def tables(connection: sqlite3.Connection) -> set[str]:
+    return {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+
+def test_the_packaged_migrations_apply_to_an_empty_database_and_are_remembered(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    known = packaged_migrations()
+    migrate(connection, known, now=NOW, backups=directory / "backups")
+    assert schema_version(connection) == len(known)
+    assert {"meta", "users", "grants", "changes", "chores"} <= tables(connection)
+    rows = connection.execute(
+        "SELECT version, name, applied_at FROM schema_version ORDER BY version"
+    ).fetchall()
+    assert rows == [(each.version, each.name, NOW) for each in known]
+
+
+def test_the_schema_has_no_deferred_constraint() -> None:
+    # With one, a job could be committed together with a neighbour that mends it, and refused alone.
+    assert not [each.name for each in packaged_migrations() if "DEFERR" in each.sql.upper()]
+
+
+def test_a_fresh_database_is_not_backed_up(connection: sqlite3.Connection, directory: Path) -> None:
+    assert migrate(connection, [FIRST, SECOND], now=NOW, backups=directory / "backups") is None
+    assert list((directory / "backups").iterdir()) == []
+
+
+def test_an_existing_database_is_copied_before_it_is_migrated(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    copy = migrate(connection, [FIRST, SECOND], now=NOW, backups=directory / "backups")
+    assert copy is not None
+    assert copy.name == "before-schema-2-from-1-20270115T080000.123Z.db"
+    assert [file.name for file in (directory / "backups").iterdir()] == [copy.name]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(copy)) as old:
+        assert schema_version(old) == 1
+        assert old.execute("SELECT x FROM a").fetchall() == [("kept; -- whole",)]
+        assert "b" not in tables(old)
+    assert {"a", "b", "c"} <= tables(connection)
+
+
+def test_nothing_is_copied_or_changed_when_nothing_is_missing(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    before = connection.total_changes
+    assert migrate(connection, [FIRST], now=NOW, backups=directory / "backups") is None
+    assert connection.total_changes == before
+    assert list((directory / "backups").iterdir()) == []
+
+
+def test_without_a_back_up_nothing_is_migrated(connection: sqlite3.Connection, directory: Path) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    with pytest.raises(CannotOpen, match="copied before"):
+        migrate(connection, [FIRST, SECOND], now=NOW, backups=directory / "missing")
+    assert schema_version(connection) == 1
+
+
+def test_a_newer_schema_is_refused_and_left_alone(connection: sqlite3.Connection, directory: Path) -> None:
+    migrate(connection, [FIRST, SECOND], now=NOW, backups=directory / "backups")
+    with pytest.raises(NewerSchema, match=r"schema 2; this one knows 1") as caught:
+        migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    assert caught.value.hint is not None
+    assert schema_version(connection) == 2
+
+
+async def test_both_engines_open_through_the_migrations(path: Path, directory: Path) -> None:
+    async with open_inline_store(path, clock=lambda: NOW, backups=directory, migrations=[FIRST, SECOND]):
+        pass
+    with pytest.raises(NewerSchema):
+        async with open_inline_store(path, clock=lambda: NOW, backups=directory, migrations=[FIRST]):
+            pass
+
+
+def test_a_migration_that_fails_leaves_no_trace(connection: sqlite3.Connection, directory: Path) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    broken = Migration(2, "broken", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1);")
+    with pytest.raises(CannotOpen, match="migration 0002 failed"):
+        migrate(connection, [FIRST, broken], now=NOW, backups=directory / "backups")
+    assert "b" not in tables(connection)
+    assert schema_version(connection) == 1
+    assert not connection.in_transaction
+
+
+def test_a_database_of_another_program_is_not_touched(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as foreign:
+        foreign.execute("CREATE TABLE bookmarks (url)")
+    with pytest.raises(NotOurs):
+        connect_writer(path)
+    with closing(sqlite3.connect(path)) as foreign:
+        assert tables(foreign) == {"bookmarks"}
+        assert foreign.execute("PRAGMA journal_mode").fetchone()[0] == "delete"
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(path: Path) -> None:
+    path.write_bytes(b"not a database at all" * 100)
+    with pytest.raises(CannotOpen, match=r"ostiary\.db"):
+        connect_writer(path)
+
+
+def test_a_database_is_made_for_its_owner_only(connection: sqlite3.Connection, path: Path) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=path.parent)
+    for file in path.parent.glob("ostiary.db*"):
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600, file
+
+
+@pytest.mark.parametrize("versions", [[], [2], [1, 3], [1, 2, 2]])
+def test_a_gap_or_a_double_in_the_numbers_is_refused(versions: list[int]) -> None:
+    with pytest.raises(CannotOpen):
+        check_numbering([Migration(version, "x", "") for version in versions])
+
+
+def test_a_script_is_split_into_statements_around_strings_comments_and_triggers() -> None:
+    trigger = "CREATE TRIGGER t AFTER INSERT ON a BEGIN SELECT 1; SELECT 2; END;"
+    script = f"-- first; not a statement\nINSERT INTO a VALUES (';');\n{trigger}\n-- the end\n"
+    first, second = statements(script)
+    assert first.strip().endswith("VALUES (';');")
+    assert second.strip() == trigger
+
+
+def test_a_script_that_ends_in_the_middle_is_refused() -> None:
+    with pytest.raises(CannotOpen):
+        list(statements("CREATE TABLE a (x); CREATE TABLE b (x)"))

@@ -1,0 +1,340 @@
+"""The engine with threads: queues, waking, cancellation, closing (server/store/sqlite.py)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import trio
+import trio.testing
+from store_engines import NOW
+
+from server.store.jobs import Change, Db, StoreBroken, StoreClosed, StoreFull
+from server.store.sqlite import Limits, SqliteStore, open_store
+
+PATIENT = Limits(
+    batch_seconds=60
+)  # so that only the queue and the size end a batch, however slow the machine
+
+
+class Gate:
+    """Holds the store's thread inside a job until the test has arranged what waits behind it. (No real job may do this.)"""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def job(self, _: Db) -> str:
+        self.entered.set()
+        assert self.open.wait(10)
+        return "gate"
+
+    async def wait_entered(self) -> None:
+        with trio.fail_after(10):
+            assert await trio.to_thread.run_sync(self.entered.wait, 10)
+
+
+def put(db: Db, key: str) -> str:
+    db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
+    return key
+
+
+def keys(db: Db) -> list[str]:
+    return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
+
+
+def opened(directory: Path, limits: Limits = PATIENT):  # noqa: ANN201  the context manager's type is long and inferred
+    return open_store(
+        directory / "ostiary.db", clock=lambda: NOW, backups=directory / "backups", limits=limits
+    )
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    with trio.fail_after(10):
+        while not condition():
+            await trio.lowlevel.checkpoint()
+
+
+async def behind_gate(store: SqliteStore, nursery: trio.Nursery) -> Gate:
+    """The nursery is the test's own: the gate's writer lives in it until the gate is opened."""
+    gate = Gate()
+    nursery.start_soon(store.write, gate.job)
+    await gate.wait_entered()
+    return gate
+
+
+def trace(store: SqliteStore) -> list[str]:
+    said: list[str] = []
+    store._writer._transactions._connection.set_trace_callback(said.append)
+    return said
+
+
+async def test_jobs_that_wait_together_share_one_commit(directory: Path) -> None:
+    async with opened(directory) as store:
+        said = trace(store)
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            for number in range(20):
+                nursery.start_soon(store.write, partial(put, key=f"k{number}"))
+            await until(lambda: store._writes.pending == 21)
+            gate.open.set()
+        assert said.count("COMMIT") == 1
+        assert len(await store.read(keys)) == 20
+
+
+async def test_a_batch_has_a_largest_size(directory: Path) -> None:
+    async with opened(directory, Limits(batch=5, batch_seconds=60)) as store:
+        said = trace(store)
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            for number in range(9):
+                nursery.start_soon(store.write, partial(put, key=f"k{number}"))
+            await until(lambda: store._writes.pending == 10)
+            gate.open.set()
+        assert said.count("COMMIT") == 2
+
+
+async def test_a_slow_job_ends_its_batch_so_that_it_is_answered(directory: Path) -> None:
+    async with opened(directory, Limits(batch_seconds=0)) as store:
+        said = trace(store)
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            for number in range(3):
+                nursery.start_soon(store.write, partial(put, key=f"k{number}"))
+            await until(lambda: store._writes.pending == 4)
+            gate.open.set()
+        assert said.count("COMMIT") == 4
+
+
+async def test_a_full_queue_refuses_at_once_and_serves_again_when_it_has_drained(directory: Path) -> None:
+    async with opened(directory, Limits(waiting=3)) as store:
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            nursery.start_soon(store.write, partial(put, key="a"))
+            nursery.start_soon(store.write, partial(put, key="b"))
+            await until(lambda: store._writes.pending == 3)
+            with pytest.raises(StoreFull):
+                await store.write(partial(put, key="c"))
+            assert await store.read(keys) == []  # reads have a queue of their own
+            gate.open.set()
+        await store.write(partial(put, key="d"))
+        assert await store.read(keys) == ["a", "b", "d"]
+
+
+async def test_reads_do_not_wait_for_the_writer_and_see_only_what_is_committed(directory: Path) -> None:
+    async with opened(directory) as store:
+        await store.write(partial(put, key="before"))
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.write, partial(put, key="during"))
+            gate = await behind_gate(store, nursery)
+            with trio.fail_after(10):
+                assert set(await store.read(keys)) <= {"before", "during"}
+            gate.open.set()
+        assert await store.read(keys) == ["before", "during"]
+
+
+async def test_a_read_sees_one_moment_however_long_it_takes(directory: Path) -> None:
+    async with opened(directory) as store:
+        gate = Gate()
+        seen: list[list[str]] = []
+
+        def job(db: Db) -> None:
+            seen.append(keys(db))
+            gate.job(db)
+            seen.append(keys(db))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.read, job)
+            await gate.wait_entered()
+            await store.write(partial(put, key="a"))
+            gate.open.set()
+        assert seen == [[], []]
+        assert await store.read(keys) == ["a"]
+
+
+async def test_a_cancelled_caller_still_learns_that_its_write_was_committed(directory: Path) -> None:
+    async with opened(directory) as store:
+        learned: list[str] = []
+        cancelled: list[str] = []
+
+        async def caller(scope: trio.CancelScope) -> None:
+            with scope:
+                learned.append(await store.write(partial(put, key="paid")))
+                await trio.lowlevel.checkpoint()
+                learned.append("not reached")
+            cancelled.append("at the next checkpoint" if scope.cancelled_caught else "never")
+
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            scope = trio.CancelScope()
+            nursery.start_soon(caller, scope)
+            await until(lambda: store._writes.pending == 2)
+            scope.cancel()
+            await trio.testing.wait_all_tasks_blocked()
+            assert learned == []  # neither woken nor cancelled while the outcome is open
+            gate.open.set()
+        assert learned == ["paid"]
+        assert cancelled == ["at the next checkpoint"]
+        assert await store.read(keys) == ["paid"]
+
+
+async def test_a_cancelled_caller_learns_its_jobs_error_too(directory: Path) -> None:
+    async with opened(directory) as store:
+        learned: list[BaseException] = []
+
+        def job(_: Db) -> None:
+            raise LookupError("mine")
+
+        async def caller(scope: trio.CancelScope) -> None:
+            with scope:
+                try:
+                    await store.write(job)
+                except LookupError as error:
+                    learned.append(error)
+
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            scope = trio.CancelScope()
+            nursery.start_soon(caller, scope)
+            await until(lambda: store._writes.pending == 2)
+            scope.cancel()
+            gate.open.set()
+        assert [str(error) for error in learned] == ["mine"]
+
+
+async def test_a_cancelled_read_returns_at_once_and_harms_nobody(directory: Path) -> None:
+    async with opened(directory, Limits(readers=1)) as store:
+        gate = Gate()
+        ran: list[str] = []
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(store.read, gate.job)
+            await gate.wait_entered()
+            with trio.fail_after(10):
+                async with trio.open_nursery() as doomed:
+                    doomed.start_soon(store.read, lambda _: ran.append("abandoned"))
+                    await until(lambda: store._reads.pending == 2)
+                    doomed.cancel_scope.cancel()
+            assert not gate.open.is_set()
+            gate.open.set()
+        assert await store.read(keys) == []
+        assert ran == []
+        await until(lambda: store._reads.pending == 0)
+
+
+async def test_changes_of_a_batch_are_told_once_before_any_of_its_writers_goes_on(directory: Path) -> None:
+    async with opened(directory) as store:
+        order: list[object] = []
+
+        def listen(changes: object) -> None:
+            assert trio.lowlevel.in_trio_run()
+            order.append(changes)
+
+        async def revoke(name: str) -> None:
+            await store.write(lambda db: db.changed("grant", name))
+            order.append(name)
+
+        store.on_changes(listen)
+        async with trio.open_nursery() as nursery:
+            gate = await behind_gate(store, nursery)
+            nursery.start_soon(revoke, "a")
+            await until(lambda: store._writes.pending == 2)
+            nursery.start_soon(revoke, "b")
+            await until(lambda: store._writes.pending == 3)
+            gate.open.set()
+        assert order[0] == [Change(1, "grant", "a"), Change(2, "grant", "b")]
+        assert sorted(map(str, order[1:])) == ["a", "b"]
+
+
+async def test_closing_finishes_what_was_accepted_and_refuses_what_comes_later(directory: Path) -> None:
+    written: list[str] = []
+
+    async with trio.open_nursery() as outer:
+
+        async def caller(store: SqliteStore, key: str) -> None:
+            written.append(await store.write(partial(put, key=key)))
+
+        async with opened(directory) as store:
+            gate = await behind_gate(store, outer)
+            for key in ("a", "b", "c"):
+                outer.start_soon(caller, store, key)
+            await until(lambda: store._writes.pending == 4)
+
+            async def open_gate_once_closing() -> None:
+                await until(lambda: store._closed)
+                with pytest.raises(StoreClosed):
+                    await store.write(partial(put, key="late"))
+                gate.open.set()
+
+            outer.start_soon(open_gate_once_closing)
+    assert sorted(written) == ["a", "b", "c"]
+    async with opened(directory) as store:
+        assert await store.read(keys) == ["a", "b", "c"]
+
+
+async def test_closing_joins_the_threads_and_folds_the_log_into_the_file(directory: Path) -> None:
+    async with opened(directory) as store:
+        await store.write(partial(put, key="a"))
+        names = {thread.name for thread in threading.enumerate()}
+        assert {"store-writer", "store-reader-1", "store-reader-2"} <= names
+    assert not any(thread.name.startswith("store-") for thread in threading.enumerate())
+    assert not (directory / "ostiary.db-wal").exists()
+
+
+async def test_closing_does_not_wait_for_a_dead_disk_for_ever(directory: Path) -> None:
+    gate = Gate()
+    async with trio.open_nursery() as outer:
+        with pytest.raises(StoreBroken) as caught:  # noqa: PT012
+            async with opened(directory, Limits(close_seconds=0.05)) as store:
+                outer.start_soon(store.write, gate.job)
+                await gate.wait_entered()
+        assert "in time" in str(caught.value.__cause__)
+        gate.open.set()
+        await until(lambda: not any(thread.name.startswith("store-") for thread in threading.enumerate()))
+
+
+async def test_a_write_that_a_dead_disk_never_answers_is_given_up_as_unknown_and_later_ones_are_served(
+    directory: Path,
+) -> None:
+    async with opened(directory, Limits(write_seconds=0.05)) as store:
+        gate = Gate()
+        with pytest.raises(StoreBroken, match="may or may not"):
+            await store.write(gate.job)
+        with pytest.raises(StoreBroken):
+            await store.write(partial(put, key="given up before its turn"))
+        gate.open.set()
+        await until(lambda: store._writes.pending == 0)
+        assert await store.read(keys) == []
+
+
+async def test_a_fault_of_the_writer_itself_stops_the_store_and_strands_nobody(directory: Path) -> None:
+    def broken_clock() -> int:
+        if threading.current_thread().name == "store-writer":
+            raise LookupError("clock")
+        return NOW
+
+    stranded: list[str] = []
+    with trio.fail_after(10), pytest.raises(StoreBroken) as caught:  # noqa: PT012
+        async with open_store(
+            directory / "ostiary.db", clock=broken_clock, backups=directory / "backups"
+        ) as store:
+            with pytest.raises(StoreBroken):
+                await store.write(partial(put, key="a"))
+            await trio.sleep_forever()
+            stranded.append("body")
+    assert isinstance(caught.value.__cause__, LookupError)
+    assert stranded == []
+
+
+async def test_the_body_of_a_broken_store_is_left_even_while_it_waits_elsewhere(directory: Path) -> None:
+    def fail(_: object) -> None:
+        raise LookupError("cache")
+
+    with trio.fail_after(10), pytest.raises(StoreBroken):  # noqa: PT012
+        async with opened(directory) as store:
+            store.on_changes(fail)
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(store.write, lambda db: db.changed("grant", "g"))
+                await trio.sleep_forever()

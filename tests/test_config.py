@@ -1,0 +1,145 @@
+"""Settings: one file, overridden by the environment and flags; everything wrong is said at once."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from server.config import Config, ConfigInvalid, Loaded, find_file, load
+from server.resolve import Resolved, resolve
+from server.template import SECTIONS, commented_configuration
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "ostiary.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def problems_of(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(written(tmp_path, text), environment)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def loaded(**flags: object) -> Loaded:
+    return load(None, {}, flags)
+
+
+def resolve_problems(**flags: object) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        resolve(loaded(**flags))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_a_file_everything_has_a_default_and_a_demo_agent_is_served() -> None:
+    settings = loaded()
+    assert settings.config == Config()
+    assert [server.name for server in settings.servers] == ["main"]
+    assert len(settings.servers[0].agents) == 1
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "port = 1\ndrain_seconds = 1\nlog_level = 'error'")
+    settings = load(file, {"OSTIARY_PORT": "2", "OSTIARY_DRAIN_SECONDS": "2.5"}, {"port": 3})
+    assert (settings.config.port, settings.config.drain_seconds, settings.config.log_level) == (
+        3,
+        2.5,
+        "error",
+    )
+
+
+def test_environment_and_flags_can_carry_lists_and_switches() -> None:
+    settings = load(None, {"OSTIARY_ALLOWED_HOSTS": "a.example, b.example"}, {"allow_insecure_http": "true"})
+    assert settings.config.allowed_hosts == ("a.example", "b.example")
+    assert settings.config.allow_insecure_http is True
+
+
+def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instead(tmp_path: Path) -> None:
+    text = 'prot = 8420\nport = 99999\nlog_level = "loud"\n[[server]]\nname = "Bad Name"\ntitel = "x"\n[[server.agent]]\nkind = "robot"\n'
+    found = problems_of(tmp_path, text, OSTIARY_DRAIN_SECONDS="soon")
+    assert found == [
+        "prot: is not a setting; write port",
+        "port: cannot be 99999; write a port from 0 to 65535; 0 picks a free one",
+        'log_level: cannot be "loud"; write "debug", "info", "warning" or "error"',
+        'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
+        'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
+        "server[1].titel: is not a setting; write title",
+        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai"',
+    ]
+
+
+def test_a_server_without_agents_or_with_a_name_used_twice_is_refused(tmp_path: Path) -> None:
+    assert "agent: is missing" in problems_of(tmp_path, '[[server]]\nname = "a"')[0]
+    twice = '[[server]]\nname = "a"\n[[server.agent]]\nkind = "demo"\n' * 2
+    assert "used twice" in problems_of(tmp_path, twice)[0]
+
+
+def test_a_file_that_is_not_toml_or_not_there_is_named(tmp_path: Path) -> None:
+    assert "cannot be read" in problems_of(tmp_path, "port = = 1")[0]
+    with pytest.raises(ConfigInvalid):
+        find_file(str(tmp_path / "absent.toml"), {})
+
+
+def test_the_commented_file_is_valid_names_every_setting_and_says_the_defaults(tmp_path: Path) -> None:
+    text = commented_configuration()
+    named = {key for _, settings in SECTIONS for key, _ in settings}
+    assert named == {field.name for field in msgspec.structs.fields(Config)}
+    assert load(written(tmp_path, text), {}).config == Config()
+    uncommented = "\n".join(
+        line[2:] if " = " in line and line.startswith("# ") and line[2:].split(" = ")[0] in named else line
+        for line in text.splitlines()
+    )
+    assert load(written(tmp_path, uncommented), {}).config == Config()
+
+
+def test_on_loopback_the_issuer_is_made_from_the_port() -> None:
+    settings: Resolved = resolve(loaded())
+    assert settings.loopback
+    assert settings.canonical_issuer(1234) == "http://127.0.0.1:1234"
+    assert settings.paths == {"main": "/mcp"}
+
+
+def test_listening_on_the_network_needs_an_issuer_with_https_and_a_login() -> None:
+    assert "issuer: is needed" in resolve_problems(host="0.0.0.0")[0]
+    assert "unencrypted" in resolve_problems(host="0.0.0.0", issuer="http://agent.example.org")[0]
+    assert "anybody" in resolve_problems(host="0.0.0.0", issuer="https://agent.example.org", auth="none")[0]
+    settings = resolve(loaded(host="0.0.0.0", issuer="https://agent.example.org/"))
+    assert not settings.loopback
+    assert settings.canonical_issuer(1) == "https://agent.example.org"
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "ftp://a",
+        "https://",
+        "https://a/path",
+        "https://u@a",
+        "https://a?x",
+        "https://A.example",
+        "https://a:99999",
+    ],
+)
+def test_an_issuer_that_is_not_scheme_and_host_is_refused(issuer: str) -> None:
+    assert resolve_problems(issuer=issuer)[0].startswith("issuer:")
+
+
+def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path: Path) -> None:
+    assert "belong together" in resolve_problems(tls_certificate="x.pem")[0]
+    assert (
+        "cannot be used"
+        in resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))[0]
+    )
+
+
+def test_proxies_are_networks() -> None:
+    assert "not a network" in resolve_problems(trusted_proxies="10.0.0.1/8")[0]
+    assert len(resolve(loaded(trusted_proxies="10.0.0.0/8, ::1")).trusted_proxies) == 2
+
+
+def test_further_servers_get_paths_of_their_own(tmp_path: Path) -> None:
+    text = "".join(
+        f'[[server]]\nname = "{name}"\n[[server.agent]]\nkind = "demo"\n' for name in ("one", "two")
+    )
+    assert resolve(load(written(tmp_path, text), {})).paths == {"one": "/mcp", "two": "/two/mcp"}
