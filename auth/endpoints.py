@@ -23,7 +23,7 @@ from auth.errors import Refusal
 from auth.forms import BadForm, Form
 from auth.grants import chain
 from auth.grants.exchange import Exchange, Issue
-from auth.keys import KeyRing, Keys
+from auth.keys import Keys
 from auth.live import Change, Live
 from auth.model import Millis, Principal
 from auth.policy import Policy
@@ -140,21 +140,16 @@ class Identity:
         """For the store's `on_changes`: what was committed, before its writers wake."""
         self.live.apply_changes(changes)
         if any(change.kind == "key" for change in changes):
-            self.keys.stale = True
+            self.keys.changed()
 
     def forget_all(self) -> None:
         """Drop every cache: changes were missed."""
         self.live.forget_all()
-        self.keys.stale = True
+        self.keys.changed()
 
     async def reload_keys(self) -> None:
         if self.keys.stale:
-            self.keys.stale = False  # before the read: a change during it makes the ring stale again
-            try:
-                self.keys.replace(await self.store.read(keys.rows))
-            except BaseException:
-                self.keys.stale = True
-                raise
+            await self.keys.reload(lambda: self.store.read(keys.rows))
 
 
 async def found(
@@ -174,8 +169,7 @@ async def found(
     founded = await store.write(
         partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now)
     )
-    ring = Keys(KeyRing(()), subkey=subkey)
-    ring.replace(await store.read(keys.rows))
+    ring = Keys(await store.read(keys.rows), subkey=subkey)
     logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
     identity = Identity(
         store=store,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from joserfc.jwk import ECKey
 
 from auth.db import Db, Row
+from auth.encode import json_bytes
 from auth.model import Millis
 
 ALGORITHM: Final = "ES256"
@@ -57,12 +58,12 @@ def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis |
     """A new key pair, from the system's generator: not for use inside a job."""
     key = ECKey.generate_key("P-256", private=True)
     kid = key.thumbprint()
-    private = json.dumps(key.as_dict(private=True)).encode()
+    private = json_bytes(key.as_dict(private=True))
     sealed = AESGCM(seal_key).encrypt(nonce, private, _bound_to(kid))
     return SealedKey(
         kid=kid,
         algorithm=ALGORITHM,
-        public_jwk=json.dumps(_public(key, kid), separators=(",", ":")),
+        public_jwk=json_bytes(_public(key, kid)).decode(),
         sealed_private=base64.b64encode(nonce + sealed).decode(),
         created_at=now,
         signs_from=now if signs_from is None else signs_from,
@@ -117,7 +118,7 @@ class KeyRing:
 
     def jwks(self, now: Millis) -> bytes:
         keys = [dict(key.public) for key in self._keys.values() if not _retired(key, now)]
-        return json.dumps({"keys": keys}, separators=(",", ":")).encode()
+        return json_bytes({"keys": keys})
 
 
 def _retired(key: SigningKey, now: Millis) -> bool:
@@ -148,14 +149,29 @@ def insert(db: Db, key: SealedKey) -> None:
     db.changed("key", key.kid)
 
 
-@dataclass(slots=True)
 class Keys:
     """The ring in use, and whether the store has a newer one. One per process; it only caches what the store holds."""
 
-    ring: KeyRing
-    stale: bool = False
-    subkey: Callable[[str], bytes] = field(kw_only=True, repr=False)
+    def __init__(self, found: Sequence[Row], *, subkey: Callable[[str], bytes]) -> None:
+        self._subkey = subkey
+        self._changes = 0  # heard of
+        self._read = 0  # of them, seen by the read that the ring is from
+        self.ring = self._open(found)
 
-    def replace(self, found: Sequence[Row]) -> None:
-        seal_key = self.subkey(SEAL_PURPOSE)
-        self.ring = KeyRing([unseal(row, seal_key) for row in found])
+    @property
+    def stale(self) -> bool:
+        return self._read < self._changes
+
+    def changed(self) -> None:
+        self._changes += 1
+
+    async def reload(self, read: Callable[[], Awaitable[Sequence[Row]]]) -> None:
+        """Until it returns the ring is stale for everybody; a read that was overtaken does not bring an old ring back."""
+        seen = self._changes
+        found = await read()
+        if seen >= self._read:
+            self.ring, self._read = self._open(found), seen
+
+    def _open(self, found: Sequence[Row]) -> KeyRing:
+        seal_key = self._subkey(SEAL_PURPOSE)
+        return KeyRing([unseal(row, seal_key) for row in found])

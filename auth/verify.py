@@ -119,6 +119,8 @@ class Verifier:
         return found or self._invalid(server, origin, path)
 
     def _known(self, token: str, now: Millis) -> _Remembered | BadToken:
+        if len(token) > LONGEST_TOKEN:
+            return BadToken("too long")
         digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
         found = self._tokens.get(digest)
         if found is not None:

@@ -139,7 +139,7 @@ async def serve(
                 background.start_soon(_sweep, services)
                 await background.start(control.serve, home.path, _admin(services).commands(), log)
                 async with trio.open_nursery() as listening:
-                    await listening.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
+                    await background.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
                     await listening.start(_serve_public, services, public, tls, draining)
                     if admin:
                         await listening.start(_serve_admin, services, admin, draining)

@@ -54,9 +54,7 @@ def command(url: str, scope: str | None, client_id: str | None, qr: bool | None,
         say(f"{error}, trying again")
 
     async def main() -> Login:
-        await trio.to_thread.run_sync(
-            file.lock_of, address.url
-        )  # an unusable token file is told before the wait
+        await trio.to_thread.run_sync(file.get, address.url)  # an unusable token file is told before the wait
         async with open_client(address.url) as client:
             place = await discover(client, address.url)
             wanted = place.scope if scope is None else " ".join(scope.split())

@@ -25,11 +25,13 @@ def command(url: str, forget: bool, as_json: bool) -> None:
     file = target.token_file()
 
     async def main() -> bool:
+        if await trio.to_thread.run_sync(file.get, address.url) is None:
+            raise NotLoggedIn(f"not logged in at {address.url}", hint="ostiary whoami")
         lock = await trio.to_thread.run_sync(file.lock_of, address.url)
         async with lock.held_async():
             login = await trio.to_thread.run_sync(file.get, address.url)
-            if login is None:
-                raise NotLoggedIn(f"not logged in at {address.url}", hint="ostiary whoami")
+            if login is None:  # another process was quicker, and it is done
+                return True
             try:
                 async with open_client(address.url) as client:
                     revoked = await end(client, login)

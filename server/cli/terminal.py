@@ -144,7 +144,7 @@ def can_draw(stream: TextIO) -> bool:
 
 def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
     """Columns to fill; a pipe is never cut."""
-    return max(get_terminal_size((80, 24)).columns, 40) if is_terminal(stream) else otherwise
+    return max(get_terminal_size((80, 24)).columns, 20) if is_terminal(stream) else otherwise
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:

@@ -149,10 +149,12 @@ class Connection:
         limits = self.serving.limits
         if self._tls is not None:
             self.due_in(limits.handshake_seconds)
+            self.idle = True
             try:
                 await self._tls.do_handshake()
             except trio.BrokenResourceError:
                 return
+            self.idle = False
         self.due_in(limits.head_seconds)
         try:
             while True:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 import trio
@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from auth.model import Principal, PrincipalKind
 from server.calls import Asked, Calls
-from server.http.sse import Emit
+from server.http.sse import KEEP_ALIVE_SECONDS, Emit, Ping
 from server.mcp.errors import InternalError, McpError
 from server.mcp.inbound import Headers, Route
 from server.mcp.messages import RequestId, Tool
@@ -30,9 +30,6 @@ from server.mcp.results import (
     encode_result,
 )
 from server.subscriptions import Subscription, Subscriptions
-
-# How long an open stream may outlive its token. A verified token is trusted for as long (auth's cache).
-RECHECK_SECONDS: Final = 60.0
 
 
 class Lent(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +55,7 @@ class Exchange:
         "_emit",
         "_ending",
         "_lent",
+        "_ping",
         "_still_allowed",
         "_subscription",
         "call_id",
@@ -83,6 +81,7 @@ class Exchange:
         self._lent = lent
         self._still_allowed = still_allowed
         self._emit: Emit | None = None
+        self._ping: Ping | None = None
         self._ending = False
         self._subscription: Subscription | None = None
 
@@ -90,10 +89,11 @@ class Exchange:
     def id(self) -> RequestId:
         return self.route.id
 
-    async def run(self, emit: Emit | None = None) -> Outcome:
+    async def run(self, emit: Emit | None = None, ping: Ping | None = None) -> Outcome:
         """The answer, whatever happens: errors are answers too. `emit` takes what is sent before it; without it the caller
-        hears nothing but the answer. Cancelling it stops the work."""
+        hears nothing but the answer. `ping` takes a subscription's signs of life. Cancelling it stops the work."""
         self._emit = emit
+        self._ping = ping
         route = self.route
         try:
             result = await route.method.handler(route.params, self)
@@ -126,7 +126,7 @@ class Exchange:
             await self._emit(encode_notification(method, params))
 
     @contextmanager
-    def subscribe(self, kinds: frozenset[str]) -> Generator[_CheckedFeed]:
+    def subscribe(self, kinds: frozenset[str]) -> Generator[_Feed]:
         # Callers without a login are all one subject, so a cap for each would be a cap for all of them.
         known = self.principal.kind not in (PrincipalKind.ANONYMOUS, PrincipalKind.PAYER)
         caller = f"{self.principal.kind.value}:{self.principal.subject}" if known else None
@@ -134,7 +134,7 @@ class Exchange:
             self._subscription = subscription
             if self._ending:
                 subscription.end()
-            yield _CheckedFeed(subscription, self._still_allowed)
+            yield _Feed(subscription, self._still_allowed, self._ping)
 
     def end(self) -> None:
         """The server is going away: a subscription ends, with its result. Calls run to theirs."""
@@ -150,18 +150,26 @@ class Exchange:
             )
 
 
-class _CheckedFeed:
-    """A subscription that ends when its caller's right to it does: nothing else would ever ask again."""
+class _Feed:
+    """A subscription with its signs of life, at each of which it is asked whether its caller may still be here: a token
+    that has run out, or a login that was ended, ends it, since no further request would."""
 
-    def __init__(self, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]]) -> None:
+    __slots__ = ("_due_at", "_ping", "_still_allowed", "_subscription")
+
+    def __init__(
+        self, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]], ping: Ping | None
+    ) -> None:
         self._subscription = subscription
         self._still_allowed = still_allowed
-        self._check_at = trio.current_time() + RECHECK_SECONDS
+        self._ping = ping
+        self._due_at = trio.current_time() + KEEP_ALIVE_SECONDS
 
     async def next_change(self) -> str | None:
         while True:
-            with trio.move_on_at(self._check_at):
+            with trio.move_on_at(self._due_at):
                 return await self._subscription.next_change()
             if not await self._still_allowed():
                 return None
-            self._check_at = trio.current_time() + RECHECK_SECONDS
+            if self._ping is not None:
+                await self._ping()
+            self._due_at = trio.current_time() + KEEP_ALIVE_SECONDS

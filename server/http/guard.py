@@ -49,7 +49,7 @@ class Guard:
             return False
         if name in self.hosts:
             return True
-        return _name_of(name) in LOOPBACK_NAMES and (self.on_loopback or arrived_on_loopback(scope))
+        return _name_of(name) in LOOPBACK_NAMES and self._is_local(scope)
 
     def admit(self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> Admitted | Denied:
         """For an MCP endpoint: Host, then Origin. `headers` has lower-case names, duplicates joined."""
@@ -70,8 +70,11 @@ class Guard:
             return False  # `null` too: sandboxed frames and local files of anybody send it
         if self.any_origin or origin == own or origin in self.origins:
             return True
-        is_loopback_page = _name_of(origin.partition("://")[2]) in LOOPBACK_NAMES
-        return is_loopback_page and (self.on_loopback or arrived_on_loopback(scope))
+        return _name_of(origin.partition("://")[2]) in LOOPBACK_NAMES and self._is_local(scope)
+
+    def _is_local(self, scope: MutableMapping[str, Any]) -> bool:
+        """The caller reached us over loopback, and no proxy stands between us and it."""
+        return not scope["state"].get("proxied") and (self.on_loopback or _is_loopback(scope.get("server")))
 
 
 def origin_of(scope: MutableMapping[str, Any]) -> str:
@@ -88,13 +91,9 @@ def host_of(scope: MutableMapping[str, Any]) -> bytes | None:
     return None
 
 
-def arrived_on_loopback(scope: MutableMapping[str, Any]) -> bool:
-    """Our end of the connection is a loopback address, and no proxy stands between us and the caller."""
-    server = scope.get("server")
-    if not server or scope["state"].get("proxied"):
-        return False
-    address: str = server[0]
-    return address.startswith(("127.", "::ffff:127.")) or address == "::1"
+def _is_loopback(server: tuple[str, int] | None) -> bool:
+    """Our end of the connection is a loopback address."""
+    return bool(server) and (server[0].startswith(("127.", "::ffff:127.")) or server[0] == "::1")
 
 
 def authority(host: bytes | None, scheme: str) -> str | None:

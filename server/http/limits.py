@@ -44,10 +44,12 @@ class Limits:
     # Bytes of later requests kept while one is being served; more stays with the peer.
     pipeline_bytes: int = 64 * 1024
 
-    # Under the usual 4 096+ descriptors of a service, with room for files and outgoing connections.
+    # 10 to 20 KiB each while idle. One process answers far more calls than these can ask for.
     connections: int = 4096
     # One browser opens 6, one busy gateway some dozens. Loopback and trusted proxies stand for many callers: exempt.
     connections_per_ip: int = 256
+    # Files, outgoing connections and child processes, next to the connections served.
+    spare_descriptors: int = 512
     # The kernel's queue of connections not yet accepted: a burst of clients that all reconnect after a restart.
     backlog: int = 1024
 

@@ -3,7 +3,7 @@
     serve > lifespan > reaper > connections > listeners
 
 Hypercorn's own `worker_serve` is not used: one bad request ends it, and a client that refuses to read holds its shutdown for
-ever (reference: docs/architecture.md). Hypercorn is pinned, and a test fails when a piece used here changes upstream.
+ever. Hypercorn is pinned, and a test fails when a piece used here changes upstream.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .limits import Limits
 from .response import refusal
 from .roster import Admission, Network, Roster
 from .serving import Address, App, Counters, Message, Receive, Send, Serving
-from .sockets import open_listeners, url_of
+from .sockets import allow_descriptors, open_listeners, url_of
 from .stream import PeerStream
 from .tls import Tls
 
@@ -67,6 +67,10 @@ async def serve(
     limits = settings.limits
     serving = Serving(app=app, limits=limits, log=settings.log, draining=draining, counters=settings.counters)
     roster = Roster(serving, exempt=settings.trusted_proxies)
+    wanted = limits.connections + limits.spare_descriptors
+    allowed = allow_descriptors(wanted)
+    if allowed < wanted:
+        settings.log.warning("http.few_descriptors", allowed=allowed, wanted=wanted)
     with contextlib.ExitStack() as sockets:
         listeners = open_listeners(settings.binds, backlog=limits.backlog)
         for listener in listeners:

@@ -22,7 +22,7 @@ from server.http.exchange import Exchange, Lent, Outcome
 from server.http.guard import Admitted, Denied
 from server.http.refusal import Disconnected, Refused
 from server.http.reply import Reply, Send, status_of
-from server.http.sse import Emit, stream
+from server.http.sse import Emit, attend, stream
 from server.mcp.errors import InsufficientScope, InternalError, InvalidRequest, SessionNotFound
 from server.mcp.inbound import (
     Rejection,
@@ -34,7 +34,7 @@ from server.mcp.inbound import (
     open_batch,
     revision_of,
 )
-from server.mcp.messages import Batch, decode
+from server.mcp.messages import Batch, Message, decode
 from server.mcp.params import CallToolParams
 from server.mcp.results import encode_error
 from server.mcp.versions import Revision
@@ -157,21 +157,20 @@ class McpEndpoint:
         if not (reply.takes_json or reply.takes_events):
             error = InvalidRequest("the answer is application/json or text/event-stream")
             return await reply.refuse(error, status=406)
-        body = await self._read(receive)
-        if body is None:
+        message = await self._message(receive)
+        if message is None:
             return None
-        if len(body) > self._max_body_bytes:
-            error = InvalidRequest(f"the body is larger than {self._max_body_bytes} bytes")
-            return await reply.refuse(error, status=413, extra=((b"connection", b"close"),))
-        message = decode(body)
-        state = scope["state"]
+        if isinstance(message, InvalidRequest):
+            return await reply.refuse(message, status=413, extra=((b"connection", b"close"),))
+        request_id: str = scope["state"]["request_id"]
         still_allowed = partial(self._still_allowed, headers.get(b"authorization"), origin)
         begin = partial(
             Exchange, principal=who, lent=self._lent, headers=headers, still_allowed=still_allowed
         )
         if isinstance(message, Batch):
-            return await self._batch(message, headers, reply, begin, state["request_id"])
+            return await self._batch(message, headers, reply, begin, request_id)
         verdict = classify(message, headers)
+        del message  # the whole body hangs on it, and a stream may last for days
         reply.revision = verdict.revision
         if isinstance(verdict, Rejection):
             return await reply.refuse(verdict.error, verdict.id)
@@ -180,16 +179,15 @@ class McpEndpoint:
         if verdict.method.streams and not reply.takes_events:
             error = InvalidRequest(f"{verdict.method.name} is answered with text/event-stream")
             return await reply.refuse(error, verdict.id, status=406)
-        exchange = begin(verdict, call_id=state["request_id"])
-        if self._returns_at_once(verdict):
+        exchange = begin(verdict, call_id=request_id)
+        if verdict.method.streams:
+            end = partial(_end_at, scope["state"]["draining"], exchange)
+            outcome = await attend(exchange.run, reply, gone=partial(_wait_gone, receive), alongside=end)
+        elif self._returns_at_once(verdict):
             outcome = await exchange.run()
         else:
-            outcome = await stream(
-                exchange.run,
-                reply,
-                gone=partial(_wait_gone, receive) if verdict.revision.modern else None,
-                alongside=partial(_end_at, state["draining"], exchange) if verdict.method.streams else None,
-            )
+            gone = partial(_wait_gone, receive) if verdict.revision.modern else None
+            outcome = await stream(exchange.run, reply, gone=gone)
         if outcome is not None:
             await self._finish(reply, outcome, origin)
         return None
@@ -230,20 +228,22 @@ class McpEndpoint:
         text = None if authorization is None else authorization.decode("latin-1")
         return isinstance(await self._authenticate(text, origin=origin, server=self._name), Principal)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The body, or as much of it as shows that it is too large; None when the client left first."""
+    async def _message(self, receive: Receive) -> Message | Batch | InvalidRequest | None:
+        """What the body says; `InvalidRequest` when it is too large to be asked, None when the client left first."""
         body = bytearray()
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
+        more = True
+        while more:
+            event = await receive()
+            if event["type"] == "http.disconnect":
                 return None
-            piece: bytes = message.get("body", b"")
-            more: bool = message.get("more_body", False)
+            piece: bytes = event.get("body", b"")
+            more = event.get("more_body", False)
+            if len(body) + len(piece) > self._max_body_bytes:
+                return InvalidRequest(f"the body is larger than {self._max_body_bytes} bytes")
             if not more and not body:
-                return piece
+                return decode(piece)
             body += piece
-            if not more or len(body) > self._max_body_bytes:
-                return bytes(body)
+        return decode(bytes(body))
 
 
 async def _answer_batch(

@@ -10,7 +10,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from server.http.sse import PING, frame
+from server.http.sse import KEEP_ALIVE, frame
 from server.mcp.errors import WIRE, McpError
 from server.mcp.messages import RequestId
 from server.mcp.results import encode_error
@@ -132,7 +132,7 @@ class Reply:
     async def ping(self) -> None:
         """A sign of life. It opens the stream, since a proxy closes what stays silent for a minute."""
         if await self._open_stream():
-            await self._body(PING, more=True)
+            await self._body(KEEP_ALIVE, more=True)
 
     async def _open_stream(self) -> bool:
         if not self.streaming and self.takes_events:

@@ -58,6 +58,22 @@ def open_listeners(binds: Sequence[str], *, backlog: int) -> list[socket.socket]
     return opened
 
 
+def allow_descriptors(wanted: int) -> int:
+    """Raise this process's soft limit of open files as far as needed and allowed. → the limit that holds."""
+    try:
+        import resource
+    except ImportError:  # not a POSIX system: there is no such limit
+        return wanted
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    unlimited = resource.RLIM_INFINITY
+    if soft == unlimited or soft >= wanted:
+        return wanted
+    reachable = wanted if hard == unlimited else min(wanted, hard)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_NOFILE, (reachable, hard))
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+
+
 def url_of(sock: socket.socket, scheme: str) -> str:
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
@@ -67,6 +83,8 @@ def url_of(sock: socket.socket, scheme: str) -> str:
 
 def _open(bind: str) -> Iterator[socket.socket]:
     if bind.startswith(("unix:", "fd://")):
+        if bind.startswith("unix:"):
+            _probe_unix(bind.removeprefix("unix:"))
         yield from _create(bind, bind, 0)
         return
     host, port = _split(bind)
@@ -124,6 +142,19 @@ def _probe(host: str, port: int) -> None:
             probe.listen(1)
         except OSError as error:
             raise _explained(error, host, port) from error
+
+
+def _probe_unix(path: str) -> None:
+    """Hypercorn removes a socket that is in its way; one that somebody still answers on is not in the way."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            pass  # its queue is full: it is served
+        except OSError:
+            return
+    raise ListenError(f"{path} is in use by another process", hint="stop it first, or choose another path")
 
 
 def _exists(host: str) -> bool:

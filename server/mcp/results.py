@@ -82,10 +82,9 @@ class ListenEnded(msgspec.Struct, frozen=True):
 Result: TypeAlias = Nothing | Initialized | Discovered | Listed | EmptyList | ToolResult | ListenEnded
 
 
-class _Response(msgspec.Struct):
+class _Response(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
     id: RequestId
     result: Any
-    jsonrpc: str = "2.0"
 
 
 class _Error(msgspec.Struct, omit_defaults=True):
@@ -94,16 +93,14 @@ class _Error(msgspec.Struct, omit_defaults=True):
     data: Mapping[str, Any] | None = None
 
 
-class _ErrorResponse(msgspec.Struct):
+class _ErrorResponse(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
+    id: RequestId | UnsetType
     error: _Error
-    id: RequestId | UnsetType = UNSET
-    jsonrpc: str = "2.0"
 
 
-class _Notification(msgspec.Struct):
+class _Notification(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
     method: str
     params: Any
-    jsonrpc: str = "2.0"
 
 
 class _ToolResult(msgspec.Struct, rename="camel"):
@@ -135,10 +132,8 @@ def encode_result(request_id: RequestId, result: Result, revision: Revision, ser
 
 
 def encode_error(request_id: RequestId | None, error: McpError) -> bytes:
-    row = WIRE[type(error)]
-    return _encode(
-        _ErrorResponse(_Error(row.code, str(error), error.data), UNSET if request_id is None else request_id)
-    )
+    shown = _Error(WIRE[type(error)].code, str(error), error.data)
+    return _encode(_ErrorResponse(UNSET if request_id is None else request_id, shown))
 
 
 def encode_notification(method: str, params: Mapping[str, Any]) -> bytes:

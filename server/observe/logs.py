@@ -37,6 +37,9 @@ SECRET_SHAPES: Final = re.compile(
 )
 
 
+_ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
+
+
 def make_logger(
     *,
     level: Literal["debug", "info", "warning", "error"],
@@ -47,7 +50,7 @@ def make_logger(
     console = style == "console" or (style == "auto" and out.isatty())
     renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else _render_json
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(out) if console else structlog.WriteLogger(out),
+        structlog.PrintLogger(out) if console else _Lines(out),
         processors=[
             structlog.processors.add_log_level,
             _stamp,
@@ -59,7 +62,7 @@ def make_logger(
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         context_class=dict,
     )
-    return cast("FilteringBoundLogger", logger)
+    return cast("FilteringBoundLogger", logger.bind())  # bound once: an unbound one is put together again at every event
 
 
 def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:
@@ -86,6 +89,19 @@ class _Forward(logging.Handler):
         )
 
 
+class _Lines:
+    """Whole lines, each one write, so that lines of several threads do not mix."""
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+
+    def msg(self, line: str) -> None:
+        self._out.write(line)
+        self._out.flush()
+
+    debug = info = warning = error = critical = exception = msg
+
+
 def _stamp(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
     event["at"] = datetime.now(UTC).isoformat(timespec="milliseconds")
     return event
@@ -108,4 +124,4 @@ def _scrub(text: str) -> str:
 
 
 def _render_json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    return msgspec.json.encode(event, enc_hook=repr).decode()
+    return _ENCODER.encode(event).decode() + "\n"

@@ -109,6 +109,7 @@ class House:
         self.drawn = 0
         self.hashed = 0
         self.verified = 0
+        self.verified_against: list[str] = []
         self.real_hashing = real_hashing
         self.before_verifying: Callable[[], object] = lambda: None
         self.parts = Parts(
@@ -145,6 +146,7 @@ class House:
 
     async def verify_passphrase(self, passphrase: str, phc: str) -> bool:
         self.verified += 1
+        self.verified_against.append(phc)
         self.before_verifying()
         if self.real_hashing:
             return users.verify_passphrase(passphrase, phc)

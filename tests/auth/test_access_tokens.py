@@ -282,6 +282,7 @@ async def test_a_restored_store_lets_no_earlier_token_in() -> None:
         ("Bearer x", "invalid_token"),
         ("Bearer x, Bearer y", "invalid_token"),
         ("Bearer \udc80", "invalid_token"),
+        ("Bearer " + "x" * 60_000, "invalid_token"),
         ("BEARER a.b.c", "invalid_token"),
     ],
 )

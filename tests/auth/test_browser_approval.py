@@ -3,14 +3,18 @@ from __future__ import annotations
 import pytest
 import trio
 
-from auth import device
+from auth import confirm, decision, device
+from auth.decision import NeedsProof
 from auth.device import Approved
+from auth.requester import Requester
+from auth.wire import Request
 from tests.auth.browser_fakes import (
     ELSEWHERE,
     HOME,
     PASSPHRASE,
     Browser,
     House,
+    cookie_of,
     header,
     live_sessions,
     location,
@@ -321,6 +325,31 @@ async def test_the_passphrase_cannot_be_left_out_by_waiting_on_an_old_page() -> 
     house.time += 61 * SECOND
     page = await browser.submit(APPROVE)
     assert page.status == 400 and "Give your passphrase" in browser.words
+    assert house.device_row()["state"] == "pending"
+
+
+async def test_the_deciding_job_itself_asks_for_the_passphrase_however_it_was_reached() -> None:
+    house = House().owned()
+    code = house.ask(ip=ELSEWHERE)
+    browser = await signed_in(house)
+    house.time += 61 * SECOND
+    mac = device.user_code_mac(house.parts.subkey(device.MAC_PURPOSE), code.replace("-", ""))
+    found = house.store.now(lambda db: confirm.waiting(db, mac, house.time))
+    assert found is not None
+    request = Request(method="POST", path="/device/decide", origin=house.origin, ip=HOME)
+    outcome = house.store.now(
+        lambda db: decision.approve(
+            db,
+            cookie=cookie_of(browser),
+            ask=found.ask,
+            scope="mcp",
+            who=Requester.of(request),
+            proof=None,
+            matched=True,
+            now=house.time,
+        )
+    )
+    assert outcome == NeedsProof()
     assert house.device_row()["state"] == "pending"
 
 

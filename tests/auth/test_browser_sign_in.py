@@ -4,7 +4,7 @@ import pytest
 import trio
 import trio.testing
 
-from auth import signing_in
+from auth import signing_in, users
 from auth.signing_in import landing_of
 from tests.auth.browser_fakes import PASSPHRASE, PUBLIC, Browser, House, header, live_sessions, location
 
@@ -47,7 +47,7 @@ async def test_a_wrong_passphrase_a_wrong_name_and_a_disabled_account_get_one_an
         browser = Browser(house)
         passphrase = PASSPHRASE if name == "bob" else "not the passphrase"
         await browser.sign_in(name, passphrase)
-        assert house.verified == 1
+        assert house.verified_against == ["plain:" + PASSPHRASE if name == "alice" else users.NOBODY]
         assert house.audited("user.signed_in") == ["refused"]
         assert not live_sessions(house)
         answers.append((browser.page.status, browser.words.replace(name, "NAME")))
@@ -184,6 +184,15 @@ async def test_an_account_that_is_disabled_while_its_passphrase_is_hashed_stays_
     assert not live_sessions(house)
 
 
+async def test_a_passphrase_that_is_changed_while_the_old_one_is_hashed_no_longer_signs_in() -> None:
+    house = House().owned()
+    house.before_verifying = lambda: house.store.db.execute("UPDATE users SET passphrase_hash = 'plain:new'")
+    browser = Browser(house)
+    await browser.sign_in()
+    assert signing_in.WRONG in browser.words
+    assert not live_sessions(house)
+
+
 # ---------------------------------------------------------------- where it leads
 
 
@@ -265,4 +274,10 @@ async def test_off_loopback_plain_http_is_refused_before_anything_is_asked(path:
 async def test_a_public_site_does_not_trust_a_loopback_name_either() -> None:
     house = House(PUBLIC, loopback=False).owned()
     house.origin = "http://127.0.0.1:8420"
+    assert (await Browser(house).get("/signin")).status == 400
+
+
+async def test_a_loopback_site_that_is_called_by_another_name_needs_https() -> None:
+    house = House().owned()
+    house.origin = "http://192.168.1.5:8420"
     assert (await Browser(house).get("/signin")).status == 400

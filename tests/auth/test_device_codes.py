@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_fakes import DAY, MINUTE, ORIGIN, SECOND, World, error_of
 
@@ -46,6 +46,7 @@ def test_codes_do_not_show_in_a_repr(world: World) -> None:
     assert codes.user_code.reveal() not in f"{codes} {codes.user_code}"
 
 
+@settings(deadline=None)
 @given(code=st.text(ALPHABET, min_size=8, max_size=8), noise=st.text(" -_.:/0189aeiouAEIOUyY", max_size=8))
 def test_a_code_is_understood_however_it_is_typed(code: str, noise: str) -> None:
     typed = noise + device.display(code).lower() + noise

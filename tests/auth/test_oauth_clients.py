@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_fakes import MINUTE, START, World
 
@@ -158,6 +158,7 @@ def test_the_same_seed_gives_the_same_draws_and_letters_are_even() -> None:
         Entropy(b"short")
 
 
+@settings(deadline=None)
 @given(text=st.text())
 def test_claimed_text_comes_out_as_one_plain_line(text: str) -> None:
     cleaned = clean(text, 10)

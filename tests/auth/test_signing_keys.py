@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from identity_fakes import (
     DAY,
     POLICY,
@@ -23,7 +26,7 @@ from identity_fakes import (
 
 from auth import keys
 from auth.endpoints import found
-from auth.keys import CannotUnseal, KeyRing, SealedKey, SigningKey
+from auth.keys import CannotUnseal, KeyRing, Keys, SealedKey, SigningKey
 from server.store.inline import open_inline_store
 
 SEAL = subkey(keys.SEAL_PURPOSE)
@@ -131,9 +134,34 @@ async def test_a_second_start_keeps_owner_key_and_epoch_and_another_key_file_is_
             )
 
 
+async def test_an_overtaken_read_brings_no_old_ring_back() -> None:
+    rows = [{name: getattr(key, name) for name in key.__slots__} for key in (sealed(), sealed(START + 1))]
+    held, first_reads = Keys(rows[:1], subkey=subkey), trio.Event()
+
+    async def slow() -> list[dict[str, Any]]:
+        await first_reads.wait()
+        return rows[:1]
+
+    async def quick() -> list[dict[str, Any]]:
+        return rows
+
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            held.changed()
+            nursery.start_soon(held.reload, slow)
+            await trio.testing.wait_all_tasks_blocked()
+            held.changed()
+            assert held.stale
+            await held.reload(quick)
+            assert not held.stale
+            first_reads.set()
+    assert held.ring.signing(START + 1).kid == rows[1]["kid"]
+    assert not held.stale
+
+
 async def test_a_failed_read_of_the_keys_is_tried_again() -> None:
     async with open_identity() as identity:
-        identity.keys.stale = True
+        identity.keys.changed()
         identity.store.close()  # type: ignore[attr-defined]
         with pytest.raises(Exception, match="closed"):
             await identity.reload_keys()

@@ -13,20 +13,24 @@ from joserfc import jws
 
 from auth import keys, tokens
 from auth.grants.exchange import Issue
-from auth.keys import KeyRing, Keys, SigningKey
+from auth.keys import Keys, SealedKey, SigningKey
 
 NOW = START
 SECONDS = NOW // SECOND
 
 
-def make_key(kid_seed: int = 1) -> SigningKey:
-    sealed = keys.generate(subkey(keys.SEAL_PURPOSE), nonce=bytes([kid_seed] * 12), now=START)
-    row = {name: getattr(sealed, name) for name in sealed.__slots__}
-    return keys.unseal(row, subkey(keys.SEAL_PURPOSE))
+def sealed_key(nonce: int = 1) -> dict[str, Any]:
+    made = keys.generate(subkey(keys.SEAL_PURPOSE), nonce=bytes([nonce] * 12), now=START)
+    return {name: getattr(made, name) for name in SealedKey.__slots__}
 
 
-KEY = make_key()
-RING = Keys(KeyRing([KEY]), subkey=subkey)
+def make_key(nonce: int = 1) -> SigningKey:
+    return keys.unseal(sealed_key(nonce), subkey(keys.SEAL_PURPOSE))
+
+
+ROW = sealed_key()
+KEY = keys.unseal(ROW, subkey(keys.SEAL_PURPOSE))
+RING = Keys([ROW], subkey=subkey)
 ISSUE = Issue(
     grant_id="grt_1",
     subject="usr_1",

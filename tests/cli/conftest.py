@@ -1,64 +1,12 @@
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-import trio
+from shell import Terminal
 
 from tests.client.fake_server import FakeServer, serving
-
-# A bound, not an expectation: an interpreter starts slowly on a busy machine.
-WAIT_SECONDS = 60
-
-
-@dataclass(frozen=True)
-class Done:
-    code: int
-    stdout: str
-    stderr: str
-
-
-@dataclass(frozen=True)
-class Terminal:
-    """A person's shell: a home of its own, and the program."""
-
-    home: Path
-
-    @property
-    def config(self) -> Path:
-        return self.home / "config"
-
-    def environment(self, **more: str) -> dict[str, str]:
-        return {
-            "PATH": os.environ["PATH"],
-            "HOME": str(self.home),
-            "LANG": "C.UTF-8",
-            "OSTIARY_CONFIG_HOME": str(self.config),
-            "XDG_RUNTIME_DIR": str(self.home),
-            "PYTHONWARNINGS": "error",
-            **more,
-        }
-
-    @staticmethod
-    def command(arguments: Sequence[str]) -> list[str]:
-        return [sys.executable, "-P", "-m", "server", *arguments]
-
-    async def run(self, *arguments: str, stdin: bytes = b"", **environment: str) -> Done:
-        with trio.fail_after(WAIT_SECONDS):
-            done = await trio.run_process(
-                self.command(arguments),
-                stdin=stdin,
-                capture_stdout=True,
-                capture_stderr=True,
-                check=False,
-                env=self.environment(**environment),
-                cwd=self.home,
-            )
-        return Done(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 import trio
-from conftest import WAIT_SECONDS, Terminal
+from shell import WAIT_SECONDS, Terminal
 
 from server.cli import terminal
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
@@ -86,7 +86,7 @@ async def test_ctrl_c_ends_a_waiting_login_quietly_and_leaves_nothing(
     assert stdout == ""
     assert "error" not in stderr
     assert "Traceback" not in stderr
-    assert not (shell.config / "tokens.json").exists()
+    assert not shell.config.exists()
 
 
 async def test_a_reader_that_has_seen_enough_is_no_error(logged_in: Terminal, fake: FakeServer) -> None:
@@ -96,7 +96,7 @@ async def test_a_reader_that_has_seen_enough_is_no_error(logged_in: Terminal, fa
         done = await trio.run_process(
             logged_in.command(["tools", fake.url, "--json"]),
             stdout=writer,
-            stderr=subprocess.PIPE,
+            capture_stderr=True,
             check=False,
             env=logged_in.environment(),
         )
@@ -130,7 +130,7 @@ async def test_a_qr_code_is_drawn_on_request_and_only_where_it_fits(
 ) -> None:
     wide = await on_a_terminal(shell, "login", fake.url, "--qr")
     assert "\x1b[97;40m█████" in wide
-    narrow = await on_a_terminal(shell, "login", fake.url, "--qr", columns=40)
+    narrow = await on_a_terminal(shell, "login", fake.url, "--qr", columns=30)
     assert "█" not in narrow
     assert "WDJB-MJHT" in narrow
 

@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 import trio
-from conftest import WAIT_SECONDS, Terminal
+from shell import WAIT_SECONDS, Terminal
 
 from tests.client.fake_server import FakeServer, Response, Seen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from conftest import Terminal
+from shell import Terminal
 
 from tests.client.fake_server import FakeServer
 
@@ -153,7 +153,7 @@ async def test_what_somebody_logged_in_sees(logged_in: Terminal, fake: FakeServe
     for line, expected in LOGGED_IN.items():
         await check(logged_in, fake, line, expected)
     assert fake.count["revoked"] == 1
-    await check(logged_in, fake, *list(LOGGED_OUT.items())[0])
+    await check(logged_in, fake, *next(iter(LOGGED_OUT.items())))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from server.client.errors import (
     ScopeNeeded,
     Unreachable,
 )
-from server.client.mcp import McpClient
+from server.client.mcp import McpClient, Progress
 from server.client.rpc import Endpoint
 from server.client.tokens import TokenFile
 
@@ -44,9 +44,14 @@ def tool(name: str) -> dict[str, Any]:
 
 
 async def call(
-    mcp: McpClient, which: dict[str, Any], arguments: dict[str, Any], **options: Any
+    mcp: McpClient,
+    which: dict[str, Any],
+    arguments: dict[str, Any],
+    *,
+    progress: Progress | None = None,
+    seconds: float = 20,
 ) -> dict[str, Any]:
-    return await mcp.call(which, arguments, **{"seconds": 20.0, **options})
+    return await mcp.call(which, arguments, progress=progress, seconds=seconds)
 
 
 def text(result: dict[str, Any]) -> str:
@@ -65,11 +70,11 @@ async def test_a_modern_server_is_spoken_to_without_a_handshake(fake: FakeServer
     assert [found["name"] for found in await mcp.tools()] == ["echo", "fail", "slow", "region"]
     assert text(await call(mcp, tool("echo"), {"text": "hällo"})) == "hällo"
     assert methods(fake) == ["server/discover", "tools/list", "tools/list", "tools/call"]
-    call = fake.seen[-1]
-    assert call.headers["mcp-method"] == "tools/call"
-    assert call.headers["mcp-name"] == "echo"
-    assert call.headers["mcp-protocol-version"] == "2026-07-28"
-    assert "mcp-session-id" not in call.headers
+    sent = fake.seen[-1]
+    assert sent.headers["mcp-method"] == "tools/call"
+    assert sent.headers["mcp-name"] == "echo"
+    assert sent.headers["mcp-protocol-version"] == "2026-07-28"
+    assert "mcp-session-id" not in sent.headers
     assert len({request.message["id"] for request in fake.seen}) == 4
 
 
@@ -81,10 +86,10 @@ async def test_an_older_server_gets_the_handshake(fake: FakeServer, mcp: McpClie
     assert len(await mcp.tools()) == 4
     assert text(await call(mcp, tool("echo"), {"text": "hello"})) == "hello"
     assert methods(fake)[:3] == ["server/discover", "initialize", "notifications/initialized"]
-    call = fake.seen[-1]
-    assert call.headers["mcp-protocol-version"] == "2025-11-25"
-    assert "_meta" not in call.message["params"]
-    assert call.headers.get("mcp-session-id") == ("s-1" if sessions else None)
+    sent = fake.seen[-1]
+    assert sent.headers["mcp-protocol-version"] == "2025-11-25"
+    assert "_meta" not in sent.message["params"]
+    assert sent.headers.get("mcp-session-id") == ("s-1" if sessions else None)
     await mcp.aclose()
     assert fake.count["sessions ended"] == (1 if sessions else 0)
 

@@ -162,9 +162,6 @@ async def test_two_thousand_idle_connections_do_not_keep_a_good_client_waiting()
         gc.collect()
         return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() // 1024
 
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft < 5000:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(5000, hard), hard))
     async with running(Echo()) as server:
         await expect_service(server)
         before = resident_kib()

@@ -67,17 +67,20 @@ async def test_a_peer_that_pipelines_far_ahead_is_read_no_further_than_the_bound
         return await respond(send, 200, scope["path"].encode())
 
     count = 3000
-    async with running(app, Limits(pipeline_bytes=4096)) as server, await server.connect() as peer:
-        async with trio.open_nursery() as nursery:
-            wire = b"".join(
-                b"GET /%d HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (n, b"x" * 60) for n in range(count)
-            )
-            nursery.start_soon(peer.send, wire)
-            with trio.fail_after(5):
-                await watching.wait()
-            go.set()
-            for number in range(count):
-                assert (await peer.answer()).body == b"/%d" % number
+    async with (
+        running(app, Limits(pipeline_bytes=4096)) as server,
+        await server.connect() as peer,
+        trio.open_nursery() as nursery,
+    ):
+        wire = b"".join(
+            b"GET /%d HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (n, b"x" * 60) for n in range(count)
+        )
+        nursery.start_soon(peer.send, wire)
+        with trio.fail_after(5):
+            await watching.wait()
+        go.set()
+        for number in range(count):
+            assert (await peer.answer()).body == b"/%d" % number
 
 
 @pytest.mark.parametrize("cut", [1, 20, 37, 56, 57, 58, 59])

@@ -10,7 +10,6 @@ from server.http.guard import (
     Admitted,
     Denied,
     Guard,
-    arrived_on_loopback,
     authority,
     normal_origin,
     origin_of,
@@ -76,9 +75,10 @@ def test_loopback_names_are_admitted_where_the_owner_says_that_the_listener_is_o
 
 
 def test_what_came_through_a_proxy_did_not_arrive_on_loopback() -> None:
-    assert arrived_on_loopback(scope_for("localhost"))
-    assert arrived_on_loopback(scope_for("localhost", server=("::1", 1)))
-    assert isinstance(decide(Guard(), scope_for("localhost", proxied=True)), Denied)
+    for server in (LOOPBACK, ("::1", 1), ("::ffff:127.0.0.1", 1)):
+        assert isinstance(decide(Guard(), scope_for("localhost", server=server)), Admitted)
+        for guard in (Guard(), Guard(on_loopback=True)):
+            assert isinstance(decide(guard, scope_for("localhost", server=server, proxied=True)), Denied)
 
 
 def test_configured_names_are_admitted_everywhere_on_their_port() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import socket
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,10 @@ from loopback_server import GOOD, Echo, Peer, capturing, expect_service, lifespa
 
 from server.http.limits import Limits
 from server.http.listen import ListenSettings, StartError, serve
+from server.http.proxy import networks_of
 from server.http.roster import Admission, Roster
 from server.http.serving import Serving
-from server.http.sockets import ListenError, PortInUse, open_listeners
+from server.http.sockets import ListenError, PortInUse, allow_descriptors, open_listeners
 
 HAS_IPV6 = (
     Path("/proc/net/if_inet6").exists()
@@ -119,6 +121,34 @@ async def test_a_unix_socket_is_served_and_its_peers_have_no_address(tmp_path: P
         assert (app.scopes[0]["client"], app.scopes[0]["server"]) == (None, None)
 
 
+async def test_a_unix_socket_that_is_served_is_not_taken_away_and_one_that_was_left_behind_is_replaced(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "http.sock"
+    async with running(Echo(), bind=f"unix:{path}"):
+        with pytest.raises(ListenError, match="in use"):
+            open_listeners([f"unix:{path}"], backlog=1)
+        async with Peer(await trio.open_unix_socket(path)) as peer:
+            assert (await peer.ask(GOOD)).status == 200
+    assert path.exists()
+    async with running(Echo(), bind=f"unix:{path}"), Peer(await trio.open_unix_socket(path)) as peer:
+        assert (await peer.ask(GOOD)).status == 200
+
+
+def test_the_limit_of_open_files_is_raised_as_far_as_allowed_and_never_lowered() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (200, hard))
+        assert allow_descriptors(300) == 300
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
+        assert allow_descriptors(250) == 250
+        assert resource.getrlimit(resource.RLIMIT_NOFILE) == (300, hard)
+        if hard != resource.RLIM_INFINITY:
+            assert allow_descriptors(hard + 1) == hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 class Flaky:
     """A listening socket whose first accepts fail as they do when descriptors run out."""
 
@@ -180,6 +210,14 @@ def test_loopback_and_unix_peers_are_exempt_from_the_cap_per_ip_but_not_from_the
 ) -> None:
     roster = make_roster(connections_per_ip=1, connections=3)
     assert [roster.admit(ip)[0] for _ in range(4)] == [Admission.GRANTED] * 3 + [Admission.OVER_CAP]
+
+
+def test_trusted_proxies_are_exempt_because_each_stands_for_many_callers() -> None:
+    log, _ = capturing()
+    serving = Serving(app=Echo(), limits=Limits(connections_per_ip=1), log=log, draining=trio.Event())
+    roster = Roster(serving, exempt=networks_of(["192.0.2.0/24"]))
+    assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [Admission.GRANTED] * 3
+    assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [Admission.GRANTED, Admission.OVER_IP_CAP]
 
 
 async def test_an_application_that_refuses_to_start_is_a_start_error_with_its_words() -> None:

@@ -64,20 +64,24 @@ async def test_a_tls_client_is_served_over_one_connection_and_the_scheme_says_ht
 
 async def test_a_client_that_offers_h2_too_gets_http_1_1(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "one")
-    async with running(Echo(), tls=Tls(certificate, key)) as server:
-        async with await server.connect(tls=trusting(certificate, alpn=("h2", "http/1.1"))) as peer:
-            assert isinstance(peer.stream, trio.SSLStream)
-            assert peer.stream.selected_alpn_protocol() == "http/1.1"
-            assert (await peer.ask(GOOD)).status == 200
+    async with (
+        running(Echo(), tls=Tls(certificate, key)) as server,
+        await server.connect(tls=trusting(certificate, alpn=("h2", "http/1.1"))) as peer,
+    ):
+        assert isinstance(peer.stream, trio.SSLStream)
+        assert peer.stream.selected_alpn_protocol() == "http/1.1"
+        assert (await peer.ask(GOOD)).status == 200
 
 
 async def test_the_end_of_a_connection_is_announced_so_that_a_cut_can_be_told_from_it(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "one")
-    async with running(Echo(), tls=Tls(certificate, key)) as server:
-        async with await server.connect(tls=trusting(certificate)) as peer:
-            await peer.ask(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-            with trio.fail_after(5):
-                assert await peer.stream.receive_some(10) == b""  # close_notify; a bare end raises
+    async with (
+        running(Echo(), tls=Tls(certificate, key)) as server,
+        await server.connect(tls=trusting(certificate)) as peer,
+    ):
+        await peer.ask(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        with trio.fail_after(5):
+            assert await peer.stream.receive_some(10) == b""  # close_notify; a bare end raises
 
 
 async def test_old_tls_plain_http_and_garbage_are_refused_and_the_server_lives(tmp_path: Path) -> None:
@@ -164,19 +168,21 @@ async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(tmp_path: Path)
         return await respond(send, 200, b"x" * size)
 
     limits = Limits(tick_seconds=0.02, write_stall_seconds=0.5)
-    async with running(app, limits, tls=Tls(certificate, key)) as server:
-        async with await server.connect(tls=trusting(certificate), receive_buffer=65536) as slow:
-            await slow.send(GOOD)
-            async with await server.connect(tls=trusting(certificate), receive_buffer=4096) as stalled:
-                await stalled.send(GOOD)
-                received = 0
-                with trio.fail_after(30):
-                    while received < size:
-                        data = await slow.stream.receive_some(65536)
-                        assert data, "cut"
-                        received += len(data)
-                        await trio.sleep(0.01)
-                await until(lambda: server.counters.stalled == 1)
+    async with (
+        running(app, limits, tls=Tls(certificate, key)) as server,
+        await server.connect(tls=trusting(certificate), receive_buffer=65536) as slow,
+    ):
+        await slow.send(GOOD)
+        async with await server.connect(tls=trusting(certificate), receive_buffer=4096) as stalled:
+            await stalled.send(GOOD)
+            received = 0
+            with trio.fail_after(30):
+                while received < size:
+                    data = await slow.stream.receive_some(65536)
+                    assert data, "cut"
+                    received += len(data)
+                    await trio.sleep(0.01)
+            await until(lambda: server.counters.stalled == 1)
 
 
 async def test_an_early_refusal_of_an_upload_can_be_read_over_tls(tmp_path: Path) -> None:
@@ -189,9 +195,11 @@ async def test_an_early_refusal_of_an_upload_can_be_read_over_tls(tmp_path: Path
             return await Echo()(scope, receive, send)
         return await respond(send, 401, b"no")
 
-    async with running(app, tls=Tls(certificate, key)) as server:
-        async with await server.connect(tls=trusting(certificate)) as peer:
-            await peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
-            for _ in range(20):
-                await peer.send(b"x" * 50_000)
-            assert (await peer.answer()).status == 401
+    async with (
+        running(app, tls=Tls(certificate, key)) as server,
+        await server.connect(tls=trusting(certificate)) as peer,
+    ):
+        await peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000\r\n\r\n")
+        for _ in range(20):
+            await peer.send(b"x" * 50_000)
+        assert (await peer.answer()).status == 401

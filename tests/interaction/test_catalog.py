@@ -15,7 +15,7 @@ from server.backends.demo import DEMO_TERMS, Demo
 from server.calls import MUTE
 from server.mcp.messages import Tool
 from server.mcp.schema import ToolSchema
-from tests.interaction.agents import ANYTHING, Agent, agent, house, says
+from tests.interaction.agents import ANYTHING, USER, Agent, agent, house, says
 
 
 async def work(call: ToolCall, outlet: Outlet) -> Final:
@@ -115,8 +115,6 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     async def look(call: ToolCall, outlet: Outlet) -> Final:
         seen.append(call)
         return says("seen")
-
-    from tests.interaction.agents import USER
 
     made = house(agent(look=look), tokens={"sesame": USER})
     await made.pair.modern(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interaction.agents import house
-from tests.pair import MODERN
+from tests.pair import MODERN, legacy, modern
 
 LEGACY = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ECHO = {"name": "echo", "arguments": {"text": "hello"}}
@@ -134,8 +134,6 @@ async def test_method_and_name_headers_on_a_legacy_request_are_not_looked_at() -
 
 @pytest.mark.parametrize("request_id", [0, -1, 2**70, "", "é", "0"])
 async def test_the_answer_carries_the_id_of_the_request_with_its_type(request_id: object) -> None:
-    from tests.pair import legacy, modern
-
     pair = house().pair
     for make in (legacy, modern):
         body, headers = make("tools/list", request_id=request_id)

@@ -129,6 +129,39 @@ async def test_a_client_that_leaves_ends_its_subscription() -> None:
         assert made.subscriptions.count() == 0
 
 
+@pytest.mark.parametrize("by", ["change", "sign of life"])
+async def test_a_client_that_is_found_gone_while_writing_ends_its_subscription(
+    by: str, autojump_clock: trio.testing.MockClock
+) -> None:
+    made = house()
+    inner = made.pair.app
+
+    async def deaf(scope: Any, receive: Any, send: Any) -> None:
+        """A connection that learns of a hang-up only by writing."""
+        asked = False
+
+        async def only_the_body() -> Any:
+            nonlocal asked
+            if asked:
+                await trio.sleep_forever()
+            asked = True
+            return await receive()
+
+        await inner(scope, only_the_body, send)
+
+    made.pair.app = deaf
+    async with listening(made) as exchange:
+        await exchange.event()
+        exchange.hang_up()
+        started = trio.current_time()
+        if by == "change":
+            made.subscriptions.publish("tools")
+        await exchange.ended.wait()
+        assert trio.current_time() - started == pytest.approx(0 if by == "change" else 25)
+    assert made.subscriptions.count() == 0
+    assert not [line for line in made.lines if line["level"] == "error"]
+
+
 async def test_a_server_that_is_going_away_already_ends_a_subscription_after_its_acknowledgement() -> None:
     made = house()
     made.pair.draining.set()

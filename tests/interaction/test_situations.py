@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from base64 import b64encode
 from typing import Any
 
 import pytest
 
-from server.backends.base import Final, Outlet, ToolCall
+from server.backends.base import BackendError, Final, Outlet, ToolCall
 from server.backends.catalog import Source, Terms
 from server.mcp.messages import Tool
 from tests.interaction.agents import USER, Agent, agent, house, says
@@ -280,8 +281,6 @@ async def test_a_clients_response_is_taken_in_the_handshake_era_and_refused_in_t
 
 
 async def test_a_tool_that_could_not_be_run_is_an_error_with_the_back_ends_words() -> None:
-    from server.backends.base import BackendError
-
     async def broken(call: ToolCall, outlet: Outlet) -> Final:
         raise BackendError("agent endpoint 502: bad gateway")
 
@@ -336,8 +335,6 @@ async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both
 async def test_a_wider_scope_covers_a_narrower_one() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> Final:
         return says("deployed")
-
-    import dataclasses
 
     wide = dataclasses.replace(USER, scopes=frozenset({"mcp"}))
     pair = house(agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": wide}).pair

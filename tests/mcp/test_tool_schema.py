@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.mcp.messages import Tool
@@ -118,8 +119,6 @@ def test_large_integers_are_compared_exactly() -> None:
 
 
 def test_an_answer_conforms_to_what_was_promised() -> None:
-    import msgspec
-
     schema = compiled({"type": "object"}, output_schema={"type": "array", "items": {"type": "integer"}})
     assert schema.conforms([1, 2])
     assert schema.conforms((1, 2))
