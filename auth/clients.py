@@ -62,6 +62,8 @@ def read_credentials(authorization: str | None, client_id: str | None, secret: s
         raise BadCredentials("unreadable Basic credentials", error="invalid_client") from None
     name, _, password = plain.partition(":")
     basic_id, basic_secret = unquote_plus(name), unquote_plus(password) or None
+    if not (basic_id + (basic_secret or "")).isascii() or not basic_id.isprintable():  # appendix A.1-2
+        raise BadCredentials("unreadable Basic credentials", error="invalid_client")
     if client_id is not None and client_id != basic_id:
         raise BadCredentials("client_id differs between the Authorization header and the form")
     if basic_secret and secret:

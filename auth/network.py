@@ -18,6 +18,11 @@ def _address(ip: str) -> IPv4Address | IPv6Address | None:
     return mapped or address
 
 
+def is_loopback(ip: str) -> bool:
+    address = _address(ip)
+    return address is not None and address.is_loopback
+
+
 def counted_as(ip: str) -> str:
     """The name under which tries are counted: the address itself, or the /64 that one IPv6 subscriber owns whole."""
     address = _address(ip)

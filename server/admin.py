@@ -50,7 +50,7 @@ class Admin:
         return dict(self.status())
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        link = await make_claim_link(self.store, self.origin(), self.clock())
+        link = await make_claim_link(self.store, self.origin(), by=actor, now=self.clock())
         if link is None:
             raise Refused("this server has its owner already", "sign in with the passphrase at /signin")
         return {"url": link}
@@ -143,14 +143,14 @@ class Admin:
         return found
 
 
-async def make_claim_link(store: Store, origin: str, now: Millis) -> str | None:
+async def make_claim_link(store: Store, origin: str, *, by: str, now: Millis) -> str | None:
     """A fresh one-time link for the owner, replacing any earlier; None once the server is claimed."""
     token = links.token_from(secrets.token_bytes(links.TOKEN_BYTES))
 
     def job(db: Db) -> bool:
         if users.claimed(db):
             return False
-        links.make(db, kind=links.CLAIM, user_id=users.owner_id(db), token=token, now=now)
+        links.make(db, kind=links.CLAIM, user_id=users.owner_id(db), token=token, by=by, now=now)
         return True
 
     return origin + links.path_of(token) if await store.write(job) else None
@@ -179,7 +179,18 @@ def _request(found: device.DeviceRequest) -> dict[str, Any]:
 
 
 def _session(login: Login) -> dict[str, Any]:
-    shown = ("id", "subject", "client_id", "client_name", "hostname", "server", "scope", "ip", "user_agent", "approved_by")
+    shown = (
+        "id",
+        "subject",
+        "client_id",
+        "client_name",
+        "hostname",
+        "server",
+        "scope",
+        "ip",
+        "user_agent",
+        "approved_by",
+    )
     times = ("created_at", "last_used_at", "expires_at")
     return {
         **{name: getattr(login.grant, name) for name in (*shown, *times)},

@@ -12,6 +12,7 @@ import msgspec
 from auth.endpoints import Identity
 from auth.model import ANONYMOUS, Principal
 from auth.verify import Refused, challenge
+from server.store.jobs import StoreUnavailable
 
 # With `auth = "none"` everybody on this machine may do what a login could.
 ANYBODY = replace(ANONYMOUS, scopes=frozenset({"mcp"}))
@@ -19,11 +20,16 @@ ANYBODY = replace(ANONYMOUS, scopes=frozenset({"mcp"}))
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """401 or 403 for an MCP endpoint; the body is for people who look at it, clients read the header."""
+    """401 or 403 with its challenge, or 503; the body is for people who look at it, clients read the header."""
 
     status: int
     www_authenticate: str
     body: bytes
+
+
+BUSY = Refusal(
+    503, "", b'{"error":"temporarily_unavailable","error_description":"logins cannot be looked up right now"}'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +44,10 @@ class Admission:
             return ANYBODY
         found = self.identity.check_nowait(authorization, server=server, origin=origin)
         if found is None:
-            found = await self.identity.check(authorization, server=server, origin=origin)
+            try:
+                found = await self.identity.check(authorization, server=server, origin=origin)
+            except StoreUnavailable:
+                return BUSY
         return found if isinstance(found, Principal) else _refusal(found)
 
     def forbid(self, scopes: frozenset[str], *, origin: str, server: str) -> Refusal:

@@ -40,7 +40,9 @@ async def close(catalogs: Sequence[Catalog]) -> None:
 
 def _source(agent: msgspec.Struct, name: str, subkey: Subkey) -> Source:
     if isinstance(agent, DemoConfig):
-        tool_terms = {tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()}
+        tool_terms = {
+            tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()
+        }
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=tool_terms)
     # Imported where they are used: who serves something else need not load an HTTP client.
     from server.backends.chat import ChatBackend, ChatConfig

@@ -438,7 +438,9 @@ async def _started(services: Services, admin: Bound | None) -> Started:
         origin=issuer,
         paths=tuple(services.resolved.paths.values()),
         admin_origin=f"http://127.0.0.1:{admin.port}" if admin else None,
-        claim_url=await make_claim_link(services.store, issuer, now_millis()) if needs_login else None,
+        claim_url=await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
+        if needs_login
+        else None,
         needs_login=needs_login,
         first_call="echo text=hello" if has_echo else None,
     )

@@ -65,7 +65,7 @@ def command(url: str, scope: str | None, client_id: str | None, qr: bool | None,
             code = await ask_for_code(
                 client, place, scope=wanted, names=names, now=wall_clock, client_id=ours
             )
-            _show(code, address.url, local=address.loopback, qr=qr)
+            show(code, local=address.loopback, qr=qr)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(_count_down, status, code)
                 tokens = await wait_for_tokens(
@@ -88,31 +88,30 @@ def command(url: str, scope: str | None, client_id: str | None, qr: bool | None,
     terminal.say_hint(f"ostiary tools {login.url}")
 
 
-def _show(code: DeviceCode, url: str, *, local: bool, qr: bool | None) -> None:
+def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     """The code, large, and how to approve it."""
     from server.client.address import is_loopback
 
-    link = code.verification_uri_complete or code.verification_uri
-    # A phone cannot reach this machine's own name for itself.
-    reachable = not is_loopback(link)
+    link, page = code.verification_uri_complete, f"{terminal.clean(code.verification_uri)} and type the code"
+    # A phone cannot reach this machine by its own name for itself.
+    reachable = not is_loopback(link or code.verification_uri)
     say()
     for line in _boxed(code.user_code):
         say(f"    {line}")
     say()
-    ways = [("in a browser", terminal.clean(link))]
-    if code.verification_uri_complete is not None and reachable:
-        ways.append(("or by hand", f"{terminal.clean(code.verification_uri)} and type the code"))
+    ways = [("in a browser", page if link is None else terminal.clean(link))]
+    if link is not None and reachable:
+        ways.append(("or by hand", page))
     approve = terminal.as_started(f"ostiary approve {terminal.clean(code.user_code)}")
     # On the same machine the shell is the shortest way, so it comes first there.
     ways = [("in another terminal", approve), *ways] if local else [*ways, ("at the server", approve)]
-    say("approve this code in one of these ways" if len(ways) > 1 else "approve this code")
-    for line in terminal.columns(
-        [(f"  {paint(name, 'dim', sys.stderr)}", paint(what, "bold", sys.stderr)) for name, what in ways]
-    ):
+    say("approve this code in one of these ways")
+    rows = [(f"  {paint(name, 'dim', sys.stderr)}", paint(what, "bold", sys.stderr)) for name, what in ways]
+    for line in terminal.columns(rows):
         say(line)
     say()
     if qr if qr is not None else reachable and terminal.is_terminal(sys.stderr):
-        _draw_qr(link)
+        _draw_qr(link or code.verification_uri)
 
 
 def _boxed(user_code: str) -> list[str]:

@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable
 import httpx2
 import trio
 
-from auth.model import Secret
 from server.client.address import origin, same_place
 from server.client.errors import BadAnswer, Busy, NotLoggedIn, TokenFileError, Unreachable
 from server.client.grants import Refusal, Tokens, ask_for_tokens
 from server.client.tokens import Login, Millis, TokenFile
+from server.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
 REFRESH_TRIES = 3

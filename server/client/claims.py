@@ -6,8 +6,8 @@ import base64
 import binascii
 from typing import Any
 
-from auth.model import Secret
 from server.client.wire import decode_object
+from server.secret import Secret
 
 SHOWN = ("sub", "client_id", "scope", "sid", "iss", "aud", "exp", "iat")
 

@@ -17,7 +17,7 @@ from server.client.address import may_follow, origin, same_resource, well_known
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import DiscoveryError
 from server.client.grants import DEVICE_CODE_GRANT
-from server.client.wire import Answer, exchange, host_of
+from server.client.wire import Answer, exchange, host_of, peek
 
 MODERN = "2026-07-28"
 # A probe without side effects: the cheapest request of the newest revision, which needs no session.
@@ -92,8 +92,8 @@ async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
     """Step 1: ask without a token and be told where to get one."""
     answer = await exchange(client, "POST", url, content=_PROBE, headers=_PROBE_HEADERS)
     if answer.status != 401:
-        # Some servers look at the method first; a GET is what else clients probe with.
-        second = await exchange(client, "GET", url, headers={"Accept": "application/json, text/event-stream"})
+        # Some servers look at the message before they look for a token; a GET has none.
+        second = await peek(client, "GET", url, headers={"Accept": "application/json, text/event-stream"})
         if second.status != 401:
             raise _no_challenge(url, answer)
         answer = second
@@ -108,10 +108,8 @@ def _no_challenge(url: str, answer: Answer) -> DiscoveryError:
         return DiscoveryError(
             f"{url} redirects", hint=f"type the address it names: {where}" if where else None
         )
-    body = answer.json_object()
-    if answer.status < 300 or (
-        body is not None and "jsonrpc" in body and answer.status < 500 and answer.status != 403
-    ):
+    speaks_mcp = "jsonrpc" in (answer.json_object() or {}) or answer.media_type == "text/event-stream"
+    if speaks_mcp and answer.status < 500 and answer.status != 403:
         return OpenServer(f"{url} needs no login", hint=f"ostiary tools {url}")
     if answer.status == 404:
         return DiscoveryError(

@@ -11,10 +11,10 @@ from typing import Any
 import httpx2
 import msgspec
 
-from auth.model import Secret
 from server.client.errors import BadAnswer, Busy
 from server.client.tokens import Login, Millis
 from server.client.wire import Answer, exchange, host_of, retry_after_seconds
+from server.secret import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 # Ours are under 1 KiB; what does not fit a request header cannot be used.

@@ -12,7 +12,6 @@ import httpx2
 import msgspec
 import trio
 
-from auth.model import Secret
 from server.client.address import may_follow
 from server.client.discovery import Place
 from server.client.errors import (
@@ -35,6 +34,7 @@ from server.client.grants import (
 )
 from server.client.tokens import Login, Millis, TokenFile
 from server.client.wire import exchange, host_of
+from server.secret import Secret
 
 CLIENT_ID = "ostiary-cli"
 # RFC 8628 §3.2, §3.5.

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import httpx2
 import msgspec
 
-from auth.model import Secret
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import BadAnswer, Busy, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
 from server.client.sse import EventDecoder
@@ -27,6 +26,7 @@ from server.client.wire import (
     read,
     retry_after_seconds,
 )
+from server.secret import Secret
 
 # A tool's whole result in one JSON answer.
 MAX_ANSWER = 16 * 1024 * 1024

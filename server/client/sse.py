@@ -23,7 +23,9 @@ class EventDecoder:
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """The events completed by this chunk. Raises `BadAnswer` when one grows past the limit."""
-        if self._skip_newline and chunk:
+        if not chunk:
+            return []
+        if self._skip_newline:
             chunk = chunk.removeprefix(b"\n")
             self._skip_newline = False
         self._skip_newline = chunk.endswith(b"\r")

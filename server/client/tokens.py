@@ -16,10 +16,10 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from auth.model import Secret
 from server import paths
 from server.client.errors import TokenFileError
 from server.client.lock import FileLock
+from server.secret import Secret
 
 Millis: TypeAlias = int
 

@@ -94,6 +94,15 @@ async def exchange(
     raise Unreachable(f"{host_of(url)} did not finish its answer within {EXCHANGE_SECONDS} seconds")
 
 
+async def peek(client: httpx2.AsyncClient, method: str, url: str, *, headers: Mapping[str, str]) -> Answer:
+    """Like `exchange`, for status and headers only: the body may be a stream that never ends."""
+    with trio.move_on_after(EXCHANGE_SECONDS) as deadline, network_trouble(url):
+        async with client.stream(method, url, headers=dict(headers)) as response:
+            return Answer(status=response.status_code, headers=response.headers, body=b"")
+    assert deadline.cancelled_caught
+    raise Unreachable(f"{host_of(url)} did not begin its answer within {EXCHANGE_SECONDS} seconds")
+
+
 async def read(response: httpx2.Response, *, limit: int) -> Answer:
     """The rest of a streamed response, at most `limit` bytes of it."""
     chunks: list[bytes] = []

@@ -90,7 +90,9 @@ class Router:
         )
         if self._observe is not None:
             self._observe(served)
-        self._log.info(
+        # A call that went well has its own line (tool.called); two for each would be half of what a busy server does.
+        tell = self._log.debug if status == 200 and scope["path"] in self._handlers else self._log.info
+        tell(
             "http.request",
             method=served.method,
             path=served.path,

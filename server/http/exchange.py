@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ from server.calls import Asked, Calls
 from server.http.sse import KEEP_ALIVE_SECONDS, Emit, Ping
 from server.mcp.errors import InternalError, McpError
 from server.mcp.inbound import Headers, Route
-from server.mcp.messages import RequestId, Tool
+from server.mcp.messages import ProgressToken, RequestId, Tool
 from server.mcp.params import CallToolParams
 from server.mcp.results import (
     Server,
@@ -48,12 +49,19 @@ class Outcome(msgspec.Struct, frozen=True):
     error: McpError | None = None
 
 
+async def unheard(_message: bytes) -> None:
+    """Where events go of a caller who takes none."""
+
+
+async def unseen() -> None:
+    """Where signs of life go of what does not live long enough to show any."""
+
+
 class Exchange:
     """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
 
     __slots__ = (
         "_emit",
-        "_ending",
         "_lent",
         "_ping",
         "_still_allowed",
@@ -80,16 +88,15 @@ class Exchange:
         self.call_id = call_id
         self._lent = lent
         self._still_allowed = still_allowed
-        self._emit: Emit | None = None
-        self._ping: Ping | None = None
-        self._ending = False
+        self._emit: Emit = unheard
+        self._ping: Ping = unseen
         self._subscription: Subscription | None = None
 
     @property
     def id(self) -> RequestId:
         return self.route.id
 
-    async def run(self, emit: Emit | None = None, ping: Ping | None = None) -> Outcome:
+    async def run(self, emit: Emit = unheard, ping: Ping = unseen) -> Outcome:
         """The answer, whatever happens: errors are answers too. `emit` takes what is sent before it; without it the caller
         hears nothing but the answer. `ping` takes a subscription's signs of life. Cancelling it stops the work."""
         self._emit = emit
@@ -109,7 +116,7 @@ class Exchange:
         return self._lent.calls.tools(self.principal)
 
     async def call_tool(self, params: CallToolParams) -> ToolResult:
-        wants_progress = self._emit is not None and params.meta.progress_token is not UNSET
+        token = params.meta.progress_token
         return await self._lent.calls.call(
             Asked(
                 self.principal,
@@ -117,13 +124,12 @@ class Exchange:
                 params.arguments or {},
                 self.call_id,
                 self.headers if self.route.revision.modern else None,
-                self._report if wants_progress else None,
+                None if token is UNSET or self._emit is unheard else partial(self._report, token),
             )
         )
 
     async def notify(self, method: str, params: Mapping[str, Any]) -> None:
-        if self._emit is not None:
-            await self._emit(encode_notification(method, params))
+        await self._emit(encode_notification(method, params))
 
     @contextmanager
     def subscribe(self, kinds: frozenset[str]) -> Generator[_Feed]:
@@ -132,22 +138,18 @@ class Exchange:
         caller = f"{self.principal.kind.value}:{self.principal.subject}" if known else None
         with self._lent.subscriptions.open(caller, kinds) as subscription:
             self._subscription = subscription
-            if self._ending:
-                subscription.end()
             yield _Feed(subscription, self._still_allowed, self._ping)
 
     def end(self) -> None:
         """The server is going away: a subscription ends, with its result. Calls run to theirs."""
-        self._ending = True
         if self._subscription is not None:
             self._subscription.end()
 
-    async def _report(self, progress: float, total: float | None, message: str | None) -> None:
-        token = self.route.params.meta.progress_token
-        if self._emit is not None and token is not UNSET:
-            await self._emit(
-                encode_progress(token, self.route.revision, progress=progress, total=total, message=message)
-            )
+    async def _report(
+        self, token: ProgressToken, progress: float, total: float | None, message: str | None
+    ) -> None:
+        revision = self.route.revision
+        await self._emit(encode_progress(token, revision, progress=progress, total=total, message=message))
 
 
 class _Feed:
@@ -157,7 +159,7 @@ class _Feed:
     __slots__ = ("_due_at", "_ping", "_still_allowed", "_subscription")
 
     def __init__(
-        self, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]], ping: Ping | None
+        self, subscription: Subscription, still_allowed: Callable[[], Awaitable[bool]], ping: Ping
     ) -> None:
         self._subscription = subscription
         self._still_allowed = still_allowed
@@ -170,6 +172,5 @@ class _Feed:
                 return await self._subscription.next_change()
             if not await self._still_allowed():
                 return None
-            if self._ping is not None:
-                await self._ping()
+            await self._ping()
             self._due_at = trio.current_time() + KEEP_ALIVE_SECONDS

@@ -49,7 +49,9 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
     rows: list[str] = []
     for server in resolved.servers:
         url = html.escape(origin + resolved.paths[server.name])
-        rows.append(f"<dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd>")
+        rows.append(
+            f"<div><dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd></div>"
+        )
     first = html.escape(origin + next(iter(resolved.paths.values())))
     login = (
         f"<p>From a terminal:</p><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"

@@ -300,13 +300,12 @@ def _preflight(headers: Mapping[bytes, bytes]) -> Sequence[tuple[bytes, bytes]]:
 
 
 async def _pass_on(reply: Reply, refusal: Refusal) -> None:
-    challenge = (b"www-authenticate", refusal.www_authenticate.encode("latin-1"))
-    await reply.finish(refusal.status, refusal.body, (challenge,))
+    challenge = refusal.www_authenticate.encode("latin-1")
+    await reply.finish(refusal.status, refusal.body, ((b"www-authenticate", challenge),) if challenge else ())
 
 
 async def _wait_gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+    await receive()  # once the body has come, the disconnect is all that can
 
 
 async def _end_at(draining: trio.Event, exchange: Exchange) -> None:

@@ -226,6 +226,7 @@ def _params(message: Request) -> tuple[Method | None, Params | None, McpError | 
     except msgspec.ValidationError as error:
         return row, None, BadEnvelope(f"invalid params: {error}")
     except (msgspec.DecodeError, RecursionError):
+        # The first pass has checked what it skipped, so no input is known that gets here; should one, it is not our fault.
         return row, None, ParseError("the body is not JSON, or is nested too deeply")
 
 

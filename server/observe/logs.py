@@ -62,7 +62,9 @@ def make_logger(
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         context_class=dict,
     )
-    return cast("FilteringBoundLogger", logger.bind())  # bound once: an unbound one is put together again at every event
+    return cast(
+        "FilteringBoundLogger", logger.bind()
+    )  # bound once: an unbound one is put together again at every event
 
 
 def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:

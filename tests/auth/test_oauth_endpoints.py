@@ -193,6 +193,8 @@ async def test_a_public_client_may_send_basic_with_an_empty_password_but_no_secr
         ("Basic !!!", {}, 401, "invalid_client"),
         ("Basic " + base64.b64encode(b"\xff\xfe").decode(), {}, 401, "invalid_client"),
         ("Basic", {}, 401, "invalid_client"),
+        (basic("a%00", "b")["authorization"], {}, 401, "invalid_client"),
+        (basic("a", "%C3%B6")["authorization"], {}, 401, "invalid_client"),
         (basic("a", "b")["authorization"], {"client_id": "c"}, 400, "invalid_request"),
         (basic(CLI, "b")["authorization"], {"client_secret": "c"}, 400, "invalid_request"),
         ("Basic " + base64.b64encode(b"x" * 9_000).decode(), {}, 400, "invalid_request"),
@@ -320,18 +322,26 @@ async def test_a_client_that_posts_too_often_waits_and_others_do_not() -> None:
         limits=FormLimits(per_minute_per_client=3, per_minute_per_network=5),
     )
     async with open_identity(policy=policy, clock=clock) as identity:
+        far = "198.51.100.7"
         poll = {"client_id": CLI, "grant_type": DEVICE_CODE, "device_code": "x"}
         for _ in range(3):
-            assert (await send(identity, post("/token", **poll))).status == 400
+            assert (await send(identity, post("/token", **poll, ip=far))).status == 400
         clock.now += 10 * SECOND
-        limited = await send(identity, post("/token", **poll))
+        limited = await send(identity, post("/token", **poll, ip=far))
         assert (limited.status, header(limited, "retry-after")) == (429, "50")
         assert body(limited)["error"] == "temporarily_unavailable"
         assert (await send(identity, post("/token", **poll, ip="192.0.2.1"))).status == 400
-        assert (await send(identity, post("/token", **{**poll, "client_id": "other"}))).status == 401
-        assert (await send(identity, post("/token", **{**poll, "client_id": "third"}))).status == 429
+        assert (await send(identity, post("/token", **{**poll, "client_id": "other"}, ip=far))).status == 401
+        assert (await send(identity, post("/token", **{**poll, "client_id": "third"}, ip=far))).status == 429
         clock.now += 50 * SECOND
-        assert (await send(identity, post("/token", **poll))).status == 400
+        assert (await send(identity, post("/token", **poll, ip=far))).status == 400
+
+
+async def test_programs_on_this_machine_share_an_address_and_are_not_counted_together() -> None:
+    async with open_identity(policy=Policy(limits=FormLimits(per_minute_per_client=1))) as identity:
+        poll = {"client_id": CLI, "grant_type": DEVICE_CODE, "device_code": "x"}
+        for ip in ("127.0.0.1", "::1") * 3:
+            assert (await send(identity, post("/token", **poll, ip=ip))).status == 400
 
 
 async def test_a_cap_on_codes_says_when_to_come_back() -> None:
@@ -404,3 +414,26 @@ async def test_a_grant_is_for_the_server_that_was_asked_for() -> None:
         token = (await logged_in(identity, resource=ORIGIN + SITE.servers["other"]))["access_token"]
         assert isinstance(await identity.check(f"Bearer {token}", server="other", origin=ORIGIN), Principal)
         assert isinstance(await identity.check(f"Bearer {token}", server="agent", origin=ORIGIN), Refused)
+
+
+async def test_a_client_without_the_refresh_grant_is_given_no_refresh_token() -> None:
+    async with open_identity() as identity:
+        await identity.store.write(
+            lambda db: db.execute("UPDATE clients SET grant_types = ? WHERE id = ?", DEVICE_CODE, CLI)
+        )
+        assert "refresh_token" not in await logged_in(identity)
+
+
+async def test_a_token_of_a_login_that_was_swept_away_is_refused() -> None:
+    async with open_identity() as identity:
+        token = (await logged_in(identity))["access_token"]
+        await identity.store.write(lambda db: db.execute("DELETE FROM grants"))
+        refused = await identity.check(f"Bearer {token}", server="agent", origin=ORIGIN)
+        assert isinstance(refused, Refused)
+
+
+async def test_without_setup_nothing_is_issued() -> None:
+    async with open_identity() as identity:
+        await identity.store.write(lambda db: db.execute("DELETE FROM meta WHERE key = 'refresh_epoch'"))
+        with pytest.raises(LookupError, match="epoch"):
+            await logged_in(identity)

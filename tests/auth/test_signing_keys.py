@@ -69,6 +69,7 @@ def test_the_newest_key_whose_time_has_come_signs_and_all_unretired_are_publishe
     assert ring.get(old.kid, START) is old
     assert ring.get(old.kid, START + 2 * DAY) is None
     assert ring.get("unknown", START) is None
+    assert repr(ring) == f"KeyRing({old.kid}, {now.kid}, {coming.kid})"
 
 
 def test_an_empty_ring_signs_nothing() -> None:

@@ -163,6 +163,7 @@ async def test_what_somebody_not_logged_in_sees(shell: Terminal, fake: FakeServe
     assert not shell.config.exists()
 
 
+@pytest.mark.slow
 async def test_everything_is_said_in_json_too_and_the_fields_are_a_promise(
     logged_in: Terminal, fake: FakeServer
 ) -> None:
@@ -235,6 +236,7 @@ async def test_hints_name_the_program_as_it_was_started(shell: Terminal, fake: F
     assert done.stderr == f"error: not logged in at {fake.url}\nhint: scripts/ostiary login {fake.url}\n"
 
 
+@pytest.mark.slow
 async def test_no_command_but_token_ever_shows_a_token(logged_in: Terminal, fake: FakeServer) -> None:
     kept = json.loads((logged_in.config / "tokens.json").read_text())["logins"][fake.url]
     secrets = [kept["access_token"], kept["refresh_token"], "dc-secret"]

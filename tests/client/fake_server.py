@@ -69,6 +69,7 @@ class Response:
     headers: dict[str, str] = field(default_factory=dict)
     chunks: list[bytes] | None = None  # sent one by one, without a length
     break_off: bool = False  # close before anything is sent
+    hang: bool = False  # never end the body
 
 
 Handler = Callable[[Seen], Awaitable[Response]]
@@ -378,6 +379,8 @@ async def _converse(fake: FakeServer, stream: trio.SocketStream) -> None:
         await stream.send_all(http.send(h11.Response(status_code=response.status, headers=sent)) or b"")
         for piece in pieces:
             await stream.send_all(http.send(h11.Data(data=piece)) or b"")
+        if response.hang:
+            await trio.sleep_forever()
         await stream.send_all(http.send(h11.EndOfMessage()) or b"")
         if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
             return

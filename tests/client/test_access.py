@@ -9,11 +9,11 @@ import pytest
 import trio
 from fake_server import FakeServer, Response, Seen, as_json
 
-from auth.model import Secret
 from server.client.access import Access
 from server.client.errors import Busy, ClientError, NotLoggedIn, TokenFileError, Unreachable
 from server.client.tokens import Login, TokenFile
 from server.client.wire import open_client
+from server.secret import Secret
 
 NOW = 10_000_000
 

@@ -77,6 +77,22 @@ async def test_a_server_without_a_login_is_told_as_such(fake: FakeServer, client
         await discover(client, fake.url)
 
 
+async def test_a_server_without_a_login_may_answer_a_get_with_an_endless_stream(
+    fake: FakeServer, client: httpx2.AsyncClient
+) -> None:
+    async def streaming(request: Seen) -> Response:
+        if request.method == "GET":
+            return Response(
+                200, headers={"content-type": "text/event-stream"}, chunks=[b": hello\n\n"], hang=True
+            )
+        return await fake.usual(request)
+
+    fake.login_needed = False
+    fake.overrides["/mcp"] = streaming
+    with pytest.raises(OpenServer):
+        await discover(client, fake.url)
+
+
 @pytest.mark.parametrize(
     ("response", "said"),
     [
@@ -84,6 +100,7 @@ async def test_a_server_without_a_login_is_told_as_such(fake: FakeServer, client
         (Response(307, headers={"location": "https://elsewhere.example/mcp"}), "redirects"),
         (Response(403), "by this name"),
         (Response(500, b"oops"), "status 500"),
+        (Response(200, b"<html>a site</html>"), "status 200 where a login challenge"),
     ],
 )
 async def test_an_answer_that_is_no_challenge_is_explained(

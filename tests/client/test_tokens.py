@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from auth.model import Secret
 from server.client.errors import TokenFileError
 from server.client.tokens import Login, TokenFile, token_directory
+from server.secret import Secret
 
 
 def login(
@@ -172,5 +172,5 @@ def test_the_directory_is_the_platforms_unless_one_is_named(monkeypatch: pytest.
     assert token_directory({}) == Path("/xdg/ostiary")
     assert token_directory({"OSTIARY_CONFIG_HOME": "relative"}) == Path("/xdg/ostiary")
     monkeypatch.setattr(sys, "platform", "darwin")
-    monkeypatch.setenv("HOME", "/Users/me")
-    assert token_directory({}) == Path("/Users/me/Library/Application Support/ostiary")
+    monkeypatch.setenv("HOME", "/somebody")
+    assert token_directory({}) == Path("/somebody/Library/Application Support/ostiary")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +14,7 @@ from structlog.testing import CapturingLogger
 
 from server.http.limits import Limits
 from server.http.listen import ListenSettings, serve
+from server.http.refusal import Disconnected
 from server.http.serving import Counters
 from server.http.tls import Tls
 
@@ -149,7 +150,7 @@ async def running(
     tls: Tls | None = None,
     bind: str = "127.0.0.1:0",
     **settings: Any,
-) -> AsyncIterator[Running]:
+) -> AsyncGenerator[Running]:
     """Leaving the block cancels the server, unless a test has drained it before."""
     log, logged = capturing()
     counters = Counters()
@@ -200,7 +201,8 @@ async def whole_body(receive: Any) -> bytes:
     body = b""
     while True:
         message = await receive()
-        assert message["type"] == "http.request", message
+        if message["type"] == "http.disconnect":
+            raise Disconnected
         body += message["body"]
         if not message["more_body"]:
             return body

@@ -185,3 +185,26 @@ async def test_the_lifespan_surrounds_everything() -> None:
         with trio.fail_after(5):
             await server.ended.wait()
     assert seen == ["lifespan.startup", "request", "lifespan.shutdown"]
+
+
+async def test_a_producer_that_never_waits_can_be_cancelled_all_the_same() -> None:
+    started = trio.Event()
+    ran_out: list[bool] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        started.set()
+        for _ in range(500_000):
+            await send({"type": "http.response.body", "body": b"", "more_body": True})
+        ran_out.append(True)
+        return None
+
+    async with running(app, Limits(drain_seconds=0.05)) as server, await server.connect() as peer:
+        await peer.send(GOOD)
+        with trio.fail_after(5):
+            await started.wait()
+            server.draining.set()
+            await server.ended.wait()
+    assert not ran_out

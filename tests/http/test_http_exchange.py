@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from loopback_server import GOOD, Echo, Peer, expect_service, lifespan, respond, running, until, whole_body
 
 from server.http.limits import Limits
@@ -66,18 +67,24 @@ async def test_a_peer_that_pipelines_far_ahead_is_read_no_further_than_the_bound
                 nursery.cancel_scope.cancel()
         return await respond(send, 200, scope["path"].encode())
 
-    count = 3000
+    async def push(peer: Peer) -> None:
+        wire = b"".join(
+            b"GET /%d HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (n, b"x" * 16_000) for n in range(count)
+        )
+        await peer.stream.send_all(wire)  # more than the kernel keeps on both sides
+        sent.set()
+
+    count, sent = 1500, trio.Event()
     async with (
-        running(app, Limits(pipeline_bytes=4096)) as server,
+        running(app) as server,
         await server.connect() as peer,
         trio.open_nursery() as nursery,
     ):
-        wire = b"".join(
-            b"GET /%d HTTP/1.1\r\nHost: a\r\nX: %b\r\n\r\n" % (n, b"x" * 60) for n in range(count)
-        )
-        nursery.start_soon(peer.send, wire)
+        nursery.start_soon(push, peer)
         with trio.fail_after(5):
             await watching.wait()
+            await trio.testing.wait_all_tasks_blocked(0.05)
+        assert not sent.is_set()
         go.set()
         for number in range(count):
             assert (await peer.answer()).body == b"/%d" % number

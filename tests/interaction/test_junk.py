@@ -85,6 +85,15 @@ headers = st.fixed_dictionaries(
 verbs = st.sampled_from(["POST"] * 8 + ["GET", "HEAD", "DELETE", "OPTIONS", "PUT"])
 
 
+def test_no_depth_of_nesting_is_too_much_for_one_step_and_not_for_the_one_before() -> None:
+    for depth in range(1, 1200):
+        nested = "[" * depth + "]" * depth
+        body = f'{{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{{"name":"echo","arguments":{{"a":{nested}}}}}}}'
+        message = decode(body.encode())
+        assert not isinstance(message, Batch)
+        assert isinstance(classify(message, {}), Route | Rejection)
+
+
 @settings(max_examples=400, deadline=None)
 @given(verbs, bodies, headers)
 def test_no_request_makes_the_server_fail(verb: str, body: bytes, sent: dict[str, str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from server.backends.base import BackendError, Final, Outlet, ToolCall
 from server.backends.catalog import Source, Terms
-from server.mcp.messages import Tool
+from server.mcp.messages import TextContent, Tool
 from tests.interaction.agents import USER, Agent, agent, house, says
 from tests.pair import ACCEPT_BOTH, META, MODERN, Answer, encode, legacy, modern
 
@@ -307,10 +307,15 @@ async def test_a_bug_is_logged_once_and_shown_as_an_internal_error_with_the_requ
 
 async def test_an_answer_that_json_cannot_say_is_an_internal_error() -> None:
     async def odd(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(content=(TextContent(text="x"),), structured={"when": object()})
+
+    async def bare(call: ToolCall, outlet: Outlet) -> Final:
         return Final(content=(), structured={"when": object()})
 
-    made = house(agent(odd=odd))
-    assert code(await made.pair.modern("tools/call", {"name": "odd"})) == (200, -32603)
+    made = house(agent(odd=odd, bare=bare))
+    for name in ("odd", "bare"):
+        assert code(await made.pair.modern("tools/call", {"name": name})) == (200, -32603)
+    assert len([line for line in made.lines if line["level"] == "error"]) == 2
 
 
 async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both_eras() -> None:

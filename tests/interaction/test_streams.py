@@ -124,7 +124,10 @@ class Work:
         try:
             await outlet.emit(Progress(progress=1))
             await self.go_on.wait()
-            await outlet.emit(Progress(progress=2))
+            for step in (2, 3):
+                await outlet.emit(
+                    Progress(progress=step, total=step)
+                )  # a last step is never too soon to be sent
             self.how = "finished"
             return says("finished")
         except trio.Cancelled:

@@ -181,6 +181,29 @@ async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> Non
     assert [line["request"] for line in made.lines if line["level"] == "error"] == ["request-1"]
 
 
+async def test_a_connection_that_fails_under_the_answer_is_logged_and_not_written_to_again() -> None:
+    made = house()
+    body, headers = legacy("ping")
+    written = 0
+
+    async def receive() -> object:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: object) -> None:
+        nonlocal written
+        written += 1
+        raise RuntimeError("a bug in the connection")
+
+    scope = {
+        "method": "POST",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "state": {"request_id": "r", "draining": trio.Event()},
+    }
+    await made.pair.app(scope, receive, send)
+    assert written == 1
+    assert [line["event"] for line in made.lines] == ["mcp.crashed"]
+
+
 async def test_what_the_connection_refuses_while_the_body_is_read_is_left_to_it() -> None:
     made = house()
     _, headers = legacy("ping")

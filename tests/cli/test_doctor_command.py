@@ -1,0 +1,65 @@
+"""`ostiary doctor` without a URL: this machine's own server, its settings and its data directory first."""
+
+from __future__ import annotations
+
+import json
+
+from shell import Terminal
+
+# Nobody listens on port 1, whatever else runs on this machine.
+SILENT = (
+    "\nhttp://127.0.0.1:1/mcp\n"
+    "✗ connection      nothing answers on port 1 of 127.0.0.1\n"
+    "  hint: is it running? `ostiary serve` starts it\n"
+)
+
+
+async def test_a_machine_without_a_server_is_told_what_to_do(shell: Terminal) -> None:
+    data = shell.home / "data"
+    done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
+    assert done.code == 1
+    assert done.stdout == (
+        "✓ settings        none written, the built-in ones are used\n"
+        f"– data directory  {data} is not there yet\n"
+        "  hint: `ostiary serve` makes it\n" + SILENT
+    )
+
+
+async def test_a_data_directory_open_to_others_is_a_fault(shell: Terminal) -> None:
+    data = shell.home / "data"
+    data.mkdir()
+    data.chmod(0o755)
+    done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
+    assert f"✗ data directory  {data} is open to others\n  hint: chmod 700 {data}\n" in done.stdout
+
+
+async def test_a_data_directory_that_no_server_holds_is_told(shell: Terminal) -> None:
+    data = shell.home / "data"
+    data.mkdir(mode=0o700)
+    done = await shell.run("doctor", "--data-dir", str(data), OSTIARY_PORT="1")
+    assert f"✗ data directory  no server is running on {data}\n" in done.stdout
+    assert done.stdout.endswith(SILENT)
+
+
+async def test_settings_that_cannot_be_used_end_it_with_every_problem_listed(shell: Terminal) -> None:
+    file = shell.home / "ostiary.toml"
+    file.write_text('colour = "red"\nport = "many"\n')
+    done = await shell.run("doctor", "--config", str(file))
+    assert done.code == 1
+    assert "colour" in done.stderr
+    assert "port" in done.stderr
+    assert done.stdout.startswith("✗ settings ")
+    assert "connection" not in done.stdout
+
+
+async def test_the_report_in_json_has_one_entry_per_step(shell: Terminal) -> None:
+    done = await shell.run("doctor", "--json", "--data-dir", str(shell.home / "data"), OSTIARY_PORT="1")
+    report = json.loads(done.stdout)
+    assert (done.code, done.stderr) == (1, "")
+    assert (report["url"], report["ok"]) == ("http://127.0.0.1:1/mcp", False)
+    assert [(step["step"], step["state"]) for step in report["steps"]] == [
+        ("settings", "ok"),
+        ("data directory", "skipped"),
+        ("connection", "failed"),
+    ]
+    assert all(set(step) == {"step", "state", "detail", "hint"} for step in report["steps"])

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any
+
+import pytest
+import trio
+from fake_server import FakeServer, Response, Seen, as_json
+from test_access import stored
+
+from server.client.checkup import Step, examine
+from server.client.claims import read_claims
+from server.client.tokens import TokenFile
+from server.secret import Secret
+
+PRM = "/.well-known/oauth-protected-resource/mcp"
+ASM = "/.well-known/oauth-authorization-server"
+
+
+async def steps_of(fake: FakeServer, file: TokenFile, url: str | None = None) -> list[Step]:
+    with trio.fail_after(30):
+        return [step async for step in examine(url or fake.url, file)]
+
+
+def states(steps: list[Step]) -> list[tuple[str, str]]:
+    return [(step.name, step.state) for step in steps]
+
+
+def saying(response: Response) -> Any:
+    async def handler(request: Seen) -> Response:
+        return response
+
+    return handler
+
+
+async def test_a_good_server_and_a_login_are_all_ticks(fake: FakeServer, file: TokenFile) -> None:
+    stored(fake, file)
+    found = await steps_of(fake, file)
+    assert states(found) == [
+        (name, "ok")
+        for name in ("connection", "challenge", "resource", "issuer", "device login", "login", "tools")
+    ]
+    # Looking changes nothing at the server: no code was asked for in anybody's name.
+    (probe,) = fake.requests("/device_authorization")
+    assert probe.form == {}
+
+
+async def test_a_challenge_that_names_no_metadata_is_a_fault_but_not_the_end(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.overrides["/mcp"] = saying(as_json({}, 401, WWW_Authenticate="Bearer"))
+    found = await steps_of(fake, file)
+    assert states(found)[1:4] == [("challenge", "failed"), ("resource", "ok"), ("issuer", "ok")]
+    assert found[1].hint is not None
+
+
+@pytest.mark.parametrize(
+    ("path", "response", "last"),
+    [
+        ("/mcp", Response(500), "challenge"),
+        (PRM, Response(500), "resource"),
+        (ASM, Response(404), "issuer"),
+        (ASM, as_json({"issuer": "https://other.example"}), "issuer"),
+    ],
+)
+async def test_a_broken_step_is_the_last_one_and_failed(
+    fake: FakeServer, file: TokenFile, path: str, response: Response, last: str
+) -> None:
+    fake.overrides[path] = saying(response)
+    found = await steps_of(fake, file)
+    assert states(found)[-1] == (last, "failed")
+    assert {state for _, state in states(found)[:-1]} == {"ok"}
+
+
+@pytest.mark.parametrize("response", [Response(404), Response(200, b"{}"), Response(500)])
+async def test_a_device_endpoint_in_trouble_is_seen(
+    fake: FakeServer, file: TokenFile, response: Response
+) -> None:
+    fake.overrides["/device_authorization"] = saying(response)
+    state = dict(states(await steps_of(fake, file)))["device login"]
+    # A server that is busy just now is none that is broken.
+    assert state == ("ok" if response.status == 500 else "failed")
+
+
+async def test_a_server_without_device_login_is_told(fake: FakeServer, file: TokenFile) -> None:
+    metadata = {**fake.server_metadata(), "grant_types_supported": ["authorization_code"]}
+    fake.overrides[ASM] = saying(as_json(metadata))
+    assert ("device login", "failed") in states(await steps_of(fake, file))
+
+
+async def test_a_server_that_needs_no_login_is_looked_at_without_one(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.login_needed = False
+    assert states(await steps_of(fake, file)) == [
+        ("connection", "ok"),
+        ("challenge", "skipped"),
+        ("tools", "ok"),
+    ]
+
+
+async def test_without_a_login_the_tools_are_not_asked_for(fake: FakeServer, file: TokenFile) -> None:
+    found = await steps_of(fake, file)
+    assert states(found)[-1] == ("login", "skipped")
+    assert found[-1].hint == f"ostiary login {fake.url}"
+
+
+async def test_a_login_that_has_ended_is_a_fault(fake: FakeServer, file: TokenFile) -> None:
+    stored(fake, file)
+    fake.refresh_token = "another"
+    assert states(await steps_of(fake, file))[-1] == ("login", "failed")
+
+
+async def test_nobody_listening_ends_it_at_the_connection(fake: FakeServer, file: TokenFile) -> None:
+    assert states(await steps_of(fake, file, "http://127.0.0.1:1/mcp")) == [("connection", "failed")]
+
+
+def jwt(body: bytes) -> Secret:
+    return Secret(f"e30.{base64.urlsafe_b64encode(body).rstrip(b'=').decode()}.sig")
+
+
+@pytest.mark.parametrize(
+    ("token", "claims"),
+    [
+        (jwt(json.dumps({"sub": "usr_1", "exp": 5, "aud": ["x"], "evil": "y"}).encode()), {"sub": "usr_1", "exp": 5}),
+        (jwt(b"[]"), {}),
+        (jwt(b"\xff"), {}),
+        (Secret("opaque"), {}),
+        (Secret("a.!!.c"), {}),
+        (Secret("a..c"), {}),
+        (Secret("ü.ü.ü"), {}),
+    ],
+)  # fmt: skip
+def test_a_token_is_read_for_its_owner_if_it_can_be(token: Secret, claims: dict[str, Any]) -> None:
+    assert read_claims(token) == claims
