@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from types import MappingProxyType
 from typing import Final
 
@@ -32,7 +32,9 @@ def covers(granted: Iterable[str], needed: str) -> bool:
     return any(needed == scope or needed.startswith(scope + ":") for scope in granted)
 
 
-def missing(granted: frozenset[str], needed: Iterable[str]) -> tuple[str, ...]:
+def missing(granted: frozenset[str], needed: Collection[str]) -> tuple[str, ...]:
+    if granted.issuperset(needed):
+        return ()
     return tuple(scope for scope in needed if scope not in granted and not covers(granted, scope))
 
 

@@ -11,11 +11,12 @@ import msgspec
 
 from auth.endpoints import Identity
 from auth.model import ANONYMOUS, Principal
+from auth.scopes import SCOPES
 from auth.verify import Refused, challenge
 from server.store.jobs import StoreUnavailable
 
 # With `auth = "none"` everybody on this machine may do what a login could.
-ANYBODY = replace(ANONYMOUS, scopes=frozenset({"mcp"}))
+ANYBODY = replace(ANONYMOUS, scopes=frozenset(SCOPES))
 
 
 @dataclass(frozen=True, slots=True)

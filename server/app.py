@@ -378,6 +378,8 @@ def _public_app(services: Services) -> Router:
         origins=frozenset(name for origin in config.allowed_origins if (name := guard.normal_origin(origin))),
         any_origin="*" in config.allowed_origins,
     )
+    # Paths as metrics labels: a closed set, whatever is asked for.
+    routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
     return Router(
         mcp={
             "" if position == 0 else name: _mcp_endpoint(services, name, catalog, door)
@@ -387,7 +389,8 @@ def _public_app(services: Services) -> Router:
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
-        observe=lambda served: services.metrics.request(_route(served.path, resolved), served.status),
+        observe=lambda path, status: services.metrics.request(routes.get(path, "other"), status),
+        tells_all=config.log_level == "debug",
     )
 
 
@@ -444,12 +447,6 @@ async def _started(services: Services, admin: Bound | None) -> Started:
         needs_login=needs_login,
         first_call="echo text=hello" if has_echo else None,
     )
-
-
-def _route(path: str, resolved: Resolved) -> str:
-    """A path as a metrics label: from a closed set, whatever is asked for."""
-    bare = path.rstrip("/")
-    return bare if bare in resolved.paths.values() or bare in LABELLED else "other"
 
 
 def _scheme(issuer: str) -> str:

@@ -107,7 +107,11 @@ class Calls:
         self._clock = clock
 
     def tools(self, principal: Principal) -> Sequence[Tool]:
-        return [entry.tool for entry in self._catalog.entries() if self._knows_of(principal, entry)]
+        return [
+            entry.tool
+            for entry in self._catalog.entries()
+            if self._standing(principal, entry) is not Standing.HIDDEN
+        ]
 
     def quick(self, tool: str) -> bool:
         """Whether the call returns without waiting, so that nobody needs to watch its caller. True of no tool at all:
@@ -119,11 +123,14 @@ class Calls:
         """Raises `UnknownTool`, `InsufficientScope`, `HeaderMismatch`, `BackendFailed`, `InternalError`. Cancelling it
         stops the back-end."""
         entry = self._catalog.get(asked.tool)
-        if entry is None or not self._knows_of(asked.principal, entry):
+        stands = Standing.HIDDEN if entry is None else self._standing(asked.principal, entry)
+        if entry is None or stands is Standing.HIDDEN:
             raise UnknownTool(asked.tool)
         started = self._clock()
         outcome = "cancelled"  # what it was, unless something below gets to say otherwise
         try:
+            if stands is Standing.GRANTABLE:
+                raise InsufficientScope(entry.terms.scopes)
             result, outcome = await self._answer(entry, asked)
             return result
         except BackendError as error:
@@ -140,8 +147,6 @@ class Calls:
             self._record(asked, outcome, self._clock() - started)
 
     async def _answer(self, entry: Entry, asked: Asked) -> tuple[ToolResult, str]:
-        if standing(asked.principal, entry) is not Standing.ALLOWED:
-            raise InsufficientScope(entry.terms.scopes)
         schema = entry.schema
         if schema.mirrored and asked.headers is not None:
             schema.check_headers(asked.arguments, asked.headers)
@@ -171,8 +176,8 @@ class Calls:
             content = (TextContent(text=as_text(answer.structured)),)
         return ToolResult(content=content, structured=answer.structured), "ok"
 
-    def _knows_of(self, principal: Principal, entry: Entry) -> bool:
-        return standing(principal, entry) is not Standing.HIDDEN and self._policy(principal, entry)
+    def _standing(self, principal: Principal, entry: Entry) -> Standing:
+        return standing(principal, entry) if self._policy(principal, entry) else Standing.HIDDEN
 
     def _record(self, asked: Asked, outcome: str, seconds: float) -> None:
         self._measure(asked.tool, outcome, seconds)

@@ -121,6 +121,9 @@ def main() -> None:
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
     parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument(
+        "--write", metavar="PAGE", help="put the table between the bench marks of a Markdown page as well"
+    )
     options = parser.parse_args()
     parts = options.only.split(",")
     if not set(parts) <= set(PARTS):
@@ -145,6 +148,8 @@ def main() -> None:
             case _:
                 result[part] = bench_startup(1 if options.quick else 5)
     print(json.dumps(result, indent=2) if options.json else table.markdown(result))
+    if options.write:
+        table.write_into(Path(options.write), table.markdown(result))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from targets import ROOT
+from targets import ROOT, Broken
 
 LABELS = {
     "anonymous": "Ostiary, anonymous",
@@ -51,7 +51,7 @@ def markdown(result: Mapping[str, Any]) -> str:
     lines = [
         f"Measured {m['date']} on {m['cpu']}, {m['cores']} cores, Linux {m['kernel']}, CPython {m['python']}, "
         f"node {m['node']}. Each server alone on one core, wrk with 32 kept-alive connections on another; "
-        f"{result['rounds']} interleaved rounds of {result['seconds']} s, medians.",
+        f"interleaved rounds: {result['rounds']} of {result['seconds']} s; medians.",
         "",
     ]
     if "echo" in result:
@@ -62,12 +62,25 @@ def markdown(result: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
+def write_into(page: Path, text: str) -> None:
+    """Replace what stands between the page's two bench marks."""
+    start, end = "<!-- bench -->\n", "<!-- /bench -->"
+    before, found, rest = page.read_text("utf-8").partition(start)
+    _, closed, after = rest.partition(end)
+    if not (found and closed):
+        raise Broken(f"{page} has no {start.strip()} … {end}")
+    page.write_text(f"{before}{start}{text}\n{end}{after}", "utf-8")
+
+
 def _echo(samples: Mapping[str, Any], machine: Mapping[str, str]) -> list[str]:
     lines = [
         "| echo `tools/call`, 2026-07-28 | requests/s | p50 ms | p99 ms | CPU µs/request | × Python SDK | × TypeScript SDK | resident MiB |",
         "|---|---:|---:|---:|---:|---:|---:|---:|",
     ]
-    versions = {"python": f" {machine['python_sdk']}", "typescript": f" {machine['typescript_sdk']}"}
+    versions = {
+        "python": f" {machine['python_sdk']} (uvicorn)",
+        "typescript": f" {machine['typescript_sdk']} (node:http)",
+    }
     for name, s in samples.items():
         ratios = [s["per_second"] / samples[peer]["per_second"] for peer in ("python", "typescript")]
         lines.append(

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 # token68 forms (Negotiate, …) carry no parameters that matter here; they are skipped like any other scheme.
 _PART = re.compile(
-    r"""\s*(?:,\s*)*
-        (?P<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+)
+    r"""(?P<name>[!#$%&'*+.^_`|~0-9A-Za-z-]+)
         (?:\s*=\s*(?:"(?P<quoted>(?:[^"\\]|\\.)*)"|(?P<plain>[^\s,"]+)))?""",
     re.VERBOSE,
 )
+_BETWEEN = re.compile(r"[\s,]*")
 # The header is read once per refusal; a longer one is not worth the time.
 MAX_HEADER = 8 * 1024
 
@@ -28,15 +28,13 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
 def read_challenge(headers: Iterable[str]) -> Challenge | None:
     """The first Bearer challenge of these header lines, or None."""
     for header in headers:
-        scheme: str | None = None
         found: dict[str, str] | None = None
-        for part in _PART.finditer(header[:MAX_HEADER]):
+        for part in _parts(header[:MAX_HEADER]):
             quoted, plain = part["quoted"], part["plain"]
             if quoted is None and plain is None:
                 if found is not None:
                     break  # the next scheme begins: the Bearer challenge is complete
-                scheme = part["name"].lower()
-                found = {} if scheme == "bearer" else None
+                found = {} if part["name"].lower() == "bearer" else None
             elif found is not None:
                 value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
                 found.setdefault(part["name"].lower(), value)
@@ -48,3 +46,17 @@ def read_challenge(headers: Iterable[str]) -> Challenge | None:
                 description=found.get("error_description"),
             )
     return None
+
+
+def _parts(header: str) -> Iterator[re.Match[str]]:
+    """Schemes and parameters in order; what is neither is passed over, a character at a time."""
+    position = 0
+    while position < len(header):
+        if between := _BETWEEN.match(header, position):
+            position = between.end()
+        part = _PART.match(header, position)
+        if part is None:
+            position += 1
+        else:
+            position = part.end()
+            yield part

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
 from structlog.typing import FilteringBoundLogger
 
 from .guard import Guard, host_of
@@ -20,17 +19,6 @@ from .serving import App, Message, Receive, Scope, Send
 # A log line is for reading: a longer path is cut there.
 _LOGGED_PATH_CHARACTERS: Final = 200
 _FORBIDDEN: Final = b"this server does not answer for the name in the Host header\n"
-
-
-class Served(msgspec.Struct, frozen=True):
-    """One request, when it is over. Never a header, a query or a body."""
-
-    method: str
-    path: str  # one-time links masked
-    status: int  # 0: it ended without a response
-    seconds: float
-    ip: str
-    request_id: str
 
 
 class Router:
@@ -44,10 +32,12 @@ class Router:
         guard: Guard,
         log: FilteringBoundLogger,
         proxies: Proxies | None = None,
-        observe: Callable[[Served], None] | None = None,
+        observe: Callable[[str, int], None] | None = None,
+        tells_all: bool = False,
         secret_paths: Sequence[str] = ("/claim/",),
     ) -> None:
-        """`secret_paths` are prefixes whose rest is a secret. `observe` is called once per request and must not raise."""
+        """`secret_paths` are prefixes whose rest is a secret. `observe` is given the path as it came and the status (0: it ended
+        without a response) of every request, and must not raise. `tells_all` writes a line for every request, too."""
         self._handlers: dict[str, App] = {}
         for name, handler in mcp.items():
             path = f"/{name}/mcp" if name else "/mcp"
@@ -57,6 +47,7 @@ class Router:
         self._log = log
         self._proxies = proxies
         self._observe = observe
+        self._tells_all = tells_all
         self._secret_paths = tuple(secret_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,27 +70,21 @@ class Router:
             self._report(scope, watched.status, time.perf_counter() - began)
 
     def _report(self, scope: Scope, status: int, seconds: float) -> None:
-        client = scope["client"]
-        served = Served(
-            scope["method"],
-            self._shown(scope["path"]),
-            status,
-            seconds,
-            client[0] if client else "",
-            scope["state"]["request_id"],
-        )
+        path: str = scope["path"]
         if self._observe is not None:
-            self._observe(served)
+            self._observe(path, status)
         # A call that went well has its own line (tool.called); two for each would be half of what a busy server does.
-        tell = self._log.debug if status == 200 and scope["path"] in self._handlers else self._log.info
-        tell(
+        if status == 200 and path in self._handlers and not self._tells_all:
+            return
+        client = scope["client"]
+        self._log.info(
             "http.request",
-            method=served.method,
-            path=served.path,
+            method=scope["method"],
+            path=self._shown(path),
             status=status,
             ms=round(seconds * 1000, 1),
-            ip=served.ip,
-            request=served.request_id,
+            ip=client[0] if client else "",
+            request=scope["state"]["request_id"],
         )
 
     def _shown(self, path: str) -> str:

@@ -126,7 +126,7 @@ class Connection:
             await self._lot.park()
         if self.gone:
             raise Disconnected("the peer is gone")
-        self._writing = self.gone = self.cut = True  # … unless this ends well
+        self._writing = True
         try:
             piece = self.serving.limits.write_piece_bytes
             if len(data) <= piece:
@@ -135,9 +135,12 @@ class Connection:
                 view = memoryview(data)
                 for start in range(0, len(data), piece):
                     await self._stream.send_all(view[start : start + piece])
-            self.gone = self.cut = False
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
+            self.gone = self.cut = True
             raise Disconnected("the peer is gone") from error
+        except BaseException:
+            self.gone = self.cut = True
+            raise
         finally:
             self._writing = False
             if self._lot is not None:
@@ -191,8 +194,7 @@ class Connection:
             self.idle = False
             if not self.buffer:
                 return None
-        if self.buffer.startswith(b"\r\n"):
-            self.buffer = self.buffer[2:]  # §2.2: some clients end a body with one
+        self._skip_blank_line()
         end = self.buffer.find(b"\r\n\r\n")
         if end < 0:
             end = await self._rest_of_head()
@@ -210,14 +212,20 @@ class Connection:
         self._answers_late = True
         while True:
             refuse_unfinished(self.buffer, limits)
-            searched = max(0, len(self.buffer) - 3)
+            searched = max(0, len(self.buffer) - 5)  # 3 of the mark sought, 2 of a line skipped
             data = await self.read()
             if not data:
                 return -1
             self.buffer += data
+            self._skip_blank_line()
             end = self.buffer.find(b"\r\n\r\n", searched)
             if end >= 0:
                 return end
+
+    def _skip_blank_line(self) -> None:
+        """RFC 9112 §2.2: some clients end a body with one."""
+        if self.buffer.startswith(b"\r\n"):
+            self.buffer = self.buffer[2:]
 
     async def _refuse(self, refusal: Refused) -> None:
         self.serving.counters.refused += 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
@@ -96,6 +97,8 @@ def _is_loopback(server: tuple[str, int] | None) -> bool:
     return bool(server) and (server[0].startswith(("127.", "::ffff:127.")) or server[0] == "::1")
 
 
+# The few names that a server goes by come with every request.
+@lru_cache(maxsize=256)
 def authority(host: bytes | None, scheme: str) -> str | None:
     """A Host header in the one form in which names are compared: lower case, without the scheme's default port."""
     if host is None:

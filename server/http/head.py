@@ -81,7 +81,9 @@ class Head:
 
 
 def read_head(raw: bytes, limits: Limits) -> Head:
-    """`raw` runs from the request line to the empty line, both included, and is within `limits.head_bytes`."""
+    """`raw` runs from the request line to the empty line, both included."""
+    if len(raw) > limits.head_bytes:
+        refuse_unfinished(raw, limits)
     if _GRAMMAR.fullmatch(raw) is None:
         raise Refused(400, "the request head is malformed")
     head = Head()
@@ -113,7 +115,7 @@ def refuse_unfinished(raw: bytes, limits: Limits) -> None:
         raise Refused(431, "the request head is too large")
     if raw.count(b"\n") != raw.count(b"\r\n"):
         raise Refused(400, "a line ends without CR")
-    if not raw[:1].isupper():
+    if not raw[:1].isupper() and not b"\r\n".startswith(raw):
         raise Refused(400, "this is not HTTP/1.1")
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
 import structlog
-from structlog.typing import FilteringBoundLogger
+from structlog.typing import FilteringBoundLogger, Processor
 
 LEVELS: Final = {
     "debug": logging.DEBUG,
@@ -48,23 +48,27 @@ def make_logger(
 ) -> FilteringBoundLogger:
     out = stream or sys.stderr
     console = style == "console" or (style == "auto" and out.isatty())
-    renderer = structlog.dev.ConsoleRenderer(colors=out.isatty()) if console else _render_json
+    sink: object
+    if console:
+        sink, processors = (
+            structlog.PrintLogger(out),
+            _for_people(structlog.dev.ConsoleRenderer(colors=out.isatty())),
+        )
+    else:
+        sink, processors = _Lines(out), [_json_line]
     logger = structlog.wrap_logger(
-        structlog.PrintLogger(out) if console else _Lines(out),
-        processors=[
-            structlog.processors.add_log_level,
-            _stamp,
-            redact,
-            structlog.processors.format_exc_info,
-            _scrub_traceback,
-            renderer,
-        ],
+        sink,
+        processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         context_class=dict,
     )
-    return cast(
-        "FilteringBoundLogger", logger.bind()
-    )  # bound once: an unbound one is put together again at every event
+    # Bound once: an unbound one is put together again at every event.
+    return cast("FilteringBoundLogger", logger.bind())
+
+
+def _for_people(renderer: Processor) -> list[Processor]:
+    formatting = structlog.processors
+    return [formatting.add_log_level, _stamp, redact, formatting.format_exc_info, _scrub_traceback, renderer]
 
 
 def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:
@@ -110,8 +114,9 @@ def _stamp(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMappin
 
 
 def redact(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    for name in SECRET_NAMES.intersection(event):
-        event[name] = "***"
+    if not SECRET_NAMES.isdisjoint(event):
+        for name in SECRET_NAMES.intersection(event):
+            event[name] = "***"
     return event
 
 
@@ -125,5 +130,12 @@ def _scrub(text: str) -> str:
     return SECRET_SHAPES.sub("***", text)
 
 
-def _render_json(_: object, __: str, event: MutableMapping[str, Any]) -> str:
-    return _ENCODER.encode(event).decode() + "\n"
+def _json_line(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
+    """All steps in one function: every call of every tool writes a line, and each step of its own costs as much as the writing."""
+    redact(logger, level, event)
+    if "exc_info" in event:
+        _scrub_traceback(
+            logger, level, structlog.processors.format_exc_info(cast("Any", logger), level, event)
+        )
+    event["level"] = level
+    return _ENCODER.encode(_stamp(logger, level, event)).decode() + "\n"

@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -141,18 +141,15 @@ class Program:
 
     @contextmanager
     def starting(
-        self,
-        *arguments: str,
-        command: Sequence[str] | None = None,
-        environment: Mapping[str, str] | None = None,
+        self, *arguments: str, command: Sequence[str] | None = None, folder: Path | None = None
     ) -> Generator[Background]:
         """A program in the background, ended with the block at the latest."""
         log = self.home / f"log-{len(list(self.home.glob('log-*')))}"
         with log.open("wb") as output:
             process = subprocess.Popen(
                 (*(command or self.command), *arguments),
-                cwd=self.home,
-                env=self.environment(**(environment or {})),
+                cwd=folder or self.home,
+                env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -105,6 +105,39 @@ async def test_a_request_byte_by_byte_is_put_together() -> None:
         assert (await peer.answer()).body == b"POST /good hi"
 
 
+async def test_a_blank_line_between_requests_is_skipped_however_it_is_cut() -> None:
+    async with running(Echo()) as server, await server.connect() as peer:
+        for piece in (GOOD + b"\r\n", GOOD, b"\r\n", GOOD, b"\r", b"\n" + GOOD, b"\r\n" + GOOD):
+            await peer.send(piece)
+            if GOOD in piece:
+                assert (await peer.answer()).body == b"POST /good hi"
+            else:
+                await trio.testing.wait_all_tasks_blocked(0.02)
+
+
+async def test_an_upload_can_be_read_while_the_answer_waits_for_its_reader() -> None:
+    """A write that waits is no disconnect to whoever reads the request meanwhile."""
+    messages: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            return await lifespan(receive, send)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(respond, send, 200, b"x" * 8_000_000)
+            while not messages or messages[-1].get("more_body"):
+                await trio.testing.wait_all_tasks_blocked(0.02)
+                messages.append(await receive())
+        return None
+
+    async with running(app) as server, await server.connect(receive_buffer=4096) as peer:
+        await peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc")
+        await trio.testing.wait_all_tasks_blocked(0.05)
+        await peer.send(b"def")
+        await until(lambda: len(messages) == 2)
+        assert [message["type"] for message in messages] == ["http.request"] * 2
+        assert len((await peer.answer()).body) == 8_000_000
+
+
 async def test_head_is_answered_with_the_length_and_no_body() -> None:
     async with running(Echo()) as server, await server.connect() as peer:
         answer = await peer.ask(b"HEAD /h HTTP/1.1\r\nHost: a\r\n\r\n")

@@ -175,6 +175,8 @@ def test_size_caps_have_their_own_statuses() -> None:
         return refused.value.status
 
     assert status(head(first=b"GET /" + b"a" * LIMITS.target_bytes + b" HTTP/1.1")) == 414
+    assert status(head(b"X: " + b"a" * LIMITS.head_bytes)) == 431
+    assert status(head(first=b"GET /" + b"a" * LIMITS.head_bytes + b" HTTP/1.1")) == 414
     assert status(head(*(b"X-%d: a" % number for number in range(LIMITS.header_count)))) == 431
     read_head(head(*(b"X-%d: a" % number for number in range(LIMITS.header_count - 1))), LIMITS)
     read_head(head(first=b"GET /" + b"a" * (LIMITS.target_bytes - 1) + b" HTTP/1.1"), LIMITS)
