@@ -15,9 +15,6 @@ from dataclasses import dataclass
 from auth.db import Db
 from auth.model import Millis
 
-# Nothing looks further back than the longest window plus its lock, half an hour; the rest is room for a clock set back.
-KEPT: Millis = 2 * 60 * 60 * 1_000
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
@@ -83,16 +80,6 @@ def take_back(db: Db, tries: Sequence[Counted]) -> None:
             one.at,
             one.sequence,
         )
-
-
-def sweep(db: Db, now: Millis, *, limit: int = 500) -> int:
-    """A job: forget at most `limit` tries that no limit looks at any more. How many went."""
-    return db.execute(
-        "DELETE FROM attempts WHERE (bucket, at, sequence) IN"
-        " (SELECT bucket, at, sequence FROM attempts WHERE at < ? LIMIT ?)",
-        now - KEPT,
-        limit,
-    )
 
 
 def bucket_of_name(key: bytes, name: str) -> str:

@@ -11,13 +11,14 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
-from auth import attempts, confirm, device
+from auth import attempts, audit, confirm, device
 from auth.attempts import Limit
 from auth.confirm import Waiting, mac_of, waiting
 from auth.db import Db
 from auth.model import Millis
 from auth.pages import redirect
 from auth.policy import MINUTE
+from auth.requester import Requester
 from auth.sessions import Session
 from auth.users import Throttled
 from auth.visit import Visit
@@ -77,7 +78,7 @@ async def enter(visit: Visit) -> Reply:
 
 async def _look(visit: Visit, session: Session, code: str) -> Reply:
     found = await visit.parts.store.write(
-        partial(look_up, code_mac=mac_of(visit, code), session=session, now=visit.now)
+        partial(look_up, code_mac=mac_of(visit, code), session=session, who=visit.who, now=visit.now)
     )
     match found:
         case Throttled():
@@ -88,8 +89,10 @@ async def _look(visit: Visit, session: Session, code: str) -> Reply:
             return confirm.page(visit, session, found, code)
 
 
-def look_up(db: Db, *, code_mac: str, session: Session, now: Millis) -> Waiting | NoSuchCode | Throttled:
-    """A job: what waits under the code. A miss is counted here and now."""
+def look_up(
+    db: Db, *, code_mac: str, session: Session, who: Requester, now: Millis
+) -> Waiting | NoSuchCode | Throttled:
+    """A job: what waits under the code. A miss is counted and written down here and now; the limits bound both."""
     buckets = (
         (f"entry:session:{session.id_hash[:32]}", PER_SESSION),
         (f"entry:account:{session.user.id}", PER_ACCOUNT),
@@ -102,6 +105,17 @@ def look_up(db: Db, *, code_mac: str, session: Session, now: Millis) -> Waiting 
     if found is None:
         for bucket, _ in buckets:
             attempts.count(db, bucket, now)
+        closed = attempts.closed_until(db, buckets, now)
+        audit.record(
+            db,
+            at=now,
+            event="device.code_entered",
+            actor=audit.actor(session.user.id),
+            ip=who.ip,
+            user_agent=who.user_agent,
+            outcome="refused",
+            reason="no such code, and entry is closed" if closed else "no such code",
+        )
         return NoSuchCode()
     return found
 

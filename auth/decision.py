@@ -59,23 +59,30 @@ async def decide(visit: Visit) -> Reply:
         case "approve":
             return await _approve(visit, session, request_id, code)
         case "deny":
-            return await _deny(visit, session, request_id)
+            return await _deny(visit, request_id)
         case _:
             return visit.stale_form()
 
 
-async def _deny(visit: Visit, session: Session, request_id: str) -> Reply:
+async def _deny(visit: Visit, request_id: str) -> Reply:
     outcome = await visit.parts.store.write(
-        partial(deny, request_id=request_id, by=session.user.id, now=visit.now)
+        partial(deny, cookie=visit.cookie, request_id=request_id, now=visit.now)
     )
-    if isinstance(outcome, Over):
-        return _over(visit, outcome)
-    return _done(visit, outcome.request, granted=())
+    match outcome:
+        case Denied():
+            return _done(visit, outcome.request, granted=())
+        case Over():
+            return _over(visit, outcome)
+        case SignedOut():
+            return redirect(sign_in_then("/device"))
 
 
-def deny(db: Db, *, request_id: str, by: str, now: Millis) -> Denied | Over:
+def deny(db: Db, *, cookie: str, request_id: str, now: Millis) -> Denied | Over | SignedOut:
     """A job. Also takes back an approval that has not been redeemed yet."""
-    outcome = device.deny(db, request_id, by=by, now=now)
+    session = sessions.find(db, cookie, now)
+    if session is None:
+        return SignedOut()
+    outcome = device.deny(db, request_id, by=session.user.id, now=now)
     return outcome if isinstance(outcome, Denied) else _how_it_ended(db, request_id)
 
 

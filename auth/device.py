@@ -127,7 +127,7 @@ def request_code(
 ) -> DeviceAuthorization | Refusal:
     """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
     server = site.choose(ask.resources, (ask.requester.origin,)) or site.default
-    scope = scopes.narrow(ask.scope or client.scope, client.scope)
+    scope = scopes.narrow(scopes.join(scopes.parse(ask.scope)) or client.scope, client.scope)
     refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester.network, policy, now)
     if refusal is not None:
         _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)

@@ -7,7 +7,7 @@ resolved the caller's address and allow-listed the origin. Pages of people (/dev
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from types import MappingProxyType
@@ -27,6 +27,7 @@ from auth.keys import Keys
 from auth.live import Change, Live
 from auth.model import Millis, Principal
 from auth.network import is_loopback
+from auth.pages import NONCE_BYTES
 from auth.policy import Policy
 from auth.requester import Requester
 from auth.site import Site
@@ -55,7 +56,6 @@ class Identity:
     live: Live
     verifier: Verifier
     throttle: Throttle
-    authorize_page: Callable[[Request], Reply] = not_available
 
     async def handle(self, request: Request) -> Reply | None:
         """The answer, or None if the path is none of ours. A HEAD is answered like a GET: the listener drops the body.
@@ -66,7 +66,7 @@ class Identity:
         if endpoint is not None:
             return await self._post(endpoint, request)
         if request.path == metadata.AUTHORIZE:
-            return self.authorize_page(request)
+            return not_available(request, self.entropy(NONCE_BYTES))
         published = metadata.document(self.site, request.path, request.origin)
         is_keys = request.path == metadata.JWKS
         if published is None and not is_keys and not metadata.is_probe(self.site, request.path):
@@ -129,28 +129,11 @@ class Identity:
             authorization, server=server, origin=origin, path=path, now=self.clock()
         )
 
-    def require(
-        self,
-        principal: Principal,
-        needed: Iterable[str],
-        *,
-        server: str,
-        origin: str,
-        path: str | None = None,
-    ) -> Refused | None:
-        """None if `principal` has all the scopes, else the 403."""
-        return verify.require(principal, needed, site=self.site, server=server, origin=origin, path=path)
-
     def apply_changes(self, changes: Sequence[Change]) -> None:
         """For the store's `on_changes`: what was committed, before its writers wake."""
         self.live.apply_changes(changes)
         if any(change.kind == "key" for change in changes):
             self.keys.changed()
-
-    def forget_all(self) -> None:
-        """Drop every cache: changes were missed."""
-        self.live.forget_all()
-        self.keys.changed()
 
     async def reload_keys(self) -> None:
         if self.keys.stale:

@@ -20,7 +20,6 @@ LIFETIME: Millis = (
     30 * 60 * 1_000
 )  # long enough to walk to another device, short enough to be worthless in a log
 TOKEN_BYTES = 24  # 192 bit in 32 characters; at least 128 are asked for
-KEPT_AFTER_END: Millis = 24 * 60 * 60 * 1_000  # for an owner who wonders whether the link was used
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -87,13 +86,3 @@ def use(db: Db, *, kind: str, token: str, now: Millis) -> Link | None:
         now,
     )
     return link if used == 1 else None
-
-
-def sweep(db: Db, now: Millis, *, limit: int = 500) -> int:
-    """A job: forget at most `limit` links that are long over. How many went."""
-    return db.execute(
-        "DELETE FROM one_time_links WHERE token_hash IN"
-        " (SELECT token_hash FROM one_time_links WHERE expires_at < ? LIMIT ?)",
-        now - KEPT_AFTER_END,
-        limit,
-    )

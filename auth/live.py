@@ -54,7 +54,6 @@ class _Reading:
     """A read under way, and what changed meanwhile."""
 
     changed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
-    missed: bool = False  # changes went by that nobody can name
 
 
 class Live:
@@ -85,7 +84,7 @@ class Live:
     def _keep(self, reading: _Reading, grant_id: str, found: LiveGrant | None) -> bool:
         """False if what was read may be older than a change that is applied already: read again."""
         owners = (("grant", grant_id),) if found is None else _owners(found)
-        if reading.missed or not reading.changed.isdisjoint(owners):
+        if not reading.changed.isdisjoint(owners):
             return False
         if found is None:
             return True
@@ -104,13 +103,6 @@ class Live:
                 reading.changed.add(owner)
             for grant_id in list(self._by_owner.get(owner, ())):
                 self._drop(grant_id)
-
-    def forget_all(self) -> None:
-        """For a process that has missed changes and cannot know which."""
-        for reading in self._readings:
-            reading.missed = True
-        self._grants.clear()
-        self._by_owner.clear()
 
     def _drop(self, grant_id: str) -> None:
         for owner in _owners(self._grants.pop(grant_id)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hmac
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from auth.db import Row
 
@@ -141,6 +141,3 @@ class Grant:
         values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
         values["principal_kind"] = PrincipalKind(row["principal_kind"])
         return cls(**values)
-
-
-DeviceState: TypeAlias = Literal["pending", "approved", "denied", "used"]

@@ -153,17 +153,6 @@ def end(db: Db, cookie: str) -> bool:
     return db.execute("DELETE FROM browser_sessions WHERE id_hash = ?", hash_of(cookie)) == 1
 
 
-def sweep(db: Db, now: Millis, *, limit: int = 500) -> int:
-    """A job: forget at most `limit` sessions that are over. How many went."""
-    return db.execute(
-        "DELETE FROM browser_sessions WHERE id_hash IN"
-        " (SELECT id_hash FROM browser_sessions WHERE expires_at <= ? OR last_used_at <= ? LIMIT ?)",
-        now,
-        now - IDLE,
-        limit,
-    )
-
-
 # ---------------------------------------------------------------- forms
 
 

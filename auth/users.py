@@ -183,12 +183,12 @@ def claim(
     """A job: use the link up and make its account the holder's."""
     link = links.find(db, kind=links.CLAIM, token=token, now=now)
     if link is None:
-        return LinkIsOver()
+        return _not_claimed(db, who, now)
     namesake = named(db, name)
     if namesake is not None and namesake.id != link.user_id:
         return NameIsTaken()
     if links.use(db, kind=links.CLAIM, token=token, now=now) is None:
-        return LinkIsOver()
+        return _not_claimed(db, who, now)
     won = db.execute(
         "UPDATE users SET name = ?, passphrase_hash = ?, state = 'enabled' WHERE id = ? AND state = 'unclaimed'",
         name,
@@ -197,20 +197,15 @@ def claim(
     )
     user = find(db, link.user_id)
     if won != 1 or user is None:
-        return LinkIsOver()
+        return _not_claimed(db, who, now)
     db.changed("user", user.id)
     _record(db, "owner.claimed", who, now, actor=f"user:{user.id}")
     return Claimed(user=user)
 
 
-def set_passphrase(db: Db, user_id: str, *, passphrase_hash: str, by: str, now: Millis) -> bool:
-    """A job: a new passphrase, which ends every browser session of this user. False if there is no such user."""
-    changed = db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user_id)
-    if changed:
-        db.execute("DELETE FROM browser_sessions WHERE user_id = ?", user_id)
-        db.changed("user", user_id)
-        audit.record(db, at=now, event="user.passphrase_set", actor=audit.actor(by), reason=user_id)
-    return bool(changed)
+def _not_claimed(db: Db, who: Requester, now: Millis) -> LinkIsOver:
+    _record(db, "owner.claimed", who, now, actor="anonymous", refused="the link is over")
+    return LinkIsOver()
 
 
 # ---------------------------------------------------------------- proving who one is

@@ -214,31 +214,6 @@ def challenge(
     )
 
 
-def require(
-    principal: Principal,
-    needed: Iterable[str],
-    *,
-    site: Site,
-    server: str,
-    origin: str,
-    path: str | None = None,
-) -> Refused | None:
-    """403 with *all* scopes that the operation needs, since clients ask for exactly what the challenge names."""
-    wanted = tuple(needed)
-    if not scopes.missing(principal.scopes, wanted):
-        return None
-    return challenge(
-        site,
-        server=server,
-        origin=origin,
-        path=path,
-        error="insufficient_scope",
-        description="the login does not cover this",
-        needed=wanted,
-        status=403,
-    )
-
-
 # ---------------------------------------------------------------- reading a token
 
 

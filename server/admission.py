@@ -39,25 +39,27 @@ class Admission:
     open_to_all: bool
 
     async def authenticate(
-        self, authorization: str | None, *, origin: str, server: str
+        self, authorization: str | None, *, origin: str, server: str, path: str
     ) -> Principal | Refusal:
+        """`origin` and `path` are what the caller typed: a challenge repeats them, slash and all."""
         if self.open_to_all:
             return ANYBODY
-        found = self.identity.check_nowait(authorization, server=server, origin=origin)
+        found = self.identity.check_nowait(authorization, server=server, origin=origin, path=path)
         if found is None:
             try:
-                found = await self.identity.check(authorization, server=server, origin=origin)
+                found = await self.identity.check(authorization, server=server, origin=origin, path=path)
             except StoreUnavailable:
                 return BUSY
         return found if isinstance(found, Principal) else _refusal(found)
 
-    def forbid(self, scopes: frozenset[str], *, origin: str, server: str) -> Refusal:
+    def forbid(self, scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refusal:
         """The 403 for a tool that a login could cover, and this one does not."""
         return _refusal(
             challenge(
                 self.identity.site,
                 server=server,
                 origin=origin,
+                path=path,
                 error="insufficient_scope",
                 description="the login does not cover this tool",
                 needed=sorted(scopes),

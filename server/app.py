@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
@@ -61,6 +62,20 @@ SUBKEY_ID: Final = 1
 LABELLED: Final = frozenset({"/token", "/device_authorization", "/revoke", "/device", "/signin", "/healthz"})
 
 
+# What happens below the application, by its name in `serving.Counters`.
+CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "accepted": "Connections accepted",
+        "over_cap": "Connections refused because of the cap on all",
+        "over_ip_cap": "Connections refused because of the cap per address",
+        "refused": "Requests refused as malformed, too large or too late",
+        "late": "Deadlines that passed",
+        "stalled": "Connections cut because their peer did not read",
+        "crashed": "Connections or requests that ended in an error of ours",
+    }
+)
+
+
 class CannotStart(Exception):
     """Something on this machine prevents the start; the text says what, the hint what to do."""
 
@@ -101,10 +116,18 @@ def now_millis() -> Millis:
     return time.time_ns() // 1_000_000
 
 
-def run(resolved: Resolved, log: FilteringBoundLogger, *, announce: Callable[[Started], None]) -> None:
-    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`."""
+def run(
+    resolved: Resolved,
+    log: FilteringBoundLogger,
+    *,
+    announce: Callable[[Started], None],
+    shows_claim_link: bool,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
+
+    `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last."""
     try:
-        trio.run(partial(serve, resolved, log, announce=announce))
+        trio.run(partial(serve, resolved, log, announce=announce, shows_claim_link=shows_claim_link))
     except* (
         CannotOpen,
         ListenError,
@@ -125,7 +148,11 @@ def run(resolved: Resolved, log: FilteringBoundLogger, *, announce: Callable[[St
 
 
 async def serve(
-    resolved: Resolved, log: FilteringBoundLogger, *, announce: Callable[[Started], None]
+    resolved: Resolved,
+    log: FilteringBoundLogger,
+    *,
+    announce: Callable[[Started], None],
+    shows_claim_link: bool,
 ) -> None:
     config, draining = resolved.config, trio.Event()
     tls = _tls(resolved)
@@ -143,7 +170,7 @@ async def serve(
                     await listening.start(_serve_public, services, public, tls, draining)
                     if admin:
                         await listening.start(_serve_admin, services, admin, draining)
-                    announce(await _started(services, admin))
+                    announce(await _started(services, admin, shows_claim_link=shows_claim_link))
                     log.info(
                         "server.started",
                         version=__version__,
@@ -217,15 +244,17 @@ async def _build(
         raise CannotStart(
             f"an agent cannot be used: {problem}", "see [[server.agent]] in the settings"
         ) from problem
+    metrics, subscriptions = Metrics(__version__), Subscriptions()
+    metrics.gauge("subscriptions", "Open subscription streams", subscriptions.count)
     return Services(
         resolved=resolved,
         log=log,
-        metrics=Metrics(__version__),
+        metrics=metrics,
         store=store,
         identity=identity,
         pages=pages,
         catalogs=catalogs,
-        subscriptions=Subscriptions(),
+        subscriptions=subscriptions,
         boot_id=secrets.token_hex(8),
         started_at=now_millis(),
     )
@@ -300,6 +329,8 @@ async def _serve_public(
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
     )
+    for name, help_text in CONNECTION_COUNTS.items():
+        services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
     await listen.serve(_public_app(services), settings, draining=draining, task_status=task_status)
 
 
@@ -426,14 +457,16 @@ def _answer_for(services: Services) -> site.Answer:
             if config.auth == "oauth":
                 reply = await identity.handle(request) or await entry.handle(request, services.pages)
         except StoreUnavailable as error:
-            services.log.warning("store.unavailable", reason=str(error), path=request.path)
+            # A claim link's path is a secret; the other paths that need the store are names of ours.
+            path = entry.endpoint_of(request.path) or request.path
+            services.log.warning("store.unavailable", reason=str(error), path=path)
             return landing.unavailable()
         return reply or landing.answer(request, services.resolved, entropy=secrets.token_bytes)
 
     return answer
 
 
-async def _started(services: Services, admin: Bound | None) -> Started:
+async def _started(services: Services, admin: Bound | None, *, shows_claim_link: bool) -> Started:
     issuer, config = services.identity.site.issuer, services.resolved.config
     needs_login = config.auth == "oauth"
     has_echo = any(catalog.get("echo") for catalog in services.catalogs.values())
@@ -441,12 +474,15 @@ async def _started(services: Services, admin: Bound | None) -> Started:
         origin=issuer,
         paths=tuple(services.resolved.paths.values()),
         admin_origin=f"http://127.0.0.1:{admin.port}" if admin else None,
-        claim_url=await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
-        if needs_login
-        else None,
+        claim_url=await _claim_link(services) if needs_login and shows_claim_link else None,
         needs_login=needs_login,
         first_call="echo text=hello" if has_echo else None,
     )
+
+
+async def _claim_link(services: Services) -> str | None:
+    issuer = services.identity.site.issuer
+    return await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
 
 
 def _scheme(issuer: str) -> str:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
+import stat
 import struct
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -76,8 +78,8 @@ async def serve(
     """Answer until cancelled. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
     address = choose_address(data_dir)
     address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = address.parent.stat()
-    if status.st_uid != os.getuid() or status.st_mode & 0o077:
+    status = address.parent.lstat()  # not through a link: in the system's temporary directory anybody can lay one
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{address.parent} is not private to this user", f"chmod 700 {address.parent}, or remove it"
         )
@@ -91,10 +93,9 @@ async def serve(
         pointer.write_text(str(address), "utf-8")
         task_status.started(address)
         slots = trio.CapacityLimiter(MAX_AT_ONCE)
-        async with trio.open_nursery() as nursery:
-            while True:
-                connection, _ = await listener.accept()
-                nursery.start_soon(_converse, trio.SocketStream(connection), commands, log, slots)
+        converse = partial(_converse, commands=commands, log=log, slots=slots)
+        # Trio's own loop: it waits when the process is out of file descriptors, where `accept` by itself would end us.
+        await trio.serve_listeners(converse, [trio.SocketListener(listener)])
     finally:
         listener.close()
         address.unlink(missing_ok=True)

@@ -20,18 +20,16 @@ class Login:
     usable: bool  # False while its user or client is disabled
 
 
-def sessions(db: Db, now: Millis, *, subject: str | None = None) -> list[Login]:
-    """Every login that is neither revoked nor over, last used first; of one user, if `subject` is given."""
-    one_user = "" if subject is None else " AND g.subject = ?"
+def sessions(db: Db, now: Millis) -> list[Login]:
+    """Every login that is neither revoked nor over, last used first."""
     rows = db.fetch_all(
         "SELECT g.*, u.name AS user_name, u.state AS user_state, c.name AS registered_name, c.state AS client_state"
         " FROM grants g JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
         " WHERE g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
-        f"{one_user} ORDER BY g.last_used_at DESC, g.id LIMIT ?",
+        " ORDER BY g.last_used_at DESC, g.id LIMIT ?",
         now,
         now,
         epoch(db),
-        *(() if subject is None else (subject,)),
         SHOWN,
     )
     return [
@@ -59,9 +57,3 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
             db, at=now, event="grant.revoked", actor=audit.actor(by), grant_id=grant_id, reason=reason
         )
     return bool(ended)
-
-
-def revoke_all(db: Db, *, subject: str, reason: str, by: str, now: Millis) -> int:
-    """A job: end every login of a user. How many there were."""
-    rows = db.fetch_all("SELECT id FROM grants WHERE subject = ? AND revoked_at IS NULL", subject)
-    return sum(revoke(db, row["id"], reason=reason, by=by, now=now) for row in rows)

@@ -68,7 +68,7 @@ def command(config: str | None, **flags: str | None) -> None:
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format)
     quieten_foreign_loggers(log)
     try:
-        app.run(resolved, log, announce=_announce)
+        app.run(resolved, log, announce=_announce, shows_claim_link=terminal.is_terminal(sys.stderr))
     except app.CannotStart as problem:
         raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
 

@@ -188,7 +188,7 @@ class Connection:
             if serving.draining.is_set():
                 return None
             if self._served:
-                self.due_in(serving.limits.idle_seconds)
+                self.due_at(serving.now + serving.limits.idle_seconds, answer=False)
             self.idle = True
             self.buffer = await self.read()
             self.idle = False

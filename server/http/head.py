@@ -22,7 +22,7 @@ CHUNKED: Final = -1
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 # Possessive throughout: one pass, whatever is sent.
 _GRAMMAR: Final = re.compile(
-    rb"[A-Z-]{1,32}+ (?:/[!-\"$-~]*+|\*) HTTP/1\.[01]\r\n"
+    rb"([A-Z-]{1,32}+) (/[!-\"$-~]*+|\*) HTTP/1\.([01])\r\n"
     rb"(?:" + _TOKEN + rb"++:[\t -~\x80-\xff]*+\r\n)*+\r\n"
 )
 HEADER_LINE: Final = re.compile(_TOKEN + rb"++:[\t -~\x80-\xff]*+")
@@ -39,7 +39,7 @@ class Head:
 
     __slots__ = (
         "complete", "doubled", "expects_continue", "headers", "keep_alive",
-        "length", "method", "path", "query", "raw_path", "special", "target", "version",
+        "length", "method", "path", "query", "raw_path", "special", "version",
     )  # fmt: skip
 
     method: str
@@ -52,14 +52,10 @@ class Head:
     length: int  # of the body in bytes, or CHUNKED
 
     def __init__(self) -> None:
-        self.target = b""
         self.headers: list[tuple[bytes, bytes]] = []
         self.complete = False
         self.special: dict[bytes, bytes] = {}  # the watched ones
         self.doubled = False  # one that may stand once stood twice
-
-    def on_url(self, url: bytes) -> None:
-        self.target += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -84,25 +80,26 @@ def read_head(raw: bytes, limits: Limits) -> Head:
     """`raw` runs from the request line to the empty line, both included."""
     if len(raw) > limits.head_bytes:
         refuse_unfinished(raw, limits)
-    if _GRAMMAR.fullmatch(raw) is None:
+    line = _GRAMMAR.fullmatch(raw)
+    if line is None:
         raise Refused(400, "the request head is malformed")
     head = Head()
-    parser = HttpRequestParser(head)
     try:
-        parser.feed_data(raw)
+        HttpRequestParser(head).feed_data(raw)
     except HttpParserUpgrade:
         pass  # Upgrade or CONNECT: the head was read all the same.
     except HttpParserError:
         raise Refused(400, "the request head is malformed") from None
     if not head.complete:
         raise Refused(400, "the request head is malformed")
-    if len(head.target) > limits.target_bytes:
+    method, target, minor = line.groups()
+    if len(target) > limits.target_bytes:
         raise Refused(414, "the request target is too long")
     if len(head.headers) > limits.header_count:
         raise Refused(431, "too many header fields")
-    head.method = parser.get_method().decode("ascii")
-    head.version = parser.get_http_version()
-    _read_target(head)
+    head.method = method.decode("ascii")
+    head.version = "1.1" if minor == b"1" else "1.0"
+    _read_target(head, target)
     _read_special(head)
     return head
 
@@ -119,18 +116,20 @@ def refuse_unfinished(raw: bytes, limits: Limits) -> None:
         raise Refused(400, "this is not HTTP/1.1")
 
 
-def _read_target(head: Head) -> None:
-    raw_path, _, head.query = head.target.partition(b"?")
+def _read_target(head: Head, target: bytes) -> None:
+    raw_path, _, head.query = target.partition(b"?")
     head.raw_path = raw_path
     if head.method == "CONNECT" or (raw_path == b"*" and head.method != "OPTIONS"):
         raise Refused(400, "the request target is not a path")
+    if b"%" not in raw_path:
+        head.path = raw_path.decode("ascii")
+        return
     try:
-        path = (unquote_to_bytes(raw_path) if b"%" in raw_path else raw_path).decode()
+        head.path = unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError:
         raise Refused(400, "the request target is not UTF-8") from None
-    if b"%" in raw_path and _UNSEEN.search(path):
+    if _UNSEEN.search(head.path):
         raise Refused(400, "the request target holds control characters")
-    head.path = path
 
 
 def _read_special(head: Head) -> None:

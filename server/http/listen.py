@@ -65,7 +65,14 @@ async def serve(
     Cancelled, it ends at once, without a drain.
     """
     limits = settings.limits
-    serving = Serving(app=app, limits=limits, log=settings.log, draining=draining, counters=settings.counters)
+    serving = Serving(
+        app=app,
+        limits=limits,
+        log=settings.log,
+        draining=draining,
+        now=trio.current_time(),
+        counters=settings.counters,
+    )
     roster = Roster(serving, exempt=settings.trusted_proxies)
     wanted = limits.connections + limits.spare_descriptors
     allowed = allow_descriptors(wanted)

@@ -74,14 +74,14 @@ class Authenticate(Protocol):
     """Called for every request, of any verb; it must not wait where it can be avoided."""
 
     async def __call__(
-        self, authorization: str | None, *, origin: str, server: str
+        self, authorization: str | None, *, origin: str, server: str, path: str
     ) -> Principal | Refusal: ...
 
 
 class Forbid(Protocol):
     """The 403 that names all the scopes that an operation needs, in one challenge."""
 
-    def __call__(self, scopes: frozenset[str], *, origin: str, server: str) -> Refusal: ...
+    def __call__(self, scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refusal: ...
 
 
 class McpEndpoint:
@@ -132,6 +132,7 @@ class McpEndpoint:
             None if authorization is None else authorization.decode("latin-1"),
             origin=admitted.origin,
             server=self._name,
+            path=scope["path"],
         )
         if not isinstance(who, Principal):
             return await _pass_on(reply, who)
@@ -163,7 +164,7 @@ class McpEndpoint:
         if isinstance(message, InvalidRequest):
             return await reply.refuse(message, status=413, extra=((b"connection", b"close"),))
         request_id: str = scope["state"]["request_id"]
-        still_allowed = partial(self._still_allowed, headers.get(b"authorization"), origin)
+        still_allowed = partial(self._still_allowed, headers.get(b"authorization"), origin, scope["path"])
         begin = partial(
             Exchange, principal=who, lent=self._lent, headers=headers, still_allowed=still_allowed
         )
@@ -189,15 +190,16 @@ class McpEndpoint:
             gone = partial(_wait_gone, receive) if verdict.revision.modern else None
             outcome = await stream(exchange.run, reply, gone=gone)
         if outcome is not None:
-            await self._finish(reply, outcome, origin)
+            await self._finish(reply, outcome, origin, scope["path"])
         return None
 
-    async def _finish(self, reply: Reply, outcome: Outcome, origin: str) -> None:
+    async def _finish(self, reply: Reply, outcome: Outcome, origin: str, path: str) -> None:
         error = outcome.error
         if error is None:
             await reply.finish(200, outcome.body)
         elif isinstance(error, InsufficientScope) and not reply.streaming:
-            await _pass_on(reply, self._forbid(error.scopes, origin=origin, server=self._name))
+            refusal = self._forbid(error.scopes, origin=origin, server=self._name, path=path)
+            await _pass_on(reply, refusal)
         else:
             await reply.finish(status_of(error, reply.revision), outcome.body)
 
@@ -224,9 +226,10 @@ class McpEndpoint:
             return True
         return isinstance(route.params, CallToolParams) and self._lent.calls.quick(route.params.name)
 
-    async def _still_allowed(self, authorization: bytes | None, origin: str) -> bool:
+    async def _still_allowed(self, authorization: bytes | None, origin: str, path: str) -> bool:
         text = None if authorization is None else authorization.decode("latin-1")
-        return isinstance(await self._authenticate(text, origin=origin, server=self._name), Principal)
+        found = await self._authenticate(text, origin=origin, server=self._name, path=path)
+        return isinstance(found, Principal)
 
     async def _message(self, receive: Receive) -> Message | Batch | InvalidRequest | None:
         """What the body says; `InvalidRequest` when it is too large to be asked, None when the client left first."""

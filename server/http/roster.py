@@ -79,7 +79,7 @@ class Roster:
         """For ever, every tick: end the connections whose peers are too late."""
         while True:
             await trio.sleep(self._serving.limits.tick_seconds)
-            now = trio.current_time()
+            now = self._serving.now = trio.current_time()
             for connection in self._live:
                 connection.check(now)
 

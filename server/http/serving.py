@@ -42,6 +42,8 @@ class Serving:
     limits: Limits
     log: FilteringBoundLogger
     draining: trio.Event
+    # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
+    now: float
     state: dict[str, Any] = field(
         default_factory=dict[str, Any]
     )  # from the lifespan; each request gets a copy

@@ -35,7 +35,9 @@ class Metrics(Collector):
         self._requests: dict[tuple[str, int], int] = {}
         self._calls: dict[tuple[str, str, str], int] = {}
         self._durations: dict[tuple[str, str], _Durations] = {}
-        self._gauges: list[tuple[str, str, Callable[[], float]]] = []
+        self._read: list[
+            tuple[type[CounterMetricFamily | GaugeMetricFamily], str, str, Callable[[], float]]
+        ] = []
         self._registry = CollectorRegistry()
         self._registry.register(self)
 
@@ -54,7 +56,11 @@ class Metrics(Collector):
 
     def gauge(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """A value that is read when it is asked for."""
-        self._gauges.append((name, help_text, read))
+        self._read.append((GaugeMetricFamily, name, help_text, read))
+
+    def counter(self, name: str, help_text: str, read: Callable[[], float]) -> None:
+        """The same, for one that only grows."""
+        self._read.append((CounterMetricFamily, name, help_text, read))
 
     def exposition(self) -> bytes:
         return generate_latest(self._registry)
@@ -83,5 +89,5 @@ class Metrics(Collector):
             cumulative = list(zip(bounds, accumulate(durations.buckets), strict=True))
             seconds.add_metric(list(labels), cumulative, durations.total)
         yield seconds
-        for name, help_text, read in self._gauges:
-            yield GaugeMetricFamily(f"ostiary_{name}", help_text, value=read())
+        for family, name, help_text, read in self._read:
+            yield family(f"ostiary_{name}", help_text, value=read())

@@ -40,6 +40,7 @@ class Retention:
     one_time_links: int = _DAY  # one that is tried again is told "used"
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
     changes: int = _DAY  # a process that slept longer drops all it caches
+    audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
 
     interval_seconds: float = 3600
 
@@ -85,6 +86,7 @@ _SWEEPS: Final = (
         ),
     ),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
+    _Sweep("audit", ("seq",), (("at", lambda keep: keep.audit),)),
 )
 
 

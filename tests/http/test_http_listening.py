@@ -182,7 +182,7 @@ async def test_accept_errors_do_not_end_the_listener(monkeypatch: pytest.MonkeyP
 
 def make_roster(**limits: Any) -> Roster:
     log, _ = capturing()
-    serving = Serving(app=Echo(), limits=Limits(**limits), log=log, draining=trio.Event())
+    serving = Serving(app=Echo(), limits=Limits(**limits), log=log, draining=trio.Event(), now=0.0)
     return Roster(serving)
 
 
@@ -214,7 +214,9 @@ def test_loopback_and_unix_peers_are_exempt_from_the_cap_per_ip_but_not_from_the
 
 def test_trusted_proxies_are_exempt_because_each_stands_for_many_callers() -> None:
     log, _ = capturing()
-    serving = Serving(app=Echo(), limits=Limits(connections_per_ip=1), log=log, draining=trio.Event())
+    serving = Serving(
+        app=Echo(), limits=Limits(connections_per_ip=1), log=log, draining=trio.Event(), now=0.0
+    )
     roster = Roster(serving, exempt=networks_of(["192.0.2.0/24"]))
     assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [Admission.GRANTED] * 3
     assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [Admission.GRANTED, Admission.OVER_IP_CAP]

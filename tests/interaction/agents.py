@@ -107,13 +107,16 @@ def house(
             return Denied(reason="this origin is not allowed")
         return Admitted(origin="http://127.0.0.1:8420", cors=origin)
 
-    async def authenticate(authorization: str | None, *, origin: str, server: str) -> Principal | Refused:
+    async def authenticate(
+        authorization: str | None, *, origin: str, server: str, path: str
+    ) -> Principal | Refused:
+        assert path.startswith("/mcp")
         assert (origin, server) == ("http://127.0.0.1:8420", "main")
         if made.tokens is None:
             return ANONYMOUS
         return made.tokens.get((authorization or "").removeprefix("Bearer "), Refused())
 
-    def forbid(scopes: frozenset[str], *, origin: str, server: str) -> Refused:
+    def forbid(scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refused:
         scope = " ".join(sorted(scopes))
         return Refused(
             403, f'Bearer error="insufficient_scope", scope="{scope}"', b'{"error":"insufficient_scope"}'
