@@ -6,9 +6,11 @@ Used to count tries per requester, and to ask "does this request come from where
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 
 
+@lru_cache(maxsize=1024)  # the same few addresses come with every request
 def _address(ip: str) -> IPv4Address | IPv6Address | None:
     try:
         address = ip_address(ip.partition("%")[0])

@@ -9,7 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final, cast
 
 from auth import clients, device, links, users
 from auth.db import Db, Store
@@ -18,6 +18,11 @@ from auth.grants import admin as grants
 from auth.grants.admin import Login
 from auth.model import Client, Millis
 from server.control import Handler, Refused
+from server.store.jobs import StoreUnavailable
+
+# oauth.md §4.3: what a registration may be at most, whoever makes it.
+LIST_ITEMS: Final = 10
+ITEM_LENGTH: Final = 2_048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,7 +36,7 @@ class Admin:
     origin: Callable[[], str]  # where a browser on this machine reaches us
 
     def commands(self) -> dict[str, Handler]:
-        return {
+        table: dict[str, Handler] = {
             "status": self.show_status,
             "claim": self.claim,
             "pending": self.pending,
@@ -45,6 +50,7 @@ class Admin:
             "clients.disable": self.disable_client,
             "clients.enable": self.enable_client,
         }
+        return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}
 
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
         return dict(self.status())
@@ -64,7 +70,8 @@ class Admin:
 
     async def approve(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`id` (from `find`, so that what was shown is what is approved), and `scope` to grant less."""
-        request_id, scope, now = _text(arguments, "id"), arguments.get("scope"), self.clock()
+        request_id, now = _text(arguments, "id"), self.clock()
+        scope = None if arguments.get("scope") is None else _text(arguments, "scope")
 
         def job(db: Db) -> device.Approved | device.NotPending:
             return device.approve(db, request_id, subject=users.owner_id(db), by=actor, scope=scope, now=now)
@@ -99,11 +106,11 @@ class Admin:
     async def add_client(self, arguments: Mapping[str, Any], actor: str) -> Any:
         registration = clients.Registration(
             name=_text(arguments, "name"),
-            client_id=arguments.get("id"),
-            auth_method=arguments.get("auth_method") or "none",
-            grant_types=tuple(arguments.get("grant_types") or clients.GRANT_TYPES),
-            redirect_uris=tuple(arguments.get("redirect_uris") or ()),
-            **({"scope": arguments["scope"]} if arguments.get("scope") else {}),
+            client_id=_text(arguments, "id") if arguments.get("id") is not None else None,
+            auth_method=_text(arguments, "auth_method") if arguments.get("auth_method") else "none",
+            grant_types=_texts(arguments, "grant_types") or clients.GRANT_TYPES,
+            redirect_uris=_texts(arguments, "redirect_uris"),
+            **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
         )
         if problems := registration.check():
             raise Refused("; ".join(problems))
@@ -159,8 +166,34 @@ async def make_claim_link(store: Store, origin: str, *, by: str, now: Millis) ->
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value or len(value) > 512:
-        raise Refused(f"{name} is missing")
+        raise Refused(f"{name} is missing or too long")
     return value
+
+
+def _texts(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    value: object = arguments.get(name)
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise Refused(f"{name} is a list of texts")
+    found = cast("list[object]", value)
+    if len(found) > LIST_ITEMS or not all(
+        isinstance(each, str) and len(each) <= ITEM_LENGTH for each in found
+    ):
+        raise Refused(f"{name} has at most {LIST_ITEMS} texts of at most {ITEM_LENGTH} characters")
+    return tuple(cast("list[str]", found))
+
+
+def _told_when_the_store_cannot(handler: Handler) -> Handler:
+    """A full disk is no internal error: whoever is at the machine is the one who can free some space."""
+
+    async def told(arguments: Mapping[str, Any], actor: str) -> Any:
+        try:
+            return await handler(arguments, actor)
+        except StoreUnavailable as error:
+            raise Refused(str(error), error.hint or "") from error
+
+    return told
 
 
 def _no_longer(outcome: device.NotPending) -> Refused:

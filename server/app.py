@@ -7,6 +7,7 @@ Sockets are bound first: a taken port is the commonest mistake, and early caller
 
 from __future__ import annotations
 
+import gc
 import os
 import secrets
 import signal
@@ -41,6 +42,7 @@ from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
+from server.http.values import Answer, Direct
 from server.mcp.messages import Implementation
 from server.mcp.results import Server
 from server.observe.metrics import CONTENT_TYPE, Metrics
@@ -60,6 +62,12 @@ HASHES_AT_ONCE: Final = 2
 SUBKEY_ID: Final = 1
 # Paths that requests are counted under, besides the MCP endpoints.
 LABELLED: Final = frozenset({"/token", "/device_authorization", "/revoke", "/device", "/signin", "/healthz"})
+
+
+# Container objects made between two looks of the collector: some megabytes at most. The default, 700, is a few requests' worth.
+COLLECT_EVERY: Final = 20_000
+# A log line is for reading.
+LOGGED_PATH_CHARACTERS: Final = 200
 
 
 # What happens below the application, by its name in `serving.Counters`.
@@ -170,6 +178,7 @@ async def serve(
                     await listening.start(_serve_public, services, public, tls, draining)
                     if admin:
                         await listening.start(_serve_admin, services, admin, draining)
+                    _settle_memory()
                     announce(await _started(services, admin, shows_claim_link=shows_claim_link))
                     log.info(
                         "server.started",
@@ -280,6 +289,14 @@ def _admin(services: Services) -> Admin:
         status=status,
         origin=lambda: issuer,
     )
+
+
+def _settle_memory() -> None:
+    """Everything that lives as long as the process is here by now: spare the collector from looking at it again and again.
+    Requests leave hardly any cycles, so it may also come by less often."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(COLLECT_EVERY)
 
 
 def _tls(resolved: Resolved) -> Tls | None:
@@ -409,6 +426,7 @@ def _public_app(services: Services) -> Router:
         origins=frozenset(name for origin in config.allowed_origins if (name := guard.normal_origin(origin))),
         any_origin="*" in config.allowed_origins,
     )
+    answer = _answer_for(services)
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
     return Router(
@@ -416,7 +434,8 @@ def _public_app(services: Services) -> Router:
             "" if position == 0 else name: _mcp_endpoint(services, name, catalog, door)
             for position, (name, catalog) in enumerate(services.catalogs.items())
         },
-        fallback=site.make_site(_answer_for(services)),
+        direct=dict.fromkeys(endpoints.ENDPOINTS, Direct(answer)),
+        fallback=site.make_site(answer),
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
@@ -447,20 +466,23 @@ def _mcp_endpoint(services: Services, name: str, catalog: Catalog, door: guard.G
     )
 
 
-def _answer_for(services: Services) -> site.Answer:
+def _answer_for(services: Services) -> Answer:
     """Identity's endpoints, then its pages, then the landing page; else 404."""
     identity, config = services.identity, services.resolved.config
 
     async def answer(request: wire.Request) -> wire.Reply:
         reply: wire.Reply | None = None
+        # For the log: a claim link's path is a secret.
+        endpoint = entry.endpoint_of(request.path) or request.path[:LOGGED_PATH_CHARACTERS]
         try:
             if config.auth == "oauth":
                 reply = await identity.handle(request) or await entry.handle(request, services.pages)
         except StoreUnavailable as error:
-            # A claim link's path is a secret; the other paths that need the store are names of ours.
-            path = entry.endpoint_of(request.path) or request.path
-            services.log.warning("store.unavailable", reason=str(error), path=path)
+            services.log.warning("store.unavailable", reason=str(error), path=endpoint)
             return landing.unavailable()
+        except Exception:  # a bug: told once, here, because the framework would print the path
+            services.log.exception("site.crashed", path=endpoint)
+            return landing.broken()
         return reply or landing.answer(request, services.resolved, entropy=secrets.token_bytes)
 
     return answer

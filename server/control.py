@@ -78,7 +78,9 @@ async def serve(
     """Answer until cancelled. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
     address = choose_address(data_dir)
     address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = address.parent.lstat()  # not through a link: in the system's temporary directory anybody can lay one
+    status = (
+        address.parent.lstat()
+    )  # not through a link: in the system's temporary directory anybody can lay one
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{address.parent} is not private to this user", f"chmod 700 {address.parent}, or remove it"

@@ -13,11 +13,13 @@ import httpx2
 import pytest
 import trio
 
+from auth import entry
 from server import app
 from server.app import CannotStart, Started
 from server.config import load
 from server.observe.logs import make_logger
 from server.resolve import resolve
+from server.store.jobs import DiskFull
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
 MODERN = {
@@ -195,3 +197,24 @@ def test_a_database_without_its_key_is_not_opened_and_no_key_is_made(tmp_path: P
 async def _once(tmp_path: Path) -> None:
     async with running(tmp_path):
         pass
+
+
+async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble: list[Exception] = [DiskFull("the disk is full"), ZeroDivisionError("a bug")]
+
+    async def fail(*_: object) -> object:
+        raise trouble.pop(0)
+
+    async with running(tmp_path) as server:
+        monkeypatch.setattr(entry, "handle", fail)
+        link = server.started.claim_url
+        assert link is not None
+        path = link.removeprefix(server.started.origin)
+        full, broken = await server.get(path), await server.get(path)
+    assert (full.status_code, broken.status_code) == (503, 500)
+    assert broken.json()["error"] == "server_error"
+    assert "/claim/{token}" in server.log.getvalue() and "site.crashed" in server.log.getvalue()
+    secret = path.removeprefix("/claim/")
+    assert secret not in server.log.getvalue() and secret not in caplog.text

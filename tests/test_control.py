@@ -1,6 +1,7 @@
 """The admin socket, over a real Unix socket."""
 
 import contextlib
+import errno
 import io
 import os
 import socket
@@ -98,3 +99,43 @@ def test_a_deep_data_directory_still_gets_a_socket_name_that_fits(
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     deep = tmp_path / ("d" * 90)
     assert len(os.fsencode(control.choose_address(deep))) <= 107
+
+
+async def test_running_out_of_file_descriptors_for_a_moment_does_not_end_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    with trio.socket.socket() as any_socket:
+        kind = type(any_socket)
+    accept, tries = kind.accept, 0
+
+    async def poor(self: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return await accept(self)
+
+    monkeypatch.setattr(kind, "accept", poor)
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(control.serve, tmp_path, COMMANDS, log)
+        assert (await ask(tmp_path, "echo"))["arguments"] == {}
+        nursery.cancel_scope.cancel()
+    assert tries >= 2
+
+
+async def test_a_link_laid_in_the_place_of_the_sockets_directory_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (mine / "control").write_text("precious")
+    laid = tmp_path / "laid"
+    laid.symlink_to(mine)
+    monkeypatch.setattr(control, "choose_address", lambda data_dir: laid / "control")
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    with pytest.raises(control.Refused, match="not private"):
+        await control.serve(tmp_path, COMMANDS, log)
+    assert (mine / "control").read_text() == "precious"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -22,12 +23,14 @@ _FORBIDDEN: Final = b"this server does not answer for the name in the Host heade
 
 
 class Router:
-    """An ASGI 3 application. `mcp` maps a server's name to its handler; the name "" is the one at `/mcp`."""
+    """An ASGI 3 application. `mcp` maps a server's name to its handler; the name "" is the one at `/mcp`.
+    `direct` maps further exact paths to what answers them; all else is the fallback's."""
 
     def __init__(
         self,
         *,
         mcp: Mapping[str, App],
+        direct: Mapping[str, App] = MappingProxyType({}),
         fallback: App,
         guard: Guard,
         log: FilteringBoundLogger,
@@ -42,6 +45,7 @@ class Router:
         for name, handler in mcp.items():
             path = f"/{name}/mcp" if name else "/mcp"
             self._handlers[path] = self._handlers[path + "/"] = handler
+        self._direct = direct
         self._fallback = fallback
         self._guard = guard
         self._log = log
@@ -63,7 +67,7 @@ class Router:
             if handler is not None:
                 await handler(scope, receive, watched.send)
             elif self._guard.admits_host(scope, host_of(scope)):
-                await self._fallback(scope, receive, watched.send)
+                await self._direct.get(scope["path"], self._fallback)(scope, receive, watched.send)
             else:
                 await _forbid(watched.send)
         finally:

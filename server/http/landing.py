@@ -1,4 +1,4 @@
-"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: 404 and 503."""
+"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: 404, 500 and 503."""
 
 from __future__ import annotations
 
@@ -36,6 +36,14 @@ def unavailable() -> wire.Reply:
         ("retry-after", str(RETRY_AFTER_SECONDS)),
     )
     return wire.Reply(status=503, headers=headers, body=body)
+
+
+def broken() -> wire.Reply:
+    """The log has the details."""
+    headers = (("content-type", "application/json"), ("cache-control", "no-store"))
+    return wire.Reply(
+        status=500, headers=headers, body=b'{"error":"server_error","error_description":"internal error"}'
+    )
 
 
 def _plain(status: int, text: str) -> wire.Reply:

@@ -1,5 +1,5 @@
-"""The Quart-Trio app: everything that is not the MCP endpoint. OAuth endpoints and pages are `auth`'s, which knows no framework;
-here a Quart request becomes its `wire.Request` and its `wire.Reply` a Quart response. Health and metrics are ours.
+"""The Quart-Trio app: pages, documents, health and metrics; everything but the MCP endpoints and OAuth's form endpoints. Pages are
+`auth`'s, which knows no framework; here a Quart request becomes its `wire.Request` and its `wire.Reply` a Quart response.
 
 Quart appears in this file and nowhere else.
 """
@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Final, cast
-from urllib.parse import parse_qsl
 
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
 
 from auth import wire
-from server.http import guard
+from server.http.values import FORM_BYTES, Answer, FormTooLarge, request_of
 
-FORM_BYTES: Final = 64 * 1024  # oauth.md §4.6: more is not a form of ours
-FORM_FIELDS: Final = 100
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
-
-Answer = Callable[[wire.Request], Awaitable[wire.Reply]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,32 +77,12 @@ def _plain(text: str, status: int = 200) -> Response:
 
 
 async def _request() -> wire.Request:
-    scope = cast("dict[str, Any]", request.scope)
-    headers: dict[str, str] = {}
-    for name, value in cast("list[tuple[bytes, bytes]]", scope["headers"]):
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    form: tuple[tuple[str, str], ...] = ()
-    media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
-    if request.method == "POST" and media_type == "application/x-www-form-urlencoded":
-        form = _pairs(
-            cast("bytes", await request.get_data(cache=False, as_text=False)).decode("utf-8", "replace")
-        )
-    return wire.Request(
-        method=request.method,
-        path=scope["path"],
-        query=_pairs(cast("bytes", scope["query_string"]).decode("utf-8", "replace")),
-        form=form,
-        headers=headers,
-        origin=guard.origin_of(scope),
-        ip=scope["client"][0] if scope.get("client") else "",
+    body = (
+        cast("bytes", await request.get_data(cache=False, as_text=False)) if request.method == "POST" else b""
     )
-
-
-def _pairs(text: str) -> tuple[tuple[str, str], ...]:
     try:
-        return tuple(parse_qsl(text, keep_blank_values=True, max_num_fields=FORM_FIELDS))
-    except ValueError as error:
+        return request_of(cast("dict[str, Any]", request.scope), body)
+    except FormTooLarge as error:
         raise RequestEntityTooLarge from error
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import trio
 
 from auth import confirm, decision, device
-from auth.decision import NeedsProof
+from auth.decision import NeedsProof, SignedOut
 from auth.device import Approved
 from auth.requester import Requester
 from auth.wire import Request
@@ -190,6 +192,19 @@ async def test_of_parallel_decisions_one_wins() -> None:
     # Denying may take back an approval that nobody has used; approving never undoes a denial.
     assert house.device_row()["state"] == "denied"
     assert house.audited("device.denied").count("ok") == 1
+
+
+async def test_whoever_was_signed_out_under_the_page_decides_nothing() -> None:
+    house = House().owned()
+    browser = await looking(house, house.ask())
+    request_id, cookie = house.device_row()["id"], cookie_of(browser)
+    house.store.db.execute("DELETE FROM browser_sessions")
+    outcome = house.store.now(partial(decision.deny, cookie=cookie, request_id=request_id, now=house.time))
+    assert isinstance(outcome, SignedOut)
+    assert house.device_row()["state"] == "pending"
+    await browser.submit(DENY)
+    assert "Sign in" in browser.words
+    assert house.device_row()["state"] == "pending"
 
 
 async def test_an_approval_can_be_taken_back_until_it_is_used() -> None:

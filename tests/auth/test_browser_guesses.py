@@ -35,6 +35,17 @@ async def test_a_session_has_five_wrong_codes_and_then_not_even_the_right_one_wo
     assert "again in 15 minutes" in browser.words and "Let this device in?" not in browser.words
 
 
+async def test_every_wrong_code_is_written_down_and_the_one_that_closes_entry_says_so() -> None:
+    house = House().owned()
+    browser = await signed_in(house)
+    await guesses(browser, 7)
+    rows = [row for row in house.rows("audit") if row["event"] == "device.code_entered"]
+    assert [row["reason"] for row in rows] == ["no such code"] * 4 + ["no such code, and entry is closed"]
+    assert {(row["outcome"], row["actor"], row["ip"]) for row in rows} == {
+        ("refused", f"user:{house.owner_id}", "203.0.113.7")
+    }
+
+
 async def test_entry_stays_closed_for_a_quarter_of_an_hour_after_the_last_wrong_code() -> None:
     house = House().owned()
     browser = await signed_in(house)

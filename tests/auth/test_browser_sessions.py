@@ -3,7 +3,6 @@ from __future__ import annotations
 import pytest
 
 from auth import sessions
-from auth.policy import DAY
 from tests.auth.browser_fakes import (
     LOOPBACK,
     PASSPHRASE,
@@ -158,13 +157,6 @@ async def test_a_person_has_at_most_twenty_browsers_and_the_least_used_goes() ->
     assert len(live_sessions(house)) == 20
     assert session_row(house, browsers[1]) is None
     assert session_row(house, browsers[2]) is not None
-
-
-async def test_sessions_that_are_over_are_swept() -> None:
-    house = House().owned()
-    await Browser(house).sign_in()
-    assert house.store.now(lambda db: sessions.sweep(db, house.time + HOUR)) == 0
-    assert house.store.now(lambda db: sessions.sweep(db, house.time + 7 * DAY)) == 1
 
 
 # ---------------------------------------------------------------- reading the cookie

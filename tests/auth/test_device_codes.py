@@ -105,6 +105,7 @@ def test_a_resource_that_is_not_ours_is_refused_and_ours_is_remembered(world: Wo
         ("mcp", "mcp"),
         ("mcp:tools offline_access", "mcp:tools"),
         ("mcp nonsense", "mcp"),
+        ("offline_access", "mcp mcp:tools"),
     ],
 )
 def test_scopes_are_limited_to_what_the_client_may_ask_for(world: World, asked: str, got: str) -> None:

@@ -90,22 +90,6 @@ async def test_a_read_that_began_before_a_revocation_and_ends_after_it_is_done_a
     assert store.reads == 2
 
 
-async def test_missed_changes_spoil_every_read_under_way_and_empty_the_cache() -> None:
-    store = SlowStore()
-    store.truth["grt_2"] = login("grt_2")
-    live = Live(store)
-    await live.load("grt_2")
-    store.gate = trio.Event()
-    with trio.fail_after(5):
-        async with trio.open_nursery() as nursery:
-            nursery.start_soon(live.load, "grt_1")
-            await trio.testing.wait_all_tasks_blocked()
-            live.forget_all()
-            store.gate.set()
-    assert store.reads == 3
-    assert (live.get("grt_1"), live.get("grt_2")) == (login(), None)
-
-
 async def test_a_login_that_changes_faster_than_it_is_read_is_refused() -> None:
     live: Live
 

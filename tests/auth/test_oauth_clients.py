@@ -16,7 +16,6 @@ from auth.clients import Registration
 from auth.entropy import Entropy
 from auth.model import Secret
 from auth.requester import clean
-from auth.sweep import Retention, sweep
 from auth.throttle import Throttle
 
 
@@ -103,44 +102,20 @@ def test_use_is_noted_once_an_hour(world: World) -> None:
     assert world.client().last_used_at == START + 61 * MINUTE
 
 
-# ---------------------------------------------------------------- audit, sweeping
-
-
-def test_the_audit_trail_is_read_newest_first_by_pages_and_by_event(world: World) -> None:
-    for number in range(5):
-        world.db.run(lambda db, n=number: audit.record(db, at=START + n, event="test.event", reason=str(n)))
-    page = audit.read(world.db, event="test.event", limit=2)
-    assert [entry.reason for entry in page] == ["4", "3"]
-    older = audit.read(world.db, event="test.event", before=page[-1].seq)
-    assert [entry.reason for entry in older] == ["2", "1", "0"]
-    assert len(audit.read(world.db)) == world.db.count("audit")
-    assert [audit.actor(by) for by in ("usr_1", "local:0", "user:usr_1", "anonymous")] == [
-        "user:usr_1",
-        "local:0",
-        "user:usr_1",
-        "anonymous",
-    ]
-
-
-def test_sweeping_forgets_what_is_over_in_chunks_and_keeps_what_is_live(world: World) -> None:
-    keep = Retention(device_codes_ms=MINUTE, grants_ms=MINUTE, audit_ms=MINUTE)
-    world.login()
-    for _ in range(3):
-        world.asked()
-    world.now += 12 * MINUTE
-    live = world.asked()
-    assert world.db.run(lambda db: sweep(db, world.now, keep=keep, limit=3)) == 6  # 3 codes, 3 audit rows
-    while world.db.run(lambda db: sweep(db, world.now, keep=keep, limit=3)):
-        pass
-    assert world.db.count("device_codes") == 1
-    assert world.find(live) is not None
-    assert world.db.count("grants") == 1
-    world.now += 31 * 24 * 60 * MINUTE
-    world.db.run(lambda db: sweep(db, world.now, keep=keep))
-    assert world.db.count("grants") == 0
-
-
 # ---------------------------------------------------------------- small values
+
+
+@pytest.mark.parametrize(
+    ("by", "actor"),
+    [
+        ("usr_1", "user:usr_1"),
+        ("local:0", "local:0"),
+        ("user:usr_1", "user:usr_1"),
+        ("anonymous", "anonymous"),
+    ],
+)
+def test_the_audit_trail_names_an_actor_with_its_kind(by: str, actor: str) -> None:
+    assert audit.actor(by) == actor
 
 
 def test_the_same_seed_gives_the_same_draws_and_letters_are_even() -> None:

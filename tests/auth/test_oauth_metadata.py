@@ -134,6 +134,11 @@ async def test_the_authorization_endpoint_exists_and_says_that_it_is_closed() ->
         assert header(reply, "access-control-allow-origin") is None
         assert header(reply, "location") is None
         assert header(reply, "x-frame-options") == "DENY"
+        assert "form-action 'self'" in (header(reply, "content-security-policy") or "")
+        page = reply.body.decode()
+        assert "device login" in page and "<code>ostiary login</code>" in page and 'href="/device"' in page
+        again = await fetched(identity, "/authorize", method="GET")
+        assert header(again, "content-security-policy") != header(reply, "content-security-policy")
 
 
 async def test_every_endpoint_that_is_published_answers() -> None:

@@ -72,6 +72,13 @@ def test_the_newest_key_whose_time_has_come_signs_and_all_unretired_are_publishe
     assert repr(ring) == f"KeyRing({old.kid}, {now.kid}, {coming.kid})"
 
 
+def test_with_a_clock_set_back_behind_every_key_the_first_one_still_signs() -> None:
+    first, second = opened(sealed(START)), opened(sealed(START + DAY))
+    ring = KeyRing([second, first])
+    assert ring.signing(START - DAY).kid == first.kid
+    assert first.kid in ring.jwks(START - DAY).decode()
+
+
 def test_an_empty_ring_signs_nothing() -> None:
     with pytest.raises(LookupError):
         KeyRing(()).signing(START)

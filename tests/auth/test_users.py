@@ -6,7 +6,7 @@ from auth import attempts, users
 from auth.attempts import Limit, opens_at
 from auth.network import counted_as, same_network
 from auth.users import Unfit
-from tests.auth.browser_fakes import PASSPHRASE, START, Browser, House, live_sessions
+from tests.auth.browser_fakes import PASSPHRASE, START, House
 
 MINUTE = 60_000
 
@@ -59,28 +59,6 @@ def test_the_longest_passphrase_is_1024_bytes_and_accents_have_one_form() -> Non
     assert users.fit_passphrase("e\u0301" * 12) == users.fit_passphrase("é" * 12)
 
 
-async def test_a_new_passphrase_ends_every_browser_session_of_the_user() -> None:
-    house = House().owned()
-    await Browser(house).sign_in()
-    await Browser(house).sign_in()
-    changed = house.store.now(
-        lambda db: users.set_passphrase(
-            db, house.owner_id, passphrase_hash="plain:another one entirely", by="local:0", now=house.time
-        )
-    )
-    assert changed and not live_sessions(house)
-    assert house.rows("changes")[-1]["entity_id"] == house.owner_id
-    assert (await Browser(house).sign_in()).status == 400, "the old passphrase is over"
-    assert (await Browser(house).sign_in("alice", "another one entirely")).status == 200
-
-
-def test_a_passphrase_for_nobody_changes_nothing() -> None:
-    house = House().owned()
-    assert not house.store.now(
-        lambda db: users.set_passphrase(db, "usr_none", passphrase_hash="x", by="local:0", now=house.time)
-    )
-
-
 def test_a_passphrase_hash_is_not_in_a_repr() -> None:
     house = House().owned()
     user = house.store.now(users.owner)
@@ -126,15 +104,6 @@ def test_tries_of_one_millisecond_are_told_apart_and_can_be_taken_back_one_by_on
     house.store.now(lambda db: attempts.take_back(db, [first]))
     house.store.now(lambda db: attempts.count(db, "b", START))
     assert len(house.rows("attempts")) == 2
-
-
-def test_old_tries_are_swept_in_chunks_and_new_ones_stay() -> None:
-    house = House()
-    for at in (START - 3 * 60 * MINUTE, START - 3 * 60 * MINUTE, START):
-        house.store.now(lambda db, at=at: attempts.count(db, "b", at))
-    assert house.store.now(lambda db: attempts.sweep(db, START, limit=1)) == 1
-    assert house.store.now(lambda db: attempts.sweep(db, START)) == 1
-    assert [row["at"] for row in house.rows("attempts")] == [START]
 
 
 # ---------------------------------------------------------------- nearness

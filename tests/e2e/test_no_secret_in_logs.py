@@ -311,7 +311,8 @@ def test_the_log_tells_of_the_whole_life(life: Life) -> None:
         "/revoke",
         "/mcp",
     } <= paths
-    assert {"debug", "info"} <= {event["level"] for event in events}
+    # A call that went well has a request line at debug alone.
+    assert any(event.get("path") == "/mcp" and event.get("status") == 200 for event in events)
     assert len(life.secrets.seen) >= 15
 
 

@@ -170,7 +170,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_is_not_answered(
 async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
     made = house()
 
-    async def broken(authorization: str | None, *, origin: str, server: str) -> object:
+    async def broken(authorization: str | None, *, origin: str, server: str, path: str) -> object:
         raise OSError("disk on fire")
 
     made.pair.app._authenticate = broken  # type: ignore[attr-defined]
@@ -196,6 +196,7 @@ async def test_a_connection_that_fails_under_the_answer_is_logged_and_not_writte
 
     scope = {
         "method": "POST",
+        "path": "/mcp",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "state": {"request_id": "r", "draining": trio.Event()},
     }
@@ -216,6 +217,7 @@ async def test_what_the_connection_refuses_while_the_body_is_read_is_left_to_it(
 
     scope = {
         "method": "POST",
+        "path": "/mcp",
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "state": {"request_id": "r", "draining": trio.Event()},
     }

@@ -10,6 +10,8 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore
 
+from auth import code_entry, sessions, users
+from auth.policy import TokenPolicy
 from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
 from server.store.jobs import Db, DiskFull, OnChanges, StoreError
@@ -26,6 +28,7 @@ KEEP = Retention(
     one_time_links=40,
     grants=50,
     changes=60,
+    audit=70,
 )
 FAR = NOW + 1_000_000
 
@@ -107,6 +110,7 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
         {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 50},
         {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 49},
     ),
+    ("audit", "event", {"seq": 1, "at": NOW - 70}, {"seq": 2, "at": NOW - 69}),
 ]
 
 
@@ -127,6 +131,18 @@ async def test_what_is_over_goes_and_what_is_not_stays(
     assert swept[table] == 1
     assert sum(swept.values()) == 1
     assert await furnished.read(partial(ids, table=table, column=key)) == ["stays"]
+
+
+def test_nothing_is_swept_that_a_decision_still_looks_at() -> None:
+    keep = Retention()
+    limits = (
+        *(users.PER_ACCOUNT, users.PER_NETWORK, users.ALL_PER_NETWORK),
+        *(code_entry.PER_SESSION, code_entry.PER_ACCOUNT, code_entry.SERVER_WIDE),
+    )
+    assert keep.attempts >= max(limit.window + limit.lock for limit in limits)
+    assert keep.browser_sessions_unused >= sessions.IDLE
+    assert keep.device_codes > 0, "a code that was used must still be known when it is replayed"
+    assert keep.grants > TokenPolicy().access_ms, "an access token outlives the end of its login's use"
 
 
 async def test_more_than_one_piece_is_swept_in_small_writes(
