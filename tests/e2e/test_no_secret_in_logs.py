@@ -209,7 +209,9 @@ def log_in_through_the_page(program: Program, server: Server, browser: Browser, 
         browser.send("/device/decide", decision="approve", scope="mcp")
         assert (browser.status, "Approved" in browser.page) == (200, True)
         assert login.wait() == 0, login.said()
-        return USER_CODE.sub("", login.said())
+        # The one place where a secret is meant to be seen; and so the search is seen to find one.
+        assert secrets.found_in(login.said()) == ["a user code"]
+        return login.said().replace(user_code, "")
 
 
 def call_and_refresh(program: Program, server: Server, secrets: Secrets) -> None:
