@@ -38,6 +38,9 @@ from auth.wire import Reply, Request
 # RFC 6749 sets no size; our longest legal form has about 10 KiB. The listener refuses more before it parses.
 FORM_BYTES: Final = 64 * 1_024
 
+# Answers to a poll that decide nothing (RFC 8628 §3.5) and leave no audit row.
+WAITING: Final = frozenset({"authorization_pending", "slow_down"})
+
 READ: Final = ("GET", "HEAD", "OPTIONS")
 POST: Final = ("POST", "OPTIONS")
 
@@ -86,7 +89,10 @@ class Identity:
         if request.method != "POST":
             return replies.wrong_method(POST)
         who, now = Requester.of(request), self.clock()
-        wait = self._wait_seconds(who, who.network, self.policy.limits.per_minute_per_network, now)
+        limits, refused = self.policy.limits, f"\nrefused {who.network}"  # no client id has a line end
+        wait = self._wait_seconds(who, who.network, limits.per_minute_per_network, now)
+        if not wait and self._is_counted(who):
+            wait = self.throttle.closed_seconds(refused, limits.refused_per_minute_per_network, now)
         if wait:
             return replies.refuse(_too_often(wait))
         try:
@@ -96,7 +102,7 @@ class Identity:
         except BadCredentials as problem:
             return replies.refuse(Refusal(error=problem.error, description=str(problem)), basic=True)
         client_and_network = f"{form.credentials.client_id} {who.network}"
-        wait = self._wait_seconds(who, client_and_network, self.policy.limits.per_minute_per_client, now)
+        wait = self._wait_seconds(who, client_and_network, limits.per_minute_per_client, now)
         if wait:
             return replies.refuse(_too_often(wait))
         try:
@@ -105,13 +111,21 @@ class Identity:
             return replies.refuse(Refusal(error="invalid_request", description=str(problem)))
         await self.reload_keys()
         outcome = await self.store.write(job)
+        if _left_a_refusal(outcome) and self._is_counted(who):
+            self.throttle.count(refused, now)
         if isinstance(outcome, Refusal):
             return replies.refuse(outcome, basic=form.credentials.basic)
         return endpoint.finish(self, outcome, who)
 
     def _wait_seconds(self, who: Requester, key: str, limit: int, now: Millis) -> int:
-        """0 for this machine itself: whoever is on it has better ways to keep it busy, and all its programs share an address."""
-        return 0 if is_loopback(who.ip) else self.throttle.wait_seconds(key, limit, now)
+        return self.throttle.wait_seconds(key, limit, now) if self._is_counted(who) else 0
+
+    def _is_counted(self, who: Requester) -> bool:
+        """Not this machine itself: whoever is on it has better ways to keep it busy, and all its programs share an address.
+
+        A server with a public name is another matter: there a loopback address may be a proxy that nobody has listed.
+        """
+        return not (self.site.loopback and is_loopback(who.ip))
 
     def check_nowait(
         self, authorization: str | None, *, server: str, origin: str, path: str | None = None
@@ -172,6 +186,13 @@ async def found(
         throttle=Throttle(),
     )
     return identity, founded
+
+
+def _left_a_refusal(outcome: Any) -> bool:
+    """Whether the job wrote a refusal into the audit trail."""
+    if isinstance(outcome, Refusal):
+        return outcome.error not in WAITING
+    return outcome == tokens.Revoked(known=False)
 
 
 def _too_often(wait: int) -> Refusal:

@@ -55,6 +55,8 @@ class FormLimits:
         120  # counted per client and network: a public client id is shared by everybody
     )
     per_minute_per_network: int = 600
+    # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
+    refused_per_minute_per_network: int = 30
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

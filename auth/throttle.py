@@ -22,12 +22,22 @@ class Throttle:
 
     def wait_seconds(self, key: str, limit: int, now: Millis) -> int:
         """Count one request under `key`: 0 if it may go on, else after how many seconds it may try again."""
-        since, count = self._counts.get(key, (now, 0))
-        if not since <= now < since + MINUTE:
-            since, count = now, 0
-        if count >= limit:
-            return max(1, -(-(since + MINUTE - now) // 1_000))
+        wait = self.closed_seconds(key, limit, now)
+        if not wait:
+            self.count(key, now)
+        return wait
+
+    def closed_seconds(self, key: str, limit: int, now: Millis) -> int:
+        """The same without counting."""
+        since, count = self._counted(key, now)
+        return max(1, -(-(since + MINUTE - now) // 1_000)) if count >= limit else 0
+
+    def count(self, key: str, now: Millis) -> None:
+        since, count = self._counted(key, now)
         if key not in self._counts and len(self._counts) >= self._keys:
             del self._counts[next(iter(self._counts))]
         self._counts[key] = (since, count + 1)
-        return 0
+
+    def _counted(self, key: str, now: Millis) -> tuple[Millis, int]:
+        since, count = self._counts.get(key, (now, 0))
+        return (since, count) if since <= now < since + MINUTE else (now, 0)

@@ -73,6 +73,8 @@ def answer(
 class Revoked:
     """The answer is 200 whether or not there was anything to revoke (§2.2)."""
 
+    known: bool
+
 
 def revoke_by_token(
     db: Db, client: Client, grant_id: str | None, *, requester: Requester, now: Millis
@@ -101,4 +103,4 @@ def revoke_by_token(
     if row is not None and refused:
         # §2.1: the client is told, since it holds a token that is not its own.
         return Refusal(error="invalid_grant", description="this token was issued to another client")
-    return Revoked()
+    return Revoked(known=row is not None)

@@ -437,3 +437,43 @@ async def test_without_setup_nothing_is_issued() -> None:
         await identity.store.write(lambda db: db.execute("DELETE FROM meta WHERE key = 'refresh_epoch'"))
         with pytest.raises(LookupError, match="epoch"):
             await logged_in(identity)
+
+
+async def test_a_stranger_cannot_fill_the_audit_trail_with_refusals_and_waiting_polls_are_none() -> None:
+    policy = Policy(limits=FormLimits(refused_per_minute_per_network=3))
+    clock = Clock()
+    async with open_identity(policy=policy, clock=clock) as identity:
+        far = "192.0.2.9"
+        codes = body(await send(identity, post("/device_authorization", client_id=CLI, ip=far)))
+        poll = post(
+            "/token",
+            client_id=CLI,
+            grant_type=DEVICE_CODE,
+            device_code=codes["device_code"],
+            ip=far,
+        )
+        assert [body(await send(identity, poll))["error"] for _ in range(4)] == [
+            "authorization_pending",
+            *["slow_down"] * 3,
+        ]
+        junk = post("/token", client_id=CLI, grant_type="refresh_token", refresh_token="junk", ip=far)
+        assert [(await send(identity, junk)).status for _ in range(5)] == [400] * 3 + [429] * 2
+        rows = await identity.store.read(
+            lambda db: db.fetch_all("SELECT seq FROM audit WHERE event = 'refresh.refused'")
+        )
+        assert len(rows) == 3
+        unknown = post("/revoke", client_id=CLI, token="junk", ip="192.0.2.11")
+        assert [(await send(identity, unknown)).status for _ in range(5)] == [200] * 3 + [429] * 2
+        elsewhere = post("/token", client_id="nobody", grant_type="refresh_token", ip="192.0.2.10")
+        assert (await send(identity, elsewhere)).status == 401, "others are not held up"
+        clock.now += 60 * SECOND
+        assert (await send(identity, junk)).status == 400
+
+
+async def test_this_machine_is_spared_the_limits_only_where_the_server_has_no_public_name() -> None:
+    policy = Policy(limits=FormLimits(per_minute_per_network=1))
+    public = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
+    for site, statuses in ((SITE, [401, 401]), (public, [401, 429])):
+        async with open_identity(policy=policy, site=site) as identity:
+            form = post("/token", client_id="nobody", grant_type="refresh_token", ip="127.0.0.1")
+            assert [(await send(identity, form)).status for _ in range(2)] == statuses

@@ -7,6 +7,7 @@ import trio
 
 from server.http.refusal import Refused
 from tests.interaction.agents import USER, house
+from tests.interaction.agents import Refused as Refused401
 from tests.pair import MODERN, encode, legacy, modern
 
 VERBS = ("GET", "HEAD", "DELETE", "PUT", "PATCH", "POST")
@@ -24,6 +25,21 @@ async def test_every_verb_is_challenged_before_anything_else_is_said(
         assert answer.status == 401
         assert answer.headers["www-authenticate"].startswith("Bearer resource_metadata=")
         assert answer.headers["mcp-protocol-version"] == MODERN
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
+async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) -> None:
+    made = house(tokens={"right": USER})
+    typed: list[str] = []
+
+    async def stern(authorization: str | None, *, origin: str, server: str, path: str) -> object:
+        typed.append(path)
+        return Refused401()
+
+    made.pair.app._authenticate = stern  # type: ignore[attr-defined]
+    async with made.pair.open("GET", path=path) as exchange:
+        assert (await exchange.answer()).status == 401
+    assert typed == [path]
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "DELETE", "PUT", "PATCH"])
