@@ -162,18 +162,16 @@ async def found(
     subkey: Callable[[str], bytes],
     site: Site,
     policy: Policy,
-) -> tuple[Identity, setup.Founded]:
+) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
     Raises `keys.CannotUnseal` if the store's keys were sealed with another key file.
     """
     now, subkey = clock(), cache(subkey)  # derived once: the keys are in this process's memory either way
-    founded = await store.write(
-        partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now)
-    )
+    await store.write(partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now))
     ring = Keys(await store.read(keys.rows), subkey=subkey)
     logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
-    identity = Identity(
+    return Identity(
         store=store,
         clock=clock,
         entropy=entropy,
@@ -185,7 +183,6 @@ async def found(
         verifier=Verifier(site=site, keys=ring, live=logins),
         throttle=Throttle(),
     )
-    return identity, founded
 
 
 def _left_a_refusal(outcome: Any) -> bool:

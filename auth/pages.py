@@ -12,16 +12,18 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
 
 from auth.model import Millis
 from auth.policy import DAY, MINUTE, SECOND
 from auth.requester import clean
 from auth.wire import Reply
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 NONCE_BYTES: Final = 16
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
@@ -158,6 +160,12 @@ def prose(text: str) -> Markup:
 
 @cache
 def _environment() -> Environment:
+    from jinja2 import (  # with the first page: most servers rarely show one
+        Environment,
+        FunctionLoader,
+        StrictUndefined,
+    )
+
     environment = Environment(
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, auto_reload=False
     )

@@ -31,13 +31,6 @@ class Preparation:
     seed: bytes = field(repr=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Founded:
-    owner_id: str
-    owner_state: str
-    first_start: bool
-
-
 def prepare(subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], now: Millis) -> Preparation:
     return Preparation(
         key=keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now),
@@ -45,11 +38,11 @@ def prepare(subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], now
     )
 
 
-def found(db: Db, preparation: Preparation, now: Millis) -> Founded:
-    """A job."""
+def found(db: Db, preparation: Preparation, now: Millis) -> str:
+    """A job. The owner's user id."""
     entropy = Entropy(preparation.seed)
     owner_id, epoch = entropy.identifier("usr"), entropy.identifier("epo")
-    owner = db.fetch_one("SELECT id, state FROM users WHERE role = 'owner'")
+    owner = db.fetch_one("SELECT id FROM users WHERE role = 'owner'")
     if owner is None:
         db.execute(
             "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, 'owner', 'owner', 'unclaimed', ?, ?)",
@@ -68,8 +61,4 @@ def found(db: Db, preparation: Preparation, now: Millis) -> Founded:
         audit.record(db, at=now, event="key.added", actor=SETUP, reason=preparation.key.kid)
     if db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH) is None:
         db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", REFRESH_EPOCH, epoch)
-    return Founded(
-        owner_id=owner_id if owner is None else owner["id"],
-        owner_state="unclaimed" if owner is None else owner["state"],
-        first_start=owner is None,
-    )
+    return owner_id if owner is None else owner["id"]

@@ -57,7 +57,6 @@ class Claims:
     grant_id: str
     audience: str
     scopes: frozenset[str]
-    issued_at: int  # seconds
     expires_at: int  # seconds
     kid: str
 
@@ -257,7 +256,6 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         grant_id=_text(claims, "sid"),
         audience=_text(claims, "aud"),
         scopes=frozenset(scopes.parse(_text(claims, "scope"))),
-        issued_at=issued_at,
         expires_at=expires_at,
         kid=kid,
     )

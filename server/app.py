@@ -34,12 +34,14 @@ from server.admin import Admin, make_claim_link
 from server.admission import Admission
 from server.backends.catalog import Catalog, CatalogError
 from server.calls import Calls
-from server.http import guard, landing, listen, site
+from server.http import guard, landing, listen
 from server.http.asgi import Router
 from server.http.exchange import Lent
+from server.http.lazy import Lazily
 from server.http.limits import Limits
 from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
+from server.http.serving import App
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.http.values import Answer, Direct
@@ -58,6 +60,8 @@ from server.subscriptions import Subscriptions
 
 # Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
 HASHES_AT_ONCE: Final = 2
+# One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
+ECHO_SECONDS: Final = 0.5
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
 # Paths that requests are counted under, besides the MCP endpoints.
@@ -175,7 +179,7 @@ async def serve(
                 await background.start(control.serve, home.path, _admin(services).commands(), log)
                 async with trio.open_nursery() as listening:
                     await background.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
-                    await listening.start(_serve_public, services, public, tls, draining)
+                    listens = await listening.start(_serve_public, services, public, tls, draining)
                     if admin:
                         await listening.start(_serve_admin, services, admin, draining)
                     _settle_memory()
@@ -184,6 +188,7 @@ async def serve(
                         "server.started",
                         version=__version__,
                         origin=services.identity.site.issuer,
+                        listens=listens,
                         boot=services.boot_id,
                     )
                     await draining.wait()
@@ -225,7 +230,7 @@ async def _build(
         ),
     )
     home = Site(issuer=resolved.canonical_issuer(port), loopback=resolved.loopback, servers=resolved.paths)
-    identity, _ = await endpoints.found(
+    identity = await endpoints.found(
         store, clock=now_millis, entropy=secrets.token_bytes, subkey=subkey, site=home, policy=policy
     )
     store.on_changes(identity.apply_changes)
@@ -361,6 +366,8 @@ async def _serve_admin(
             return str(error)
         return ""
 
+    from server.http import site
+
     probe = site.Probe(ready=ready, metrics=lambda: (services.metrics.exposition(), CONTENT_TYPE))
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=Limits(connections=64, drain_seconds=1.0)
@@ -377,15 +384,17 @@ async def _stop_on_signals(
     task_status: trio.TaskStatus[None],
 ) -> None:
     """The first SIGTERM or Ctrl-C drains, the second ends at once; SIGHUP reads a renewed certificate."""
+    drains_since = float("inf")
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP:
                 _reload(tls, log)
-            elif draining.is_set():
-                everything.cancel()
-            else:
+            elif not draining.is_set():
                 draining.set()
+                drains_since = trio.current_time()
+            elif trio.current_time() - drains_since > ECHO_SECONDS:
+                everything.cancel()
 
 
 def _reload(tls: Tls | None, log: FilteringBoundLogger) -> None:
@@ -423,7 +432,10 @@ def _public_app(services: Services) -> Router:
             for host in (_host(issuer), *config.allowed_hosts)
             if (name := guard.authority(host.encode(), _scheme(issuer)))
         ),
-        origins=frozenset(name for origin in config.allowed_origins if (name := guard.normal_origin(origin))),
+        # The issuer's own pages always: a proxy that does not say it is https must not lock them out.
+        origins=frozenset(
+            name for origin in (issuer, *config.allowed_origins) if (name := guard.normal_origin(origin))
+        ),
         any_origin="*" in config.allowed_origins,
     )
     answer = _answer_for(services)
@@ -434,14 +446,26 @@ def _public_app(services: Services) -> Router:
             "" if position == 0 else name: _mcp_endpoint(services, name, catalog, door)
             for position, (name, catalog) in enumerate(services.catalogs.items())
         },
-        direct=dict.fromkeys(endpoints.ENDPOINTS, Direct(answer)),
-        fallback=site.make_site(answer),
+        direct=Direct(answer),
+        is_direct=_is_for_programs,
+        fallback=Lazily(partial(_pages_app, answer)),
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
         observe=lambda path, status: services.metrics.request(routes.get(path, "other"), status),
         tells_all=config.log_level == "debug",
     )
+
+
+def _is_for_programs(path: str) -> bool:
+    """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
+    return path in endpoints.ENDPOINTS or "/.well-known/" in path or path == "/healthz"
+
+
+def _pages_app(answer: Answer) -> App:
+    from server.http import site
+
+    return site.make_site(answer)
 
 
 def _mcp_endpoint(services: Services, name: str, catalog: Catalog, door: guard.Guard) -> McpEndpoint:

@@ -167,9 +167,11 @@ def load(
     servers_written = table.pop("server", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
-
+    about_servers: list[Problem] = []
+    servers = _servers(servers_written, about_servers)
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
+    in_file = bool(problems or about_servers)
     for name, text in environment.items():
         key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
         if name.startswith(ENVIRONMENT_PREFIX) and key in hints:
@@ -186,9 +188,9 @@ def load(
                 shown,
             )
 
-    servers = _servers(servers_written, problems)
+    problems += about_servers
     if problems:
-        raise ConfigInvalid(problems, str(file) if file else "the settings")
+        raise ConfigInvalid(problems, str(file) if in_file else "the settings")
     return Loaded(config=msgspec.convert(settings, Config), servers=servers, source=file)
 
 
@@ -199,9 +201,15 @@ def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:
         if len(raw) > CONFIG_BYTES:
             raise ValueError("larger than 1 MiB, so not a configuration")
         return tomllib.loads(raw.decode("utf-8"))
-    except (OSError, ValueError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+    except UnicodeDecodeError:
+        problems.append(
+            Problem(key=str(file), what="is not text in UTF-8", instead="it anew, as `ostiary init` does")
+        )
+    except OSError as error:
+        problems.append(Problem(key=str(file), what=f"cannot be read: {error.strerror}"))
+    except ValueError as error:  # TOMLDecodeError is one
         problems.append(Problem(key=str(file), what=f"cannot be read: {error}"))
-        return {}
+    return {}
 
 
 def _take(

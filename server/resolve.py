@@ -6,6 +6,7 @@ Like `config.load` it reports every problem at once. Nothing is created or opene
 from __future__ import annotations
 
 import ipaddress
+import re
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,11 @@ from server.config import Config, ConfigInvalid, Loaded, Problem, ServerConfig
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# A name as callers send it in Host: one that is written otherwise would never match, and lock everybody out.
+_AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
+_HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+_DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,7 +40,7 @@ class Resolved:
 
     def canonical_issuer(self, port: int) -> str:
         scheme = "https" if self.config.tls_certificate else "http"
-        return self.issuer or f"{scheme}://127.0.0.1:{port}"
+        return self.issuer or f"{scheme}://{_own_name(self.config.host)}:{port}"
 
 
 def data_directory(config: Config) -> Path:
@@ -45,6 +51,7 @@ def resolve(loaded: Loaded) -> Resolved:
     """Raises `ConfigInvalid` with every problem."""
     config, problems = loaded.config, list[Problem]()
     loopback_socket = _is_loopback(config.host)
+    _check_names(config, problems)
     issuer = _issuer(config, loopback_socket, problems)
     if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
         problems.append(
@@ -52,6 +59,14 @@ def resolve(loaded: Loaded) -> Resolved:
                 key="auth",
                 what='"none" would let anybody in from the network',
                 instead='"oauth", or host = "127.0.0.1"',
+            )
+        )
+    if config.auth == "none" and config.trusted_proxies:
+        problems.append(
+            Problem(
+                key="auth",
+                what='"none" would let anybody in whom a proxy passes on',
+                instead='"oauth", or no trusted_proxies',
             )
         )
     _check_tls(config, problems)
@@ -78,7 +93,7 @@ def resolve(loaded: Loaded) -> Resolved:
 def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> str:
     written = config.issuer
     if not written:
-        if not loopback_socket:
+        if not loopback_socket and _is_host(config.host):
             problems.append(
                 Problem(
                     key="issuer",
@@ -93,7 +108,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
             parts.scheme in ("http", "https")
             and parts.hostname
             and parts.port != 0
-            and written == written.lower()
+            and _AUTHORITY.fullmatch(parts.netloc)
         )
     except ValueError:
         problems.append(
@@ -105,12 +120,22 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
         )
         return ""
     bare = f"{parts.scheme}://{parts.netloc}"
-    if not sound or "@" in parts.netloc or written.rstrip("/") != bare:
+    if not sound or written.removesuffix("/") != bare:
         problems.append(
             Problem(
                 key="issuer",
                 what=f'"{written}" is more than scheme and host in lower case',
-                instead='e.g. "https://agent.example.org"',
+                instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
+            )
+        )
+        return ""
+    # Clients drop it from what was typed, and then refuse metadata in which it stands.
+    if parts.port == _DEFAULT_PORTS[parts.scheme]:
+        problems.append(
+            Problem(
+                key="issuer",
+                what=f'"{written}" names the port that {parts.scheme} has anyway',
+                instead=f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
             )
         )
         return ""
@@ -133,19 +158,76 @@ def _check_tls(config: Config, problems: list[Problem]) -> None:
             Problem(key="tls_certificate", what="and tls_key belong together", instead="both, or neither")
         )
         return
+    files = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}
+    before = len(problems)
+    for key, file in files.items():
+        try:
+            Path(file).expanduser().read_bytes()
+        except OSError as error:
+            problems.append(
+                Problem(
+                    key=key,
+                    what=f'"{file}" cannot be used: {error.strerror}',
+                    instead="the path of a PEM file that this user may read",
+                )
+            )
+    if len(problems) > before:
+        return
     try:
+        # A password argument is always given: without one OpenSSL would ask for it on the terminal, and wait.
         ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
-            Path(config.tls_certificate).expanduser(), Path(config.tls_key).expanduser()
+            *(Path(file).expanduser() for file in files.values()), password=""
         )
-    except (OSError, ssl.SSLError) as error:
-        reason = error.strerror or getattr(error, "reason", None) or type(error).__name__
+    except OSError:
         problems.append(
             Problem(
                 key="tls_certificate",
-                what=f"and tls_key cannot be used: {reason}",
-                instead="paths of a matching PEM pair",
+                what="and tls_key cannot be used: they are not a certificate and its key",
+                instead="paths of a matching PEM pair, the key without a passphrase",
             )
         )
+
+
+def _check_names(config: Config, problems: list[Problem]) -> None:
+    if not _is_host(config.host):
+        problems.append(
+            Problem(
+                key="host",
+                what=f'"{config.host}" is not an address to listen on',
+                instead='one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+            )
+        )
+    problems.extend(
+        Problem(key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"')
+        for name in config.allowed_hosts
+        if not _AUTHORITY.fullmatch(name.lower())
+    )
+    problems.extend(
+        Problem(
+            key="allowed_origins",
+            what=f'"{origin}" is not a web origin',
+            instead='e.g. "https://app.example.org", without a path, or "*"',
+        )
+        for origin in config.allowed_origins
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower())
+    )
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host) is None:
+        return False
+    if ":" not in host:
+        return True
+    try:
+        ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _own_name(host: str) -> str:
+    """How this machine's callers reach a loopback socket without an issuer. The usual names stand for each other."""
+    return "127.0.0.1" if host.lower() in LOOPBACK_NAMES else host
 
 
 def _networks(written: tuple[str, ...], problems: list[Problem]) -> tuple[Network, ...]:

@@ -118,6 +118,8 @@ def test_listening_on_the_network_needs_an_issuer_with_https_and_a_login() -> No
         "https://u@a",
         "https://a?x",
         "https://A.example",
+        "https://ä.example",
+        "https://a.example//",
         "https://a:99999",
     ],
 )
@@ -125,12 +127,57 @@ def test_an_issuer_that_is_not_scheme_and_host_is_refused(issuer: str) -> None:
     assert resolve_problems(issuer=issuer)[0].startswith("issuer:")
 
 
+@pytest.mark.parametrize("port", ["http://127.0.0.1:80", "https://a.example:443"])
+def test_an_issuer_with_the_port_it_has_anyway_is_refused_because_clients_leave_that_out(port: str) -> None:
+    found = resolve_problems(issuer=port)[0]
+    assert found.endswith(f'write "{port.rpartition(":")[0]}"')
+
+
+def test_names_that_no_request_could_match_are_refused_and_not_skipped() -> None:
+    assert resolve_problems(
+        host="127.0.0.1:8000", allowed_hosts="b.example, http://a.example/x", allowed_origins="*, a.example"
+    ) == [
+        'host: "127.0.0.1:8000" is not an address to listen on; write one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+        'allowed_hosts: "http://a.example/x" is not a host name; write e.g. "agent.example.org"',
+        'allowed_origins: "a.example" is not a web origin; write e.g. "https://app.example.org", without a path, or "*"',
+    ]
+    for host in ("::1", "[::1]", "localhost", "127.0.0.2"):
+        assert resolve(loaded(host=host)).loopback
+
+
+def test_without_a_login_no_proxy_may_pass_strangers_on() -> None:
+    assert resolve_problems(auth="none", trusted_proxies="127.0.0.1")[0].startswith("auth:")
+
+
+def test_a_loopback_address_of_ones_own_is_what_callers_are_told() -> None:
+    assert resolve(loaded(host="127.0.0.2")).canonical_issuer(1) == "http://127.0.0.2:1"
+    assert resolve(loaded(host="[::1]")).canonical_issuer(1) == "http://127.0.0.1:1"
+
+
+def test_a_problem_on_the_command_line_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "port = 1")
+    with pytest.raises(ConfigInvalid, match="1 problem in the settings"):
+        load(file, {}, {"port": "x"})
+    with pytest.raises(ConfigInvalid, match=r"2 problems in .*ostiary\.toml"):
+        load(written(tmp_path, "server = 1"), {}, {"port": "x"})
+
+
+def test_a_file_that_is_not_utf_8_is_called_that(tmp_path: Path) -> None:
+    file = tmp_path / "ostiary.toml"
+    file.write_bytes(b"\xff\xfe port = 1")
+    with pytest.raises(ConfigInvalid) as caught:
+        load(file, {})
+    assert "is not text in UTF-8" in str(caught.value.problems[0])
+
+
 def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path: Path) -> None:
     assert "belong together" in resolve_problems(tls_certificate="x.pem")[0]
-    assert (
-        "cannot be used"
-        in resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))[0]
-    )
+    absent = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
+    assert [problem.partition(":")[0] for problem in absent] == ["tls_certificate", "tls_key"]
+    for name in ("c", "k"):
+        (tmp_path / name).write_text("junk", "utf-8")
+    found = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
+    assert "not a certificate and its key" in found[0]
 
 
 def test_proxies_are_networks() -> None:

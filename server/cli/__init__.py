@@ -155,6 +155,9 @@ def run(arguments: Sequence[str]) -> int:
         return terminal.EXIT_INTERRUPTED
     except BrokenPipeError:
         return _quiet_pipe()
+    except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
+        terminal.say(error.format_message())
+        return terminal.EXIT_MISUSED
     except click.UsageError as error:
         command = error.ctx.command_path if error.ctx else "ostiary"
         terminal.error(_lowered(error.format_message()), hint=f"{command} --help")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -55,7 +55,8 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
 @_settings_as_flags
-def command(config: str | None, **flags: str | None) -> None:
+@terminal.json_option
+def command(config: str | None, as_json: bool, **flags: str | None) -> None:
     from server import app
     from server.config import ConfigInvalid, find_file, load
     from server.observe.logs import make_logger, quieten_foreign_loggers
@@ -68,9 +69,36 @@ def command(config: str | None, **flags: str | None) -> None:
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format)
     quieten_foreign_loggers(log)
     try:
-        app.run(resolved, log, announce=_announce, shows_claim_link=terminal.is_terminal(sys.stderr))
+        app.run(
+            resolved,
+            log,
+            announce=_announce_json if as_json else _announce,
+            shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
+        )
     except app.CannotStart as problem:
         raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
+    finally:
+        _let_go(sys.stderr)
+
+
+def _let_go(stream: TextIO) -> None:
+    """A log whose reader has gone must not turn a clean end into an exit code of the interpreter's."""
+    try:
+        stream.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _announce_json(started: Started) -> None:
+    terminal.out_json(
+        {
+            "origin": started.origin,
+            "endpoints": [started.origin + path for path in started.paths],
+            "admin": started.admin_origin,
+            "needs_login": started.needs_login,
+        }
+    )
+    sys.stdout.flush()
 
 
 def _announce(started: Started) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -24,13 +23,14 @@ _FORBIDDEN: Final = b"this server does not answer for the name in the Host heade
 
 class Router:
     """An ASGI 3 application. `mcp` maps a server's name to its handler; the name "" is the one at `/mcp`.
-    `direct` maps further exact paths to what answers them; all else is the fallback's."""
+    `direct` answers the paths of which `is_direct` is true; all else is the fallback's."""
 
     def __init__(
         self,
         *,
         mcp: Mapping[str, App],
-        direct: Mapping[str, App] = MappingProxyType({}),
+        direct: App | None = None,
+        is_direct: Callable[[str], bool] = lambda path: False,
         fallback: App,
         guard: Guard,
         log: FilteringBoundLogger,
@@ -45,7 +45,8 @@ class Router:
         for name, handler in mcp.items():
             path = f"/{name}/mcp" if name else "/mcp"
             self._handlers[path] = self._handlers[path + "/"] = handler
-        self._direct = direct
+        self._direct = direct or fallback
+        self._is_direct = is_direct
         self._fallback = fallback
         self._guard = guard
         self._log = log
@@ -55,9 +56,6 @@ class Router:
         self._secret_paths = tuple(secret_paths)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._fallback(scope, receive, send)  # the lifespan is the app's
-            return
         if self._proxies is not None:
             scope = self._proxies.resolve(scope)
         began = time.perf_counter()
@@ -67,7 +65,8 @@ class Router:
             if handler is not None:
                 await handler(scope, receive, watched.send)
             elif self._guard.admits_host(scope, host_of(scope)):
-                await self._direct.get(scope["path"], self._fallback)(scope, receive, watched.send)
+                answer = self._direct if self._is_direct(scope["path"]) else self._fallback
+                await answer(scope, receive, watched.send)
             else:
                 await _forbid(watched.send)
         finally:

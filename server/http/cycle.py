@@ -85,9 +85,6 @@ class Cycle:
         connection, head = self._connection, self._head
         serving = connection.serving
         self._request_id = f"{serving.boot_id}-{serving.sequence():x}"
-        state = serving.state.copy()
-        state["request_id"] = self._request_id
-        state["draining"] = serving.draining
         return {
             "type": "http",
             "asgi": _ASGI,
@@ -101,7 +98,7 @@ class Cycle:
             "headers": head.headers,
             "client": connection.client,
             "server": connection.server,
-            "state": state,
+            "state": {"request_id": self._request_id, "draining": serving.draining},
             "extensions": {},
         }
 

@@ -15,11 +15,15 @@ RETRY_AFTER_SECONDS = 5
 
 
 def answer(request: wire.Request, resolved: Resolved, *, entropy: Callable[[int], bytes]) -> wire.Reply:
+    if request.path in ("/", "/healthz") and request.method not in ("GET", "HEAD"):
+        return _plain(405, "wrong method\n", ("allow", "GET, HEAD"))
     if request.path == "/healthz":
         return _plain(200, "ok\n")
     frame = pages.frame_for(request.origin, entropy(pages.NONCE_BYTES))
-    if request.path == "/" and request.method in ("GET", "HEAD"):
-        return pages.shell_page("This is an agent's door", _welcome(request.origin, resolved), frame)
+    if request.path == "/":
+        # Behind a proxy the request may have come by another name or scheme than callers are to use.
+        origin = request.origin if resolved.loopback else resolved.issuer
+        return pages.shell_page("This is an agent's door", _welcome(origin, resolved), frame)
     if "text/html" in request.headers.get("accept", ""):
         return pages.error_page(
             404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front.",
@@ -46,10 +50,9 @@ def broken() -> wire.Reply:
     )
 
 
-def _plain(status: int, text: str) -> wire.Reply:
-    return wire.Reply(
-        status=status, headers=(("content-type", "text/plain; charset=utf-8"),), body=text.encode()
-    )
+def _plain(status: int, text: str, *headers: tuple[str, str]) -> wire.Reply:
+    kind = ("content-type", "text/plain; charset=utf-8")
+    return wire.Reply(status=status, headers=(kind, *headers), body=text.encode())
 
 
 def _welcome(origin: str, resolved: Resolved) -> Markup:

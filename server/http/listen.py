@@ -1,6 +1,6 @@
-"""The server from start to end of drain: our own nursery tree over Hypercorn's pieces (Config, sockets, lifespan), design §3.
+"""The server from start to end of drain: our own nursery tree over Hypercorn's sockets, design §3.
 
-    serve > lifespan > reaper > connections > listeners
+    serve > reaper > connections > listeners
 
 Hypercorn's own `worker_serve` is not used: one bad request ends it, and a client that refuses to read holds its shutdown for
 ever. Hypercorn is pinned, and a test fails when a piece used here changes upstream.
@@ -11,23 +11,19 @@ from __future__ import annotations
 import contextlib
 import errno
 import socket
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
 import trio
-from hypercorn.app_wrappers import ASGIWrapper
-from hypercorn.config import Config
-from hypercorn.trio.lifespan import Lifespan
-from hypercorn.utils import LifespanFailureError, LifespanTimeoutError, parse_socket_addr  # pyright: ignore[reportUnknownVariableType]
 from structlog.typing import FilteringBoundLogger
 
 from .connection import Connection
 from .limits import Limits
 from .response import refusal
 from .roster import Admission, Network, Roster
-from .serving import Address, App, Counters, Message, Receive, Send, Serving
+from .serving import Address, App, Counters, Serving
 from .sockets import allow_descriptors, open_listeners, url_of
 from .stream import PeerStream
 from .tls import Tls
@@ -36,10 +32,6 @@ from .tls import Tls
 _ACCEPT_BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
 _PEERS_FAULT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, errno.ECONNRESET))
 _ACCEPTS_PER_TURN: Final = 64
-
-
-class StartError(Exception):
-    """The application could not be started; its own error was logged or is the cause."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +53,7 @@ async def serve(
 ) -> None:
     """Serve until `draining` is set and the drain is over; with `nursery.start` it returns the URLs once it listens.
 
-    Raises `ListenError` (`PortInUse`) or `StartError` before that, and nothing that a peer could cause at any time.
+    Raises `ListenError` (`PortInUse`) before that, and nothing that a peer could cause at any time.
     Cancelled, it ends at once, without a drain.
     """
     limits = settings.limits
@@ -82,7 +74,7 @@ async def serve(
         listeners = open_listeners(settings.binds, backlog=limits.backlog)
         for listener in listeners:
             sockets.callback(listener.close)
-        async with _lifespan(serving), trio.open_nursery() as reaper:
+        async with trio.open_nursery() as reaper:
             reaper.start_soon(roster.reap)
             async with trio.open_nursery() as connections:
                 async with trio.open_nursery() as listening:
@@ -96,56 +88,6 @@ async def serve(
                 roster.close_idle()
                 connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
             reaper.cancel_scope.cancel()
-
-
-@contextlib.asynccontextmanager
-async def _lifespan(serving: Serving) -> AsyncGenerator[None]:
-    """The application's start and end, around the block. Raises `StartError`."""
-    config = Config()
-    config.errorlog = None  # what it would write there is logged below
-    config.shutdown_timeout = serving.limits.drain_seconds
-    failures: list[str] = []
-
-    async def app(scope: Any, receive: Receive, send: Send) -> None:
-        async def watched(message: Message) -> None:
-            if message["type"].endswith(".failed"):
-                failures.append(message.get("message", ""))
-            await send(message)
-
-        await serving.app(scope, receive, watched)
-
-    lifespan = Lifespan(ASGIWrapper(app), config, serving.state)
-
-    async def run(task_status: trio.TaskStatus[None]) -> None:
-        try:
-            await lifespan.handle_lifespan(task_status=task_status)
-        except* LifespanFailureError:  # alone or in a group; its words are in `failures`
-            pass
-        if not lifespan.supported:
-            serving.log.warning("http.lifespan_unsupported")  # ASGI: served all the same
-
-    async with trio.open_nursery() as nursery:
-        await nursery.start(run)
-        try:
-            await lifespan.wait_for_startup()
-        except LifespanTimeoutError as error:
-            failures.append(str(error))
-        except (trio.ClosedResourceError, trio.BrokenResourceError):
-            pass  # it has returned already: it takes no part in the lifespan
-        if not failures:
-            yield
-            try:
-                await lifespan.wait_for_shutdown()
-            except LifespanTimeoutError as error:
-                failures.append(str(error))
-            except (trio.ClosedResourceError, trio.BrokenResourceError):
-                pass
-            for failure in failures:
-                serving.log.error("http.lifespan_shutdown_failed", error=failure)
-            failures.clear()
-        nursery.cancel_scope.cancel()
-    if failures:
-        raise StartError("the application did not start: " + "; ".join(failures))
 
 
 async def _accept(
@@ -209,5 +151,4 @@ async def _run(connection: Connection, roster: Roster, place: str | None) -> Non
 
 
 def _address(family: int, name: Any) -> Address | None:
-    address = parse_socket_addr(family, name)
-    return None if address is None else (str(address[0]), int(address[1]))
+    return (str(name[0]), int(name[1])) if family in (socket.AF_INET, socket.AF_INET6) else None

@@ -44,9 +44,6 @@ class Serving:
     draining: trio.Event
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
-    state: dict[str, Any] = field(
-        default_factory=dict[str, Any]
-    )  # from the lifespan; each request gets a copy
     counters: Counters = field(default_factory=Counters)
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
     sequence: Callable[[], int] = field(default_factory=lambda: count(1).__next__)

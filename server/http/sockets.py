@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hypercorn.config import Config, SocketTypeError
-from hypercorn.utils import repr_socket_addr  # pyright: ignore[reportUnknownVariableType]
 
 # Port 0 asks the kernel for a port on one family; another process may hold the same number on the other family.
 _PORT_TRIES: Final = 20
@@ -52,7 +51,7 @@ def open_listeners(binds: Sequence[str], *, backlog: int) -> list[socket.socket]
             try:
                 sock.listen(backlog)
             except OSError as error:  # two that bound at the same moment: the second one learns it here
-                raise _explained(error, *_split(repr_socket_addr(sock.family, sock.getsockname()))) from error
+                raise _explained(error, *_place(sock)) from error
             sock.set_inheritable(False)
         undo.pop_all()
     return opened
@@ -78,7 +77,14 @@ def url_of(sock: socket.socket, scheme: str) -> str:
     name = sock.getsockname()
     if sock.family == socket.AF_UNIX:
         return f"unix:{os.fsdecode(name)}"
-    return f"{scheme}://{repr_socket_addr(sock.family, name)}"
+    host, port = _place(sock)
+    return f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+
+
+def _place(sock: socket.socket) -> tuple[str, int]:
+    """Host and port; for a Unix socket its path, and 0."""
+    name = sock.getsockname()
+    return (os.fsdecode(name), 0) if sock.family == socket.AF_UNIX else (name[0], name[1])
 
 
 def _open(bind: str) -> Iterator[socket.socket]:

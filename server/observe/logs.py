@@ -48,16 +48,12 @@ def make_logger(
 ) -> FilteringBoundLogger:
     out = stream or sys.stderr
     console = style == "console" or (style == "auto" and out.isatty())
-    sink: object
     if console:
-        sink, processors = (
-            structlog.PrintLogger(out),
-            _for_people(structlog.dev.ConsoleRenderer(colors=out.isatty())),
-        )
+        processors = [*_for_people(structlog.dev.ConsoleRenderer(colors=out.isatty())), _end_line]
     else:
-        sink, processors = _Lines(out), [_json_line]
+        processors = [_json_line]
     logger = structlog.wrap_logger(
-        sink,
+        _Lines(out),
         processors=processors,
         wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
         context_class=dict,
@@ -96,16 +92,24 @@ class _Forward(logging.Handler):
 
 
 class _Lines:
-    """Whole lines, each one write, so that lines of several threads do not mix."""
+    """Whole lines, each one write, so that lines of several threads do not mix. A line that nobody can take (whoever read the
+    log has gone, its disk is full) is dropped: callers are served all the same."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
 
     def msg(self, line: str) -> None:
-        self._out.write(line)
-        self._out.flush()
+        try:
+            self._out.write(line)
+            self._out.flush()
+        except OSError:
+            pass
 
     debug = info = warning = error = critical = exception = msg
+
+
+def _end_line(_: object, __: str, line: Any) -> str:
+    return f"{line}\n"
 
 
 def _stamp(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:

@@ -123,7 +123,7 @@ class House:
             policy=Policy(),
         )
         preparation = setup.prepare(self.parts.subkey, self.entropy, self.time)
-        self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time)).owner_id
+        self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time))
         builtin = clients.lookup(self.store.db, clients.CLI_CLIENT_ID)
         assert builtin is not None
         self.builtin: Client = builtin

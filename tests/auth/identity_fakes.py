@@ -133,7 +133,7 @@ class World:
 
     def __post_init__(self) -> None:
         preparation = setup.prepare(subkey, self.draw, self.now)
-        self.owner = self.db.run(lambda db: setup.found(db, preparation, self.now)).owner_id
+        self.owner = self.db.run(lambda db: setup.found(db, preparation, self.now))
 
     def client(self, client_id: str = CLI_CLIENT_ID) -> Client:
         client = clients.lookup(self.db, client_id)
@@ -309,9 +309,7 @@ async def open_identity(
     """The whole thing over the store without threads."""
     clock = clock or Clock()
     async with open_inline_store(clock=clock) as store:
-        identity, _ = await found(
-            store, clock=clock, entropy=seeds(), subkey=subkey, site=site, policy=policy
-        )
+        identity = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=site, policy=policy)
         store.on_changes(identity.apply_changes)
         yield identity
 

@@ -25,9 +25,7 @@ CROWD = 20
 async def on_disk(tmp_path: Path) -> AsyncGenerator[Identity]:
     clock = Clock()
     async with open_store(tmp_path / "db.sqlite", clock=clock, backups=tmp_path) as store:
-        identity, _ = await found(
-            store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY
-        )
+        identity = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY)
         store.on_changes(identity.apply_changes)
         yield identity
 

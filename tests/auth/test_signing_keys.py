@@ -27,6 +27,7 @@ from identity_fakes import (
 from auth import keys
 from auth.endpoints import found
 from auth.keys import CannotUnseal, KeyRing, Keys, SealedKey, SigningKey
+from auth.users import owner_id
 from server.store.inline import open_inline_store
 
 SEAL = subkey(keys.SEAL_PURPOSE)
@@ -121,15 +122,10 @@ async def test_a_key_added_later_is_noticed_and_signs_when_its_time_comes() -> N
 async def test_a_second_start_keeps_owner_key_and_epoch_and_another_key_file_is_refused() -> None:
     clock = Clock()
     async with open_inline_store(clock=clock) as store:
-        first, founded = await found(
-            store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY
-        )
-        assert founded.first_start
-        second, again = await found(
-            store, clock=clock, entropy=seeds(500), subkey=subkey, site=SITE, policy=POLICY
-        )
-        assert (again.first_start, again.owner_id) == (False, founded.owner_id)
-        assert again.owner_state == "unclaimed"
+        first = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY)
+        founded = await store.read(owner_id)
+        second = await found(store, clock=clock, entropy=seeds(500), subkey=subkey, site=SITE, policy=POLICY)
+        assert await store.read(owner_id) == founded
         assert second.keys.ring.jwks(clock.now) == first.keys.ring.jwks(clock.now)
         with pytest.raises(CannotUnseal):
             await found(

@@ -179,22 +179,12 @@ class Echo:
     scopes: list[dict[str, Any]] = field(default_factory=list)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         body = await whole_body(receive)
         self.scopes.append(scope)
         self.seen.append((scope["method"], scope["path"], body))
         reply = f"{scope['method']} {scope['path']} ".encode() + body
         await respond(send, 200, reply)
-        return None
-
-
-async def lifespan(receive: Any, send: Any) -> None:
-    while True:
-        message = await receive()
-        await send({"type": message["type"] + ".complete"})
-        if message["type"] == "lifespan.shutdown":
-            return
+        return
 
 
 async def whole_body(receive: Any) -> bytes:

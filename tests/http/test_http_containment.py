@@ -10,7 +10,7 @@ import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from loopback_server import GOOD, Echo, expect_service, lifespan, read_to_clean_end, respond, running
+from loopback_server import GOOD, Echo, expect_service, read_to_clean_end, respond, running
 from test_http_head import REFUSED
 
 from server.http.limits import Limits
@@ -107,8 +107,6 @@ async def test_every_ambiguous_head_is_answered_with_400_and_nothing_behind_it_i
 
 async def test_data_after_an_early_401_is_borne() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         if scope["path"] == "/good":
             return await Echo()(scope, receive, send)
         return await respond(send, 401, b"no")
@@ -217,8 +215,6 @@ async def test_an_application_that_fails_before_anything_was_sent_is_a_500_and_o
     fail: Any,
 ) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         if scope["path"] == "/good":
             return await Echo()(scope, receive, send)
         return await fail(send)
@@ -239,8 +235,6 @@ async def test_an_application_that_fails_midway_leaves_a_response_that_nobody_ta
     version: bytes,
 ) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await send({"type": "http.response.body", "body": b"half", "more_body": True})
         raise ValueError
@@ -261,8 +255,6 @@ async def test_an_application_that_raises_while_it_is_cancelled_neither_ends_the
     started = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
 
         async def clean_up_badly() -> None:
             try:
@@ -274,7 +266,7 @@ async def test_an_application_that_raises_while_it_is_cancelled_neither_ends_the
         async with trio.open_nursery() as nursery:
             nursery.start_soon(clean_up_badly)
             nursery.start_soon(trio.sleep_forever)
-        return None
+        return
 
     async with running(app, Limits(drain_seconds=0.05)) as server, await server.connect() as peer:
         await peer.send(GOOD)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, expect_service, lifespan, read_to_clean_end, respond, running, until
+from loopback_server import GOOD, Echo, expect_service, read_to_clean_end, respond, running, until
 
 from server.http.limits import Limits
 
@@ -72,8 +72,6 @@ async def test_an_idle_connection_is_closed_after_its_time_without_a_word() -> N
 
 async def test_no_deadline_cuts_an_application_that_takes_its_time() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await trio.sleep(0.5)
         return await Echo()(scope, receive, send)
 
@@ -82,8 +80,6 @@ async def test_no_deadline_cuts_an_application_that_takes_its_time() -> None:
 
 
 async def large_answer(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
     if scope["path"] == "/good":
         return await Echo()(scope, receive, send)
     return await respond(send, 200, b"x" * 8_000_000)

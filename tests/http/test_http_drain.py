@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, Running, lifespan, respond, running
+from loopback_server import GOOD, Echo, Running, respond, running
 
 from server.http.limits import Limits
 
@@ -38,8 +38,6 @@ async def test_a_request_in_flight_is_finished_and_its_connection_closed() -> No
     started, go = trio.Event(), trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         started.set()
         await go.wait()
         return await respond(send, 200, b"done")
@@ -60,8 +58,6 @@ async def test_a_request_in_flight_is_finished_and_its_connection_closed() -> No
 
 async def test_a_stream_sees_the_drain_and_ends_politely() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         await scope["state"]["draining"].wait()
         return await send({"type": "http.response.body", "body": b"bye"})
@@ -79,8 +75,6 @@ async def test_what_will_not_end_is_cancelled_at_the_deadline_and_can_clean_up()
     cleaned = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": []})
             await trio.sleep_forever()
@@ -101,8 +95,6 @@ async def test_a_client_that_refuses_to_read_cannot_hold_the_drain() -> None:
     writing = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         writing.set()
         while True:
@@ -121,8 +113,6 @@ async def test_a_client_that_refuses_to_read_cannot_hold_the_drain() -> None:
 
 async def test_a_client_that_keeps_sending_after_its_refusal_cannot_hold_the_drain() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         return await respond(send, 401, b"no")
 
     async with running(app, Limits(drain_seconds=0.2)) as server, await server.connect() as peer:
@@ -140,8 +130,6 @@ async def test_pipelined_requests_behind_the_one_in_flight_are_left_unanswered_b
     started, go = trio.Event(), trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         started.set()
         await go.wait()
         return await respond(send, 200, b"done")
@@ -164,42 +152,17 @@ async def test_a_cancelled_server_ends_at_once() -> None:
         await server.connect()
 
 
-async def test_the_lifespan_surrounds_everything() -> None:
-    seen: list[str] = []
-
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            while True:
-                message = await receive()
-                seen.append(message["type"])
-                await send({"type": message["type"] + ".complete"})
-                if message["type"] == "lifespan.shutdown":
-                    return
-        seen.append("request")
-        await respond(send, 200, b"")
-
-    async with running(app) as server:
-        async with await server.connect() as peer:
-            await peer.ask(GOOD)
-        server.draining.set()
-        with trio.fail_after(5):
-            await server.ended.wait()
-    assert seen == ["lifespan.startup", "request", "lifespan.shutdown"]
-
-
 async def test_a_producer_that_never_waits_can_be_cancelled_all_the_same() -> None:
     started = trio.Event()
     ran_out: list[bool] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         started.set()
         for _ in range(500_000):
             await send({"type": "http.response.body", "body": b"", "more_body": True})
         ran_out.append(True)
-        return None
+        return
 
     async with running(app, Limits(drain_seconds=0.05)) as server, await server.connect() as peer:
         await peer.send(GOOD)

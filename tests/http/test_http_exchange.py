@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
-from loopback_server import GOOD, Echo, Peer, expect_service, lifespan, respond, running, until, whole_body
+from loopback_server import GOOD, Echo, Peer, expect_service, respond, running, until, whole_body
 
 from server.http.limits import Limits
 
@@ -56,8 +56,6 @@ async def test_a_peer_that_pipelines_far_ahead_is_read_no_further_than_the_bound
     go, watching = trio.Event(), trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await whole_body(receive)
         if scope["path"] == "/0":
             async with trio.open_nursery() as nursery:
@@ -120,14 +118,12 @@ async def test_an_upload_can_be_read_while_the_answer_waits_for_its_reader() -> 
     messages: list[Any] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(respond, send, 200, b"x" * 8_000_000)
             while not messages or messages[-1].get("more_body"):
                 await trio.testing.wait_all_tasks_blocked(0.02)
                 messages.append(await receive())
-        return None
+        return
 
     async with running(app) as server, await server.connect(receive_buffer=4096) as peer:
         await peer.send(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 6\r\n\r\nabc")
@@ -147,8 +143,6 @@ async def test_head_is_answered_with_the_length_and_no_body() -> None:
 
 async def stream_app(scope: Any, receive: Any, send: Any) -> None:
     """A response of unknown length in three pieces."""
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
     await send({"type": "http.response.start", "status": 200, "headers": []})
     for piece in (b"one ", b"", b"two "):
         await send({"type": "http.response.body", "body": piece, "more_body": True})
@@ -182,8 +176,6 @@ async def test_the_head_of_a_stream_does_not_wait_for_its_first_piece() -> None:
     go = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send(
             {
                 "type": "http.response.start",
@@ -221,8 +213,6 @@ async def test_a_client_that_says_close_gets_its_answer_and_then_the_end() -> No
 
 async def test_a_client_that_expects_100_is_told_to_go_on_only_when_the_body_is_wanted() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         if scope["path"] == "/refused":
             return await respond(send, 401, b"no")
         return await respond(send, 200, await whole_body(receive))
@@ -243,8 +233,6 @@ async def test_a_client_that_expects_100_is_told_to_go_on_only_when_the_body_is_
 @pytest.mark.parametrize("status", [204, 304])
 async def test_answers_that_have_no_body_have_none(status: int) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": status, "headers": []})
         return await send({"type": "http.response.body", "body": b"not for sending"})
 
@@ -257,8 +245,6 @@ async def test_answers_that_have_no_body_have_none(status: int) -> None:
 
 
 async def refuse_unread(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] == "lifespan":
-        return await lifespan(receive, send)
     if scope["path"] == "/good":
         return await Echo()(scope, receive, send)
     return await respond(send, 401, b"log in first", (b"www-authenticate", b"Bearer"))
@@ -327,31 +313,26 @@ async def test_the_application_sees_where_the_request_came_from_and_an_id_of_its
         assert one["state"]["draining"] is server.draining
 
 
-async def test_what_the_lifespan_leaves_in_the_state_reaches_every_request_as_its_own_copy() -> None:
+async def test_what_a_request_leaves_in_its_state_is_gone_with_it() -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            scope["state"]["pool"] = "shared"
-            return await lifespan(receive, send)
         before = scope["state"].get("mine", "nothing")
         scope["state"]["mine"] = "set"
-        return await respond(send, 200, f"{scope['state']['pool']} {before}".encode())
+        return await respond(send, 200, before.encode())
 
     async with running(app) as server, await server.connect() as peer:
         for _ in range(2):
-            assert (await peer.ask(GOOD)).body == b"shared nothing"
+            assert (await peer.ask(GOOD)).body == b"nothing"
 
 
 async def test_an_application_that_waits_for_its_peer_to_leave_is_told() -> None:
     ended = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await whole_body(receive)
         assert (await receive())["type"] == "http.disconnect"
         assert (await receive())["type"] == "http.disconnect"
         ended.set()
-        return None
+        return
 
     async with running(app) as server:
         async with await server.connect() as peer:
@@ -365,8 +346,6 @@ async def test_an_application_that_writes_to_a_peer_that_left_gets_an_oserror_an
     errors: list[Exception] = []
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         await send({"type": "http.response.start", "status": 200, "headers": []})
         try:
             while True:
@@ -388,12 +367,10 @@ async def test_a_body_cut_off_by_its_peer_is_a_disconnect_not_an_end() -> None:
     done = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         while not messages or messages[-1]["type"] == "http.request":
             messages.append(await receive())
         done.set()
-        return None
+        return
 
     async with running(app) as server:
         async with await server.connect() as peer:
@@ -418,8 +395,6 @@ async def test_a_large_answer_arrives_whole() -> None:
     body = bytes(range(256)) * 20_000
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         return await respond(send, 200, body)
 
     async with running(app) as server, await server.connect() as peer:

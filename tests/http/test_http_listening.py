@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, Peer, capturing, expect_service, lifespan, respond, running
+from loopback_server import GOOD, Echo, Peer, capturing, expect_service, running
 
 from server.http.limits import Limits
-from server.http.listen import ListenSettings, StartError, serve
+from server.http.listen import ListenSettings, serve
 from server.http.proxy import networks_of
 from server.http.roster import Admission, Roster
 from server.http.serving import Serving
@@ -220,48 +220,3 @@ def test_trusted_proxies_are_exempt_because_each_stands_for_many_callers() -> No
     roster = Roster(serving, exempt=networks_of(["192.0.2.0/24"]))
     assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [Admission.GRANTED] * 3
     assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [Admission.GRANTED, Admission.OVER_IP_CAP]
-
-
-async def test_an_application_that_refuses_to_start_is_a_start_error_with_its_words() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        await receive()
-        await send({"type": "lifespan.startup.failed", "message": "no key file"})
-
-    log, _ = capturing()
-    with pytest.raises(StartError, match="no key file"), trio.fail_after(5):
-        await serve(app, ListenSettings(binds=["127.0.0.1:0"], log=log), draining=trio.Event())
-
-
-async def returns_at_once(scope: Any, receive: Any, send: Any) -> None:
-    if scope["type"] != "lifespan":
-        await respond(send, 200, b"POST /good hi")
-
-
-async def raises_at_once(scope: Any, receive: Any, send: Any) -> None:
-    assert scope["type"] == "http"
-    await respond(send, 200, b"POST /good hi")
-
-
-@pytest.mark.parametrize("app", [returns_at_once, raises_at_once])
-async def test_an_application_without_a_lifespan_is_served_all_the_same(app: Any) -> None:
-    async with running(app) as server:
-        await expect_service(server)
-        server.draining.set()
-        with trio.fail_after(5):
-            await server.ended.wait()
-
-
-async def test_a_shutdown_that_fails_is_logged_and_the_server_ends() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await receive()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-            await send({"type": "lifespan.shutdown.failed", "message": "disk full"})
-        return await lifespan(receive, send)
-
-    async with running(app) as server:
-        server.draining.set()
-        with trio.fail_after(5):
-            await server.ended.wait()
-        assert "http.lifespan_shutdown_failed" in server.events()

@@ -1,17 +1,15 @@
-"""Quart-Trio runs unmodified behind the connection layer: pages, forms, streams, disconnects, its own errors, its lifespan."""
+"""Quart-Trio runs unmodified behind the connection layer: pages, forms, streams, disconnects, its own errors."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-import pytest
 import trio
-from loopback_server import GOOD, capturing, running, until
+from loopback_server import GOOD, running
 from quart import Response, request
 from quart_trio import QuartTrio
 
 from server.http.limits import Limits
-from server.http.listen import ListenSettings, StartError, serve
 
 
 class Site:
@@ -154,28 +152,3 @@ async def test_a_handler_that_raises_is_a_500_and_the_connection_goes_on() -> No
         assert answer.status == 500
         assert b"secret" not in answer.body
         assert (await peer.ask(GOOD)).status == 200
-
-
-async def test_a_site_that_cannot_start_is_a_start_error() -> None:
-    site = Site()
-
-    @site.app.before_serving
-    async def fail() -> None:
-        raise ValueError("no database")
-
-    log, _ = capturing()
-    with pytest.raises(StartError, match="no database"), trio.fail_after(5):
-        await serve(site.app, ListenSettings(binds=["127.0.0.1:0"], log=log), draining=trio.Event())
-
-
-async def test_start_and_end_of_the_site_surround_its_service() -> None:
-    site = Site()
-    seen: list[str] = []
-    site.app.before_serving(lambda: seen.append("start"))
-    site.app.after_serving(lambda: seen.append("end"))
-    async with running(site.app) as server:
-        async with await server.connect() as peer:
-            await peer.ask(GOOD)
-        assert seen == ["start"]
-        server.draining.set()
-        await until(lambda: seen == ["start", "end"])

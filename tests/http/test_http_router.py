@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, capturing, lifespan, respond, running, until
+from loopback_server import GOOD, Echo, capturing, respond, running, until
 
 from server.http.asgi import Router
 from server.http.guard import Guard
@@ -15,8 +15,6 @@ from server.http.proxy import Proxies, networks_of
 
 def answering(name: bytes) -> Any:
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         return await respond(send, 200, name)
 
     return app
@@ -90,14 +88,12 @@ async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_
     started = trio.Event()
 
     async def site(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         if scope["path"] == "/fails":
             raise ValueError
         started.set()
         await receive()
         await receive()
-        return None
+        return
 
     routed = Routed(fallback=site)
     async with running(routed.app) as server:

@@ -2,53 +2,17 @@
 
 from __future__ import annotations
 
-import datetime
 import ssl
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
-from loopback_server import GOOD, Echo, lifespan, respond, running, until
+from loopback_server import GOOD, Echo, respond, running, until
 
 from server.http.limits import Limits
 from server.http.tls import Tls, TlsError
-
-
-def write_certificate(directory: Path, name: str, *, password: bytes | None = None) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(subject)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
-        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    certificate_file, key_file = directory / "cert.pem", directory / "key.pem"
-    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_file.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
-    )
-    return certificate_file, key_file
-
-
-def trusting(certificate: Path, *, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
-    context = ssl.create_default_context(cafile=str(certificate))
-    if alpn:
-        context.set_alpn_protocols(alpn)
-    return context
+from tests.certificates import trusting, write_certificate
 
 
 async def test_a_tls_client_is_served_over_one_connection_and_the_scheme_says_https(tmp_path: Path) -> None:
@@ -163,8 +127,6 @@ async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(tmp_path: Path)
     size = 4_000_000
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         return await respond(send, 200, b"x" * size)
 
     limits = Limits(tick_seconds=0.02, write_stall_seconds=0.5)
@@ -189,8 +151,6 @@ async def test_an_early_refusal_of_an_upload_can_be_read_over_tls(tmp_path: Path
     certificate, key = write_certificate(tmp_path, "one")
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            return await lifespan(receive, send)
         if scope["path"] == "/good":
             return await Echo()(scope, receive, send)
         return await respond(send, 401, b"no")

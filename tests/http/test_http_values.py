@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from loopback_server import lifespan, running
+from loopback_server import running
 
 from auth import wire
 from server.http.values import FORM_BYTES, FORM_FIELDS, Direct
@@ -20,7 +20,7 @@ class Asked:
         direct = Direct(self.answer)
 
         async def app(scope: Any, receive: Any, send: Any) -> None:
-            await (lifespan(receive, send) if scope["type"] == "lifespan" else direct(scope, receive, send))
+            await direct(scope, receive, send)
 
         self.app = app
 

@@ -11,22 +11,13 @@ from importlib.metadata import version
 from typing import Any
 
 import pytest
-from hypercorn.app_wrappers import ASGIWrapper
 from hypercorn.config import Config
-from hypercorn.trio.lifespan import Lifespan
-from hypercorn.utils import LifespanFailureError, LifespanTimeoutError, parse_socket_addr, repr_socket_addr
 
 PIECES: dict[str, tuple[Any, str]] = {
     "Config.create_sockets": (Config.create_sockets, "3ba0bab3918e4238"),
     "Config._create_sockets": (Config._create_sockets, "f9db20c33480ad65"),
     "Config.bind": (Config.bind.fset, "3e06474e76b4e984"),
     "Config.log": (Config.log.fget, "23b378cc32953e34"),
-    "Lifespan": (Lifespan, "7c58a46fd0717442"),
-    "ASGIWrapper": (ASGIWrapper, "8670a23eb46059a3"),
-    "LifespanFailureError": (LifespanFailureError, "19921067cfc89c6d"),
-    "LifespanTimeoutError": (LifespanTimeoutError, "3f48f312e3f09c4b"),
-    "parse_socket_addr": (parse_socket_addr, "d06f08a6dc9ef687"),
-    "repr_socket_addr": (repr_socket_addr, "b034ae7c8345cd49"),
 }
 
 

@@ -3,6 +3,9 @@
 import io
 import json
 import logging
+from typing import Literal
+
+import pytest
 
 from server.observe.logs import make_logger, quieten_foreign_loggers
 
@@ -58,3 +61,17 @@ def test_foreign_loggers_speak_only_from_warning_and_are_scrubbed() -> None:
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["library.reported"]
     assert JWT not in out.getvalue()
+
+
+class Gone(io.StringIO):
+    """A log whose reader has left, or whose disk is full."""
+
+    def write(self, text: str, /) -> int:
+        raise BrokenPipeError
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+def test_a_line_that_nobody_can_take_is_dropped_and_whoever_logs_goes_on(
+    style: Literal["json", "console"],
+) -> None:
+    make_logger(level="info", style=style, stream=Gone()).info("tool.called")

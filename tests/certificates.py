@@ -1,0 +1,44 @@
+"""A self-signed certificate for loopback, and a client that trusts it."""
+
+from __future__ import annotations
+
+import datetime
+import ssl
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+
+def write_certificate(directory: Path, name: str, *, password: bytes | None = None) -> tuple[Path, Path]:
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    now = datetime.datetime.now(datetime.UTC)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(hours=1))
+        .not_valid_after(now + datetime.timedelta(hours=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    encryption = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    certificate_file, key_file = directory / "cert.pem", directory / "key.pem"
+    certificate_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    key_file.write_bytes(
+        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
+    )
+    return certificate_file, key_file
+
+
+def trusting(certificate: Path, *, alpn: tuple[str, ...] = ()) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=str(certificate))
+    if alpn:
+        context.set_alpn_protocols(alpn)
+    return context
