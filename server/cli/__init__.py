@@ -29,6 +29,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = MappingProxyType(
         "the server": {
             "serve": Entry("server.cli.serve", "start the server"),
             "init": Entry("server.cli.init", "write a commented ostiary.toml"),
+            "backup": Entry("server.cli.backup", "copy the database while the server runs"),
+            "restore": Entry("server.cli.restore", "put a back-up in the database's place"),
             "doctor": Entry("server.cli.doctor", "look at a server the way a client does, with hints"),
         },
         "who may come in": {

@@ -35,5 +35,6 @@ def command(
         terminal.out(
             f"approved: {terminal.clean(approved['client_name'] or approved['registered_name'])} may use {approved['scope']}"
         )
+        terminal.say("the terminal that asked notices within a few seconds")
         terminal.say_hint("ostiary sessions lists who is logged in, ostiary revoke ends a login")
     return None

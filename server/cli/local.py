@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from server.cli import terminal
+
+if TYPE_CHECKING:
+    from server.config import Loaded
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
@@ -24,6 +28,22 @@ def which_server(command: Decorated) -> Decorated:
     )
 
 
+def settings(*, data_dir: str | None = None, config: str | None = None) -> Loaded:
+    """The settings of the server that is meant. Raises `CliError`."""
+    from server.config import ConfigInvalid, find_file, load
+
+    try:
+        return load(find_file(config, os.environ), os.environ, {"data_dir": data_dir})
+    except ConfigInvalid as invalid:
+        raise invalid_settings(invalid) from invalid
+
+
+def directory(*, data_dir: str | None = None, config: str | None = None) -> Path:
+    from server.resolve import data_directory
+
+    return data_directory(settings(data_dir=data_dir, config=config).config)
+
+
 def ask(
     name: str,
     arguments: Mapping[str, Any] | None = None,
@@ -32,17 +52,10 @@ def ask(
     config: str | None = None,
 ) -> Any:
     """One command to the running server. Raises `CliError` with the server's own words."""
-    from server import config as settings
     from server import control
-    from server.resolve import data_directory
 
     try:
-        file = settings.find_file(config, os.environ)
-        loaded = settings.load(file, os.environ, {"data_dir": data_dir})
-    except settings.ConfigInvalid as invalid:
-        raise invalid_settings(invalid) from invalid
-    try:
-        return control.ask(data_directory(loaded.config), name, arguments)
+        return control.ask(directory(data_dir=data_dir, config=config), name, arguments)
     except control.Refused as refused:
         raise terminal.CliError(str(refused), hint=refused.hint or None) from refused
 

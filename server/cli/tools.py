@@ -66,8 +66,7 @@ def _show_all(tools: list[dict[str, Any]], url: str) -> None:
     ]
     for line in terminal.columns(rows):
         out(terminal.cut(line, terminal.width(sys.stdout)))
-    first = next((key for key, _ in names(tools[0])), None)
-    terminal.say_hint(f"ostiary call {url} {tools[0]['name']}{f' {first}=…' if first else ''}")
+    terminal.say_hint(_example(tools[0], url))
 
 
 def _summary(tool: Mapping[str, Any]) -> str:
@@ -100,6 +99,13 @@ def _show_one(tool: Mapping[str, Any], url: str) -> None:
     ]
     for line in terminal.columns(rows):
         out(line)
-    terminal.say_hint(
-        f"ostiary call {url} {tool['name']} {' '.join(f'{key}=…' for key, required in keys if required)}".rstrip()
+    terminal.say_hint(_example(tool, url))
+
+
+def _example(tool: Mapping[str, Any], url: str) -> str:
+    """A call with everything that the tool requires."""
+    from server.client.arguments import names
+
+    return " ".join(
+        ["ostiary call", url, tool["name"], *(f"{key}=…" for key, required in names(tool) if required)]
     )

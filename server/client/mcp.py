@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 import trio
@@ -35,6 +35,9 @@ MAX_PAGES = 200
 MAX_TOOLS = 10_000
 
 Progress = Callable[[float, float | None, str], None]
+
+# JSON-RPC: the server tried and failed.
+INTERNAL_ERROR: Final = -32603
 
 
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -334,7 +337,10 @@ def _info(era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any
 def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
     code, message = error.get("code"), error.get("message")
     said = message[:500] if isinstance(message, str) and message else "no reason given"
-    return CallRefused(f"the server refused {method}: {said}", code=code if isinstance(code, int) else 0)
+    number = code if isinstance(code, int) else 0
+    if number == INTERNAL_ERROR:  # it tried, and could not: the reason is its own, or that of the agent behind it
+        return CallRefused(f"{method} failed: {said}", code=number)
+    return CallRefused(f"the server refused {method}: {said}", code=number)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

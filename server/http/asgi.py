@@ -77,10 +77,12 @@ class Router:
         if self._observe is not None:
             self._observe(path, status)
         # A call that went well has its own line (tool.called); two for each would be half of what a busy server does.
-        if status == 200 and path in self._handlers and not self._tells_all:
+        good_call = status == 200 and path in self._handlers
+        if good_call and not self._tells_all:
             return
         client = scope["client"]
-        self._log.info(
+        tell = self._log.debug if good_call else self._log.info
+        tell(
             "http.request",
             method=scope["method"],
             path=self._shown(path),
@@ -91,9 +93,12 @@ class Router:
         )
 
     def _shown(self, path: str) -> str:
-        for prefix in self._secret_paths:
-            if path.startswith(prefix):
-                return prefix + "***"
+        for (
+            prefix
+        ) in self._secret_paths:  # also in a link that was typed with another case, or pasted behind a slash
+            at = path.lower().find(prefix)
+            if at >= 0:
+                return path[:at][:_LOGGED_PATH_CHARACTERS] + prefix + "***"
         return path[:_LOGGED_PATH_CHARACTERS]
 
 

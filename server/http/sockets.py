@@ -33,7 +33,7 @@ class PortInUse(ListenError):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(
             f"port {port} on {host} is in use by another process",
-            hint=f"ostiary serve --port {port + 1 if port < 65535 else 8420}, or `ostiary doctor` to see who holds it",
+            hint=f"ostiary serve --port {port + 1 if port < 65535 else 8420}, or end the other one: `ss -ltnp` shows it",
         )
         self.port = port
 

@@ -40,6 +40,20 @@ def back_up(database: Path, target: Path) -> None:
         raise BackupFailed(str(error), hint=error.hint) from error
 
 
+def fingerprint_of(copy: Path) -> str:
+    """Which key file a back-up belongs to. Raises `RestoreRefused` if it is no back-up of ours."""
+    if not copy.is_file():
+        raise RestoreRefused(f"there is no file {copy}")
+    try:
+        with closing(connect_reader(copy)) as source:
+            row = source.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
+    except (sqlite3.Error, StoreError):
+        row = None
+    if row is None:
+        raise RestoreRefused(f"{copy} is no back-up of ostiary")
+    return str(row[0])
+
+
 def restore(
     copy: Path, database: Path, *, known_schema: int, key_fingerprint: str, refresh_epoch: str, now: int
 ) -> Path | None:
@@ -85,6 +99,9 @@ def _bring_in(copy: Path, incoming: Path, *, known_schema: int, fingerprint: str
             raise RestoreRefused(
                 f"{copy} belongs to another key file", hint="put the key file of that time in place first"
             )
+        # What was open when the copy was made was closed since, as far as anybody knows: none of it comes back to life.
+        for table in ("browser_sessions", "one_time_links", "device_codes"):
+            connection.execute(f"DELETE FROM {table}")
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",

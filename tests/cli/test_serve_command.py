@@ -124,10 +124,18 @@ async def test_one_ctrl_c_that_arrives_twice_lets_the_call_in_flight_finish(shel
 async def test_a_drain_tells_streams_to_end_and_a_later_ctrl_c_ends_everything_at_once(
     shell: Terminal,
 ) -> None:
-    async with serving(shell) as server, await server.connect() as listener, await server.connect() as caller:
+    async with (
+        serving(shell, "--drain-seconds", "600") as server,
+        await server.connect() as listener,
+        await server.connect() as caller,
+    ):
         await listener.send_all(server.request("subscriptions/listen", {"notifications": {}}))
         assert b"200 OK" in await listener.receive_some()
-        params = {"name": "countdown", "arguments": {"from": 10, "seconds": 60}, "_meta": {"progressToken": 1}}
+        params = {
+            "name": "countdown",
+            "arguments": {"from": 30, "seconds": 10},
+            "_meta": {"progressToken": 1},
+        }
         await caller.send_all(server.request("tools/call", params))
         assert b"200 OK" in await caller.receive_some()
         server.process.send_signal(signal.SIGINT)

@@ -78,10 +78,16 @@ async def test_one_line_says_what_was_asked_and_answered_without_query_and_heade
 async def test_one_time_links_are_masked_and_long_paths_cut() -> None:
     routed = Routed(secret_paths=("/claim/",))
     async with running(routed.app) as server, await server.connect() as peer:
-        await peer.ask(b"GET /claim/hush HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        for link in (b"/claim/hush", b"//claim/hush", b"/Claim/hush"):
+            await peer.ask(b"GET " + link + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await peer.ask(b"GET /" + b"a" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        await until(lambda: len(routed.lines()) == 2)
-    assert [line["path"] for line in routed.lines()] == ["/claim/***", "/" + "a" * 199]
+        await until(lambda: len(routed.lines()) == 4)
+    assert [line["path"] for line in routed.lines()] == [
+        "/claim/***",
+        "//claim/***",
+        "/claim/***",
+        "/" + "a" * 199,
+    ]
 
 
 async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_too() -> None:

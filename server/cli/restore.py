@@ -1,0 +1,53 @@
+"""`ostiary restore FILE`: put a back-up in the database's place. The server must be stopped; the old database stays beside it."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+
+import click
+
+from server.cli import local, terminal
+
+
+@click.command(
+    help="Put the back-up FILE in place of the database of a stopped server. The old one is kept beside it."
+)
+@click.argument("file")
+@local.which_server
+@terminal.json_option
+def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    from server.store.backup import fingerprint_of, restore
+    from server.store.home import open_home
+    from server.store.jobs import StoreError
+    from server.store.keyfile import open_key
+    from server.store.migrate import packaged_migrations
+
+    loaded = local.settings(data_dir=data_dir, config=config)
+    try:
+        with open_home(local.directory(data_dir=data_dir, config=config)) as home:
+            key = open_key(
+                loaded.config.key_file or home.key_file,
+                known_fingerprint=fingerprint_of(Path(file)),
+                random_bytes=secrets.token_bytes,
+                environment=os.environ,
+            )
+            aside = restore(
+                Path(file),
+                home.database,
+                known_schema=packaged_migrations()[-1].version,
+                key_fingerprint=key.fingerprint,
+                refresh_epoch=f"epo_{secrets.token_hex(10)}",
+                now=time.time_ns() // 1_000_000,
+            )
+    except StoreError as error:
+        raise terminal.CliError(str(error), hint=error.hint) from error
+    if as_json:
+        terminal.out_json({"restored": file, "aside": str(aside) if aside else None})
+        return
+    terminal.out(f"restored: {file}")
+    if aside:
+        terminal.say(f"the database that was there is now {aside}")
+    terminal.say("everybody logs in again: logins begin anew after a restore")

@@ -1,0 +1,93 @@
+"""`ostiary backup` while a server runs, and `ostiary restore` while none does."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+
+def ostiary(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command: Sequence[str] = (
+        sys.executable,
+        "-P",
+        "-m",
+        "server",
+        *arguments,
+        "--data-dir",
+        str(tmp_path / "data"),
+    )
+    environment = {**os.environ, "OSTIARY_CONFIG_HOME": str(tmp_path), "XDG_CONFIG_HOME": str(tmp_path)}
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> subprocess.Popen[str]:
+    command = (
+        sys.executable,
+        "-P",
+        "-m",
+        "server",
+        "serve",
+        "--port",
+        "0",
+        "--data-dir",
+        str(tmp_path / "data"),
+    )
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith("Listening on")
+    return process
+
+
+def stop(server: subprocess.Popen[str]) -> None:
+    server.terminate()
+    assert server.wait(60) == 0
+    assert server.stdout is not None
+    server.stdout.close()
+
+
+def test_a_copy_made_while_serving_can_be_put_back_and_what_came_after_is_set_aside(
+    tmp_path: Path, server: subprocess.Popen[str]
+) -> None:
+    try:
+        assert ostiary(tmp_path, "clients", "add", "before", "--id", "before").returncode == 0
+        made = ostiary(tmp_path, "backup", str(tmp_path / "copy.db"))
+        assert (made.returncode, made.stdout) == (0, f"{tmp_path / 'copy.db'}\n")
+        assert ostiary(tmp_path, "clients", "add", "after", "--id", "after").returncode == 0
+        busy = ostiary(tmp_path, "restore", str(tmp_path / "copy.db"))
+        assert busy.returncode == 1
+        assert "in use by process" in busy.stderr
+    finally:
+        stop(server)
+    back = ostiary(tmp_path, "restore", str(tmp_path / "copy.db"))
+    assert back.returncode == 0, back.stderr
+    (aside,) = (tmp_path / "data").glob("ostiary-before-restore-*.db")
+    assert clients_in(tmp_path / "data" / "ostiary.db") == {"ostiary-cli", "before"}
+    assert clients_in(aside) == {"ostiary-cli", "before", "after"}
+
+
+def clients_in(database: Path) -> set[str]:
+    with closing(sqlite3.connect(database)) as connection:
+        return {row[0] for row in connection.execute("SELECT id FROM clients")}
+
+
+def test_what_is_no_back_up_or_belongs_to_another_key_is_left_alone(
+    tmp_path: Path, server: subprocess.Popen[str]
+) -> None:
+    stop(server)
+    (tmp_path / "junk").write_text("not a database")
+    assert "no back-up of ostiary" in ostiary(tmp_path, "restore", str(tmp_path / "junk")).stderr
+    assert "there is no file" in ostiary(tmp_path, "restore", str(tmp_path / "absent")).stderr
+    assert ostiary(tmp_path, "backup", str(tmp_path / "copy.db")).returncode == 0
+    (tmp_path / "data" / "master.key").unlink()
+    refused = ostiary(tmp_path, "restore", str(tmp_path / "copy.db"))
+    assert refused.returncode == 1
+    assert "missing" in refused.stderr
+    assert not (tmp_path / "data" / "master.key").exists()
