@@ -56,6 +56,10 @@ class Admin:
         return dict(self.status())
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        if self.status().get("auth") == "none":  # there is no page behind a link either
+            raise Refused(
+                "this server asks nobody to log in, so it has no owner", 'start it with auth = "oauth" first'
+            )
         link = await make_claim_link(self.store, self.origin(), by=actor, now=self.clock())
         if link is None:
             raise Refused("this server has its owner already", "sign in with the passphrase at /signin")

@@ -157,6 +157,8 @@ def run(arguments: Sequence[str]) -> int:
         return terminal.EXIT_INTERRUPTED
     except BrokenPipeError:
         return _quiet_pipe()
+    except SystemExit:  # click's own answer to a pipe that broke inside a command, and to nothing else
+        return _quiet_pipe()
     except click.exceptions.NoArgsIsHelpError as error:  # its message is the whole help
         terminal.say(error.format_message())
         return terminal.EXIT_MISUSED
@@ -172,6 +174,11 @@ def run(arguments: Sequence[str]) -> int:
         return error.exit_code
     except ClientError as error:
         terminal.error(str(error), hint=error.hint)
+        return terminal.EXIT_FAILED
+    except OSError as error:  # trouble of this machine: a full disk under the output, say
+        where = f"{error.filename}: " if error.filename is not None else ""
+        terminal.error(where + (error.strerror or type(error).__name__).lower())
+        _sink()
         return terminal.EXIT_FAILED
     except Exception as error:  # a bug: named, not dumped, unless somebody asks
         if os.environ.get("OSTIARY_DEBUG"):
@@ -193,6 +200,9 @@ def _lowered(message: str) -> str:
 
 def _quiet_pipe() -> int:
     """Whoever read our output has seen enough. The interpreter would complain when it flushes: give it a sink."""
-    sink = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(sink, sys.stdout.fileno())
+    _sink()
     return terminal.EXIT_BROKEN_PIPE
+
+
+def _sink() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

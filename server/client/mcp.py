@@ -338,7 +338,7 @@ def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
     code, message = error.get("code"), error.get("message")
     said = message[:500] if isinstance(message, str) and message else "no reason given"
     number = code if isinstance(code, int) else 0
-    if number == INTERNAL_ERROR:  # it tried, and could not: the reason is its own, or that of the agent behind it
+    if number == INTERNAL_ERROR:  # the reason is its own, or that of the agent behind it
         return CallRefused(f"{method} failed: {said}", code=number)
     return CallRefused(f"the server refused {method}: {said}", code=number)
 

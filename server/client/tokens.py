@@ -132,8 +132,14 @@ class TokenFile:
                     hint="put the file itself there, or set OSTIARY_CONFIG_HOME",
                 ) from None
             raise _cannot("read", self.path, error) from None
+        try:
+            self._check(
+                os.fstat(fd), self.path, directory=False
+            )  # first: fdopen has words of its own for a directory
+        except TokenFileError:
+            os.close(fd)
+            raise
         with os.fdopen(fd, "rb") as file:
-            self._check(os.fstat(fd), self.path, directory=False)
             data = file.read(MAX_FILE + 1)
         if len(data) > MAX_FILE:
             raise _Unreadable

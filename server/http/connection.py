@@ -15,7 +15,7 @@ import trio
 
 from . import response
 from .cycle import Cycle
-from .head import Head, read_head, refuse_unfinished
+from .head import Head, refuse_unfinished
 from .refusal import Disconnected, Refused
 from .serving import Address, Serving
 from .stream import PeerStream
@@ -202,7 +202,7 @@ class Connection:
                 return None
         self.deadline = math.inf
         raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
-        return read_head(raw, serving.limits)
+        return serving.heads.read(raw)
 
     async def _rest_of_head(self) -> int:
         """Where the head in the buffer ends, or -1 if the peer left before that."""

@@ -8,7 +8,7 @@ here it is only decided whether it may call. MCP basic/transports/streamable-htt
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -85,7 +85,7 @@ def origin_of(scope: MutableMapping[str, Any]) -> str:
 
 
 def host_of(scope: MutableMapping[str, Any]) -> bytes | None:
-    headers: list[tuple[bytes, bytes]] = scope["headers"]
+    headers: Sequence[tuple[bytes, bytes]] = scope["headers"]
     for name, value in headers:
         if name == b"host":
             return value

@@ -34,11 +34,37 @@ _SINGLE: Final = frozenset((b"host", b"content-length", b"transfer-encoding", b"
 _WATCHED: Final = _SINGLE | {b"connection", b"upgrade", b"http2-settings"}
 
 
+# A client sends the same head over and over on a kept-alive connection. What was read and judged once need not be again.
+HEADS_KEPT: Final = 256
+_HEAD_KEPT_BYTES: Final = 4 * 1024
+
+
+class Heads:
+    """Heads by their bytes, for one server. Bounded, and only valid ones are kept; the newest drives out the oldest."""
+
+    def __init__(self, limits: Limits, *, kept: int = HEADS_KEPT) -> None:
+        self._limits = limits
+        self._kept = kept
+        self._known: dict[bytes, Head] = {}
+
+    def read(self, raw: bytes) -> Head:
+        """`read_head`, remembered. Raises `Refused`."""
+        head = self._known.get(raw)
+        if head is None:
+            head = read_head(raw, self._limits)
+            if len(raw) <= _HEAD_KEPT_BYTES:
+                if len(self._known) >= self._kept:
+                    del self._known[next(iter(self._known))]
+                self._known[raw] = head
+        return head
+
+
 class Head:
-    """A request head, valid when `read_head` returned it. The `on_` methods are llhttp's callbacks."""
+    """A request head, valid when `read_head` returned it, and the same for every request that sends these bytes: it is not
+    changed after that. The `on_` methods are llhttp's callbacks."""
 
     __slots__ = (
-        "complete", "doubled", "expects_continue", "headers", "keep_alive",
+        "_fields", "complete", "doubled", "expects_continue", "headers", "keep_alive",
         "length", "method", "path", "query", "raw_path", "special", "version",
     )  # fmt: skip
 
@@ -52,7 +78,8 @@ class Head:
     length: int  # of the body in bytes, or CHUNKED
 
     def __init__(self) -> None:
-        self.headers: list[tuple[bytes, bytes]] = []
+        self.headers: tuple[tuple[bytes, bytes], ...] = ()
+        self._fields: list[tuple[bytes, bytes]] = []
         self.complete = False
         self.special: dict[bytes, bytes] = {}  # the watched ones
         self.doubled = False  # one that may stand once stood twice
@@ -70,10 +97,11 @@ class Head:
                 special[name] += b"," + value
             if name == b"upgrade" or name == b"http2-settings":
                 return  # Never upgraded (design §3): answered as if it had not been asked.
-        self.headers.append((name, value))
+        self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:
         self.complete = True
+        self.headers = tuple(self._fields)
 
 
 def read_head(raw: bytes, limits: Limits) -> Head:

@@ -11,6 +11,7 @@ from typing import Any
 import trio
 from structlog.typing import FilteringBoundLogger
 
+from .head import Heads
 from .limits import Limits
 
 Address = tuple[str, int]
@@ -45,5 +46,9 @@ class Serving:
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
     counters: Counters = field(default_factory=Counters)
+    heads: Heads = field(init=False)
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
     sequence: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+
+    def __post_init__(self) -> None:
+        self.heads = Heads(self.limits)

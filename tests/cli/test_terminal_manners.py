@@ -229,3 +229,37 @@ def test_a_hint_spells_our_commands_and_nothing_else(monkeypatch: pytest.MonkeyP
 
 def test_the_home_of_the_tests_is_not_the_users(shell: Terminal) -> None:
     assert Path(shell.environment()["HOME"]) != Path.home()
+
+
+async def test_a_reader_that_has_seen_enough_is_no_error_where_output_is_not_buffered_either(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with trio.fail_after(WAIT_SECONDS):
+        done = await trio.run_process(
+            logged_in.command(["tools", fake.url, "--json"]),
+            stdout=writer,
+            capture_stderr=True,
+            check=False,
+            env=logged_in.environment(PYTHONUNBUFFERED="1"),
+        )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+async def test_a_full_disk_under_the_output_is_named_and_not_called_a_bug(
+    logged_in: Terminal, fake: FakeServer, unbuffered: str
+) -> None:
+    with trio.fail_after(WAIT_SECONDS), Path("/dev/full").open("wb") as full:
+        done = await trio.run_process(
+            logged_in.command(["tools", fake.url]),
+            stdout=full,
+            capture_stderr=True,
+            check=False,
+            env=logged_in.environment(PYTHONUNBUFFERED=unbuffered),
+        )
+    assert done.returncode == 1
+    assert done.stderr.endswith(b"error: no space left on device\n")
+    assert b"bug" not in done.stderr

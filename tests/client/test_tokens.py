@@ -84,6 +84,13 @@ def test_a_symbolic_link_is_not_followed(file: TokenFile, tmp_path: Path) -> Non
     assert json.loads(elsewhere.read_text())["logins"] == {}
 
 
+def test_a_directory_where_the_file_should_be_is_named(file: TokenFile) -> None:
+    file.path.mkdir(parents=True, mode=0o700)
+    file.directory.chmod(0o700)
+    with pytest.raises(TokenFileError, match="no plain file"):
+        file.all()
+
+
 def test_a_directory_that_is_a_symbolic_link_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir(mode=0o700)
     (tmp_path / "link").symlink_to(tmp_path / "real")

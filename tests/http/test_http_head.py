@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.http.head import CHUNKED, read_head, refuse_unfinished
+from server.http.head import CHUNKED, Heads, read_head, refuse_unfinished
 from server.http.limits import Limits
 from server.http.refusal import Refused
 
@@ -114,7 +114,7 @@ def test_an_ordinary_head_is_read_with_names_in_lower_case_and_values_without_sp
     )
     assert (read.method, read.version, read.length) == ("POST", "1.1", 3)
     assert (read.path, read.raw_path, read.query) == ("/a b/ä", b"/a%20b/%C3%A4", b"x=%20y")
-    assert read.headers == [(b"host", b"LocalHost:8420"), (b"x-thing", b"a  b"), (b"content-length", b"3")]
+    assert read.headers == ((b"host", b"LocalHost:8420"), (b"x-thing", b"a  b"), (b"content-length", b"3"))
     assert read.keep_alive
 
 
@@ -146,7 +146,7 @@ def test_an_old_client_may_leave_the_host_out() -> None:
     "host", [b"a", b"A.b-c:1", b"127.0.0.1:65535", b"[::1]", b"[fe80::1]:80", b"a_b.local"]
 )
 def test_names_and_addresses_are_hosts(host: bytes) -> None:
-    assert read_head(head(b"Host: " + host, host=False), LIMITS).headers == [(b"host", host)]
+    assert read_head(head(b"Host: " + host, host=False), LIMITS).headers == ((b"host", host),)
 
 
 @pytest.mark.parametrize("coding", [b"chunked", b"Chunked", b" chunked "])
@@ -247,3 +247,22 @@ def test_whatever_is_sent_a_head_is_read_or_refused_and_nothing_else(noise: byte
             assert read.path.startswith(("/", "*"))
             assert not any(b"\n" in value or b"\r" in value for _, value in read.headers)
     assert statuses <= {400, 414, 431}
+
+
+def test_a_head_that_comes_again_is_not_read_again_and_the_memory_of_heads_is_bounded() -> None:
+    heads = Heads(Limits(), kept=2)
+    one, two, three = (b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number for number in (1, 2, 3))
+    first = heads.read(one)
+    assert heads.read(one) is first
+    heads.read(two)
+    heads.read(three)
+    assert heads.read(one) is not first
+    large = b"GET / HTTP/1.1\r\nHost: localhost\r\nx: " + b"a" * 8000 + b"\r\n\r\n"
+    assert heads.read(large) is not heads.read(large)
+
+
+def test_a_bad_head_is_refused_as_often_as_it_comes() -> None:
+    heads = Heads(Limits())
+    for _ in range(2):
+        with pytest.raises(Refused):
+            heads.read(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")
