@@ -15,10 +15,11 @@ import trio
 
 from auth import entry
 from server import app
-from server.app import CannotStart, Started
+from server.app import Started
 from server.config import load
 from server.observe.logs import make_logger
 from server.resolve import resolve
+from server.services import CannotStart
 from server.store.jobs import DiskFull
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine

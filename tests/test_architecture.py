@@ -16,7 +16,17 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 HTTP_FRAMEWORKS = frozenset({"quart", "quart_trio", "hypercorn"})
-ABOVE_CALLS = frozenset({"server.cli", "server.app", "server.http", "server.stdio", "server.web"})
+ABOVE_CALLS = frozenset(
+    {
+        "server.cli",
+        "server.app",
+        "server.answering",
+        "server.services",
+        "server.http",
+        "server.stdio",
+        "server.web",
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)

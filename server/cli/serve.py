@@ -61,6 +61,7 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
     from server.config import ConfigInvalid, find_file, load
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.resolve import resolve
+    from server.services import CannotStart
 
     try:
         resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
@@ -75,7 +76,7 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
             announce=_announce_json if as_json else _announce,
             shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
         )
-    except app.CannotStart as problem:
+    except CannotStart as problem:
         raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
     finally:
         _let_go(sys.stderr)

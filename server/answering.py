@@ -1,0 +1,131 @@
+"""Which part answers which request: the router of the public listener, made of the running server's services."""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth import endpoints, entry, wire
+from server import __version__
+from server.admission import Admission
+from server.backends.catalog import Catalog
+from server.calls import Calls
+from server.http import guard, landing
+from server.http.asgi import Router
+from server.http.exchange import Lent
+from server.http.lazy import Lazily
+from server.http.mcp import McpEndpoint
+from server.http.proxy import Proxies
+from server.http.serving import App
+from server.http.values import Answer, Direct
+from server.mcp.messages import Implementation
+from server.mcp.results import Server
+from server.services import Services
+from server.store.jobs import StoreUnavailable
+
+# Paths that requests are counted under, besides the MCP endpoints.
+LABELLED: Final = frozenset({"/token", "/device_authorization", "/revoke", "/device", "/signin", "/healthz"})
+
+
+# A log line is for reading.
+LOGGED_PATH_CHARACTERS: Final = 200
+
+
+def public_app(services: Services) -> Router:
+    """The router in front: `/mcp` to the raw endpoint, everything else to the Quart-Trio app."""
+    resolved, config, issuer = services.resolved, services.resolved.config, services.identity.site.issuer
+    door = guard.Guard(
+        hosts=frozenset(
+            name
+            for host in (_host(issuer), *config.allowed_hosts)
+            if (name := guard.authority(host.encode(), _scheme(issuer)))
+        ),
+        # The issuer's own pages always: a proxy that does not say it is https must not lock them out.
+        origins=frozenset(
+            name for origin in (issuer, *config.allowed_origins) if (name := guard.normal_origin(origin))
+        ),
+        any_origin="*" in config.allowed_origins,
+    )
+    answer = _answer_for(services)
+    # Paths as metrics labels: a closed set, whatever is asked for.
+    routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
+    return Router(
+        mcp={
+            "" if position == 0 else name: _mcp_endpoint(services, name, catalog, door)
+            for position, (name, catalog) in enumerate(services.catalogs.items())
+        },
+        direct=Direct(answer),
+        is_direct=_is_for_programs,
+        fallback=Lazily(partial(_pages_app, answer)),
+        guard=door,
+        log=services.log,
+        proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
+        observe=lambda path, status: services.metrics.request(routes.get(path, "other"), status),
+        tells_all=config.log_level == "debug",
+    )
+
+
+def _is_for_programs(path: str) -> bool:
+    """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
+    return path in endpoints.ENDPOINTS or "/.well-known/" in path or path == "/healthz"
+
+
+def _pages_app(answer: Answer) -> App:
+    from server.http import site
+
+    return site.make_site(answer)
+
+
+def _mcp_endpoint(services: Services, name: str, catalog: Catalog, door: guard.Guard) -> McpEndpoint:
+    settings = next(server for server in services.resolved.servers if server.name == name)
+    admission = Admission(services.identity, open_to_all=services.resolved.config.auth == "none")
+    lent = Lent(
+        server=Server(
+            Implementation(name="ostiary", version=__version__, title=settings.title or msgspec.UNSET),
+            instructions=settings.instructions or None,
+        ),
+        calls=Calls(catalog, log=services.log, measure=partial(services.metrics.tool_called, name)),
+        subscriptions=services.subscriptions,
+        log=services.log,
+    )
+    return McpEndpoint(
+        name=name,
+        lent=lent,
+        guard=door.admit,
+        authenticate=admission.authenticate,
+        forbid=admission.forbid,
+        max_body_bytes=services.resolved.config.max_body_kib * 1024,
+    )
+
+
+def _answer_for(services: Services) -> Answer:
+    """Identity's endpoints, then its pages, then the landing page; else 404."""
+    identity, config = services.identity, services.resolved.config
+
+    async def answer(request: wire.Request) -> wire.Reply:
+        reply: wire.Reply | None = None
+        # For the log: a claim link's path is a secret.
+        endpoint = entry.endpoint_of(request.path) or request.path[:LOGGED_PATH_CHARACTERS]
+        try:
+            if config.auth == "oauth":
+                reply = await identity.handle(request) or await entry.handle(request, services.pages)
+        except StoreUnavailable as error:
+            services.log.warning("store.unavailable", reason=str(error), path=endpoint)
+            return landing.unavailable()
+        except Exception:  # a bug: told once, here, because the framework would print the path
+            services.log.exception("site.crashed", path=endpoint)
+            return landing.broken()
+        return reply or landing.answer(request, services.resolved, entropy=secrets.token_bytes)
+
+    return answer
+
+
+def _scheme(issuer: str) -> str:
+    return issuer.partition("://")[0]
+
+
+def _host(issuer: str) -> str:
+    return issuer.partition("://")[2]
