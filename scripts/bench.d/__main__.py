@@ -21,7 +21,7 @@ import table
 from targets import ROOT, Broken, ostiary, ostiary_source, python_sdk, running, typescript_sdk
 
 PARTS = ("echo", "refresh", "memory", "startup")
-LOGINS = 64  # twice the connections of the echo load
+LOGINS = 16  # as many as one address may begin in a minute, nearly
 REFRESH_RATE = 200
 CONNECTIONS = 2000
 STREAMS = 1000

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from refresh_load import address
 from targets import Broken, Running
 from wire import fetch, form_request, request
 
@@ -27,12 +26,11 @@ class Logins:
     token_path: str
     access_token: str
     refresh_tokens: list[str]
-    next_caller: int
 
     def job(self, seconds: float, rate: float | None) -> str:
         return json.dumps({
             "host": self.server.host, "port": self.server.port, "path": self.token_path, "client_id": CLIENT_ID,
-            "tokens": self.refresh_tokens, "seconds": seconds, "rate": rate, "first_caller": self.next_caller,
+            "tokens": self.refresh_tokens, "seconds": seconds, "rate": rate,
         })  # fmt: skip
 
 
@@ -48,21 +46,19 @@ def log_in(server: Running, data_dir: Path, count: int = 1) -> Logins:
     token_path = urlsplit(str(metadata["token_endpoint"])).path
     access = ""
     refresh: list[str] = []
-    for number in range(count):
-        codes = _post(server, asking, {"client_id": CLIENT_ID}, number)
+    for _ in range(count):
+        codes = _post(server, asking, {"client_id": CLIENT_ID})
         found = control.ask(data_dir, "find", {"code": codes["user_code"]})
         control.ask(data_dir, "approve", {"id": found["id"]})
         form = {"grant_type": DEVICE_CODE, "device_code": codes["device_code"], "client_id": CLIENT_ID}
-        tokens = _post(server, token_path, form, number)
+        tokens = _post(server, token_path, form)
         access = tokens["access_token"]
         refresh.append(tokens["refresh_token"])
-    return Logins(
-        server=server, token_path=token_path, access_token=access, refresh_tokens=refresh, next_caller=count
-    )
+    return Logins(server=server, token_path=token_path, access_token=access, refresh_tokens=refresh)
 
 
-def _post(server: Running, path: str, form: dict[str, str], number: int) -> dict[str, str]:
-    message = form_request(server.host, server.port, path, form, caller=address(number))
+def _post(server: Running, path: str, form: dict[str, str]) -> dict[str, str]:
+    message = form_request(server.host, server.port, path, form)
     status, answer = fetch(server.host, server.port, message)
     if status != 200:
         raise Broken(f"{path} answered {status}: {answer}")
@@ -94,5 +90,4 @@ def refreshing(
         raise Broken(f"the refreshing process failed: {errors.strip()}")
     answer = json.loads(output)
     logins.refresh_tokens = answer.pop("tokens")
-    logins.next_caller = answer.pop("next_caller")
     result.update(answer)

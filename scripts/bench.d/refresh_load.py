@@ -37,7 +37,6 @@ def drive(job: dict[str, Any]) -> dict[str, Any]:
         selector.register(login.connection, selectors.EVENT_READ, login)
         idle.append(login)
     everyone = list(idle)
-    caller = job["first_caller"]
     latencies: list[float] = []
     begun = time.perf_counter()
     end = begun + job["seconds"]
@@ -54,8 +53,7 @@ def drive(job: dict[str, Any]) -> dict[str, Any]:
                 "client_id": job["client_id"],
             }
             login.sent_at = time.perf_counter()
-            login.connection.sendall(form_request(host, port, job["path"], form, caller=address(caller)))
-            caller += 1
+            login.connection.sendall(form_request(host, port, job["path"], form))
             due += 1 / rate if rate else 0
         wait = min(max(due - now, 0), 0.05) if rate and idle and now < end else 0.05
         for key, _ in selector.select(wait):
@@ -79,13 +77,7 @@ def drive(job: dict[str, Any]) -> dict[str, Any]:
         "p50_ms": latencies[len(latencies) // 2] * 1e3,
         "p99_ms": latencies[int(len(latencies) * 0.99)] * 1e3,
         "tokens": [login.token for login in everyone],
-        "next_caller": caller,
     }
-
-
-def address(number: int) -> str:
-    """Another address for every request: limits count per network, and logins come from many."""
-    return f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
 
 
 if __name__ == "__main__":

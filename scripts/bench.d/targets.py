@@ -19,12 +19,10 @@ START_SECONDS = 20.0  # a slow machine under load; a server that needs longer ha
 STOP_SECONDS = 15.0
 TICK = os.sysconf("SC_CLK_TCK")
 
-# Ostiary's own limits are for the open network, by address. Here thousands of connections come from one, and logins
-# come as if through a proxy on this machine, each from an address of its own.
+# Ostiary's own limits are for the open network, by address. Here thousands of connections come from one.
 SETTINGS = {
     "OSTIARY_MAX_CONNECTIONS": "8192",
     "OSTIARY_MAX_CONNECTIONS_PER_IP": "8192",
-    "OSTIARY_TRUSTED_PROXIES": "127.0.0.1/32",
 }
 
 

@@ -27,13 +27,8 @@ def request(
     return ("\r\n".join([*lines, f"Content-Length: {len(body)}", "", ""])).encode() + body
 
 
-def form_request(host: str, port: int, path: str, form: dict[str, str], *, caller: str) -> bytes:
-    """A form, as a trusted proxy passes it on for the address `caller`."""
-    headers = {
-        "Content-Type": "application/x-www-form-urlencoded",
-        "Accept": "application/json",
-        "X-Forwarded-For": caller,
-    }
+def form_request(host: str, port: int, path: str, form: dict[str, str]) -> bytes:
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
     return request(host, port, "POST", path, headers, urlencode(form).encode())
 
 
