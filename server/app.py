@@ -28,6 +28,7 @@ from server.http import listen
 from server.http.limits import Limits
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
+from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
 from server.resolve import Resolved
 from server.secret import SecretUnreadable
@@ -73,12 +74,22 @@ def run(
     *,
     announce: Callable[[Started], None],
     shows_claim_link: bool,
+    flush_log: Callable[[], None] = lambda: None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
 
     `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last."""
     try:
-        trio.run(partial(serve, resolved, log, announce=announce, shows_claim_link=shows_claim_link))
+        trio.run(
+            partial(
+                serve,
+                resolved,
+                log,
+                announce=announce,
+                shows_claim_link=shows_claim_link,
+                flush_log=flush_log,
+            )
+        )
     except* (
         CannotOpen,
         ListenError,
@@ -104,6 +115,7 @@ async def serve(
     *,
     announce: Callable[[Started], None],
     shows_claim_link: bool,
+    flush_log: Callable[[], None] = lambda: None,
 ) -> None:
     config, draining = resolved.config, trio.Event()
     tls = _tls(resolved)
@@ -115,6 +127,7 @@ async def serve(
             services = await build(resolved, log, store, key, port=public.port)
             async with trio.open_nursery() as background:
                 background.start_soon(_sweep, services)
+                background.start_soon(_keep_flushing, flush_log)
                 await background.start(control.serve, home.path, admin_of(services).commands(), log)
                 async with trio.open_nursery() as listening:
                     await background.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
@@ -250,6 +263,12 @@ def _reload(tls: Tls | None, log: FilteringBoundLogger) -> None:
         log.error("tls.not_reloaded", reason=str(problem))
     else:
         log.info("tls.reloaded")
+
+
+async def _keep_flushing(flush_log: Callable[[], None]) -> None:
+    while True:
+        await trio.sleep(FLUSHED_EVERY_SECONDS)
+        flush_log()
 
 
 async def _sweep(services: Services) -> None:

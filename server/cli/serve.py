@@ -59,7 +59,7 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 def command(config: str | None, as_json: bool, **flags: str | None) -> None:
     from server import app
     from server.config import ConfigInvalid, find_file, load
-    from server.observe.logs import make_logger, quieten_foreign_loggers
+    from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
     from server.resolve import resolve
     from server.services import CannotStart
 
@@ -67,15 +67,18 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
         resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
-    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format)
+    lines = Lines(sys.stderr)
+    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)
     try:
-        app.run(
-            resolved,
-            log,
-            announce=_announce_json if as_json else _announce,
-            shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
-        )
+        with lines.held():
+            app.run(
+                resolved,
+                log,
+                announce=_announce_json if as_json else _announce,
+                shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
+                flush_log=lines.flush,
+            )
     except CannotStart as problem:
         raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
     finally:

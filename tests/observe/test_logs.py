@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from server.observe.logs import make_logger, quieten_foreign_loggers
+from server.observe.logs import LINES_HELD, Lines, make_logger, quieten_foreign_loggers
 
 JWT = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ1c3IifQ.c2lnbmF0dXJl"
 
@@ -75,3 +75,25 @@ def test_a_line_that_nobody_can_take_is_dropped_and_whoever_logs_goes_on(
     style: Literal["json", "console"],
 ) -> None:
     make_logger(level="info", style=style, stream=Gone()).info("tool.called")
+
+
+def test_ordinary_lines_wait_for_the_flush_that_was_promised_and_a_warning_takes_them_along() -> None:
+    out = io.StringIO()
+    lines = Lines(out)
+    log = make_logger(level="info", style="json", stream=out, lines=lines)
+    log.info("at once")
+    assert out.getvalue().count("\n") == 1
+    with lines.held():
+        log.info("waits")
+        assert out.getvalue().count("\n") == 1
+        log.warning("now")
+        assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == [
+            "at once",
+            "waits",
+            "now",
+        ]
+        for _ in range(LINES_HELD):
+            log.info("many")
+        assert out.getvalue().count("many") == LINES_HELD
+        log.info("last")
+    assert "last" in out.getvalue()
