@@ -65,11 +65,12 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
         )
     first = html.escape(origin + next(iter(resolved.paths.values())))
     login = (
-        f"<p>From a terminal:</p><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
+        f"<h2>From a terminal</h2><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
         '<p>Somebody gave you a code? <a href="/device">Enter it here</a>.</p>'
         if resolved.config.auth == "oauth"
-        else "<p>No login is needed on this machine.</p>"
+        else "<h2>Who may call</h2><p>No login is needed on this machine.</p>"
     )
     return Markup(
-        f"<p>An agent can be called here, over MCP. Give this address to your client:</p><dl>{''.join(rows)}</dl>{login}"
+        "<h1>Here is an agent’s door</h1><p>It can be called over MCP. Give this address to your client:</p>"
+        f"<dl>{''.join(rows)}</dl>{login}"
     )
