@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from auth import audit, clients, scopes
+from auth import clients, scopes
 from auth.db import Db, Row
 from auth.device import device_code_hash
 from auth.entropy import Entropy
 from auth.errors import Refusal
 from auth.grants.admin import revoke
-from auth.grants.exchange import Account, Exchange, Issue, account, epoch
+from auth.grants.exchange import Account, Exchange, Issue, account, epoch, record
 from auth.model import LIVE_USER_STATES, REFRESH_TOKEN, Client, Millis, PrincipalKind
 from auth.policy import DevicePolicy
 from auth.site import Foreign
@@ -181,7 +181,7 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
         ends_at,
     )
     clients.note_use(db, client, now)
-    _record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
+    record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
     return Issue(
         grant_id=grant_id,
         subject=row["subject"],
@@ -197,7 +197,7 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
 
 def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:
     known = "" if row is None else row["id"]
-    _record(
+    record(
         db, client, exchange, "device.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
     )
     if why.revoke is not None:
@@ -222,28 +222,4 @@ def _code(row: Row) -> DeviceCode:
         expires_at=row["expires_at"],
         granted_scope=row["granted_scope"] or "",
         grant_id=row["grant_id"],
-    )
-
-
-def _record(
-    db: Db,
-    client: Client,
-    exchange: Exchange,
-    event: str,
-    *,
-    reason: str = "",
-    refused: str = "",
-    grant_id: str | None = None,
-) -> None:
-    audit.record(
-        db,
-        at=exchange.now,
-        event=event,
-        actor=f"client:{client.id}",
-        client_id=client.id,
-        grant_id=grant_id,
-        ip=exchange.requester.ip,
-        user_agent=exchange.requester.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused or reason,
     )

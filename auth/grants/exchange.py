@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from auth import audit
 from auth.db import Db
 from auth.forms import TokenForm
-from auth.model import Millis
+from auth.model import Client, Millis
 from auth.policy import Policy
 from auth.requester import Requester
 from auth.site import Site
@@ -61,3 +62,28 @@ def epoch(db: Db) -> str:
     if row is None:
         raise LookupError("the store has no refresh epoch: setup has not run")
     return row["value"]
+
+
+def record(
+    db: Db,
+    client: Client,
+    exchange: Exchange,
+    event: str,
+    *,
+    reason: str = "",
+    refused: str = "",
+    grant_id: str | None = None,
+) -> None:
+    """The audit row of a decision at the token endpoint."""
+    audit.record(
+        db,
+        at=exchange.now,
+        event=event,
+        actor=f"client:{client.id}",
+        client_id=client.id,
+        grant_id=grant_id,
+        ip=exchange.requester.ip,
+        user_agent=exchange.requester.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused or reason,
+    )

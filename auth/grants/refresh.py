@@ -10,12 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from auth import audit, clients, scopes
+from auth import clients, scopes
 from auth.db import Db
 from auth.errors import Refusal
 from auth.grants import chain
 from auth.grants.admin import revoke
-from auth.grants.exchange import Account, Exchange, Issue, account, epoch
+from auth.grants.exchange import Account, Exchange, Issue, account, epoch, record
 from auth.model import LIVE_USER_STATES, Client, Grant, Millis
 from auth.policy import TokenPolicy
 from auth.site import Foreign
@@ -113,11 +113,11 @@ def refresh(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
             assert isinstance(outcome, Refuse)
             return _refuse(db, client, exchange, grant, outcome)
         if isinstance(outcome, Replay):
-            _record(db, client, exchange, "refresh.replayed", grant.id)
+            record(db, client, exchange, "refresh.replayed", grant_id=grant.id)
             return _issue(grant, outcome.scope, grant.counter, exchange.now)
         if _rotate(db, grant, exchange):
             clients.note_use(db, client, exchange.now)
-            _record(db, client, exchange, "refresh.rotated", grant.id)
+            record(db, client, exchange, "refresh.rotated", grant_id=grant.id)
             return _issue(grant, outcome.scope, grant.counter + 1, exchange.now)
         # Another transaction rotated or revoked it since we looked: look again.
     raise Contended(link.grant_id)
@@ -174,24 +174,14 @@ def _issue(grant: Grant, scope: str, counter: int, now: Millis) -> Issue:
 
 
 def _refuse(db: Db, client: Client, exchange: Exchange, grant: Grant | None, why: Refuse) -> Refusal:
-    _record(db, client, exchange, why.event, None if grant is None else grant.id, refused=why.reason)
+    record(
+        db,
+        client,
+        exchange,
+        why.event,
+        grant_id=None if grant is None else grant.id,
+        refused=why.reason,
+    )
     if why.revoke and grant is not None:
         revoke(db, grant.id, reason="refresh token used again", by=f"client:{client.id}", now=exchange.now)
     return Refusal(error=why.error, description=_TEXT[why.error])
-
-
-def _record(
-    db: Db, client: Client, exchange: Exchange, event: str, grant_id: str | None, *, refused: str = ""
-) -> None:
-    audit.record(
-        db,
-        at=exchange.now,
-        event=event,
-        actor=f"client:{client.id}",
-        client_id=client.id,
-        grant_id=grant_id,
-        ip=exchange.requester.ip,
-        user_agent=exchange.requester.user_agent,
-        outcome="refused" if refused else "ok",
-        reason=refused,
-    )
