@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_plus
 
-from auth import audit, scopes
+from auth import audit, redirects, scopes
 from auth.db import Db
 from auth.entropy import Entropy
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis, Secret
@@ -124,8 +124,11 @@ class Registration:
             problems.append(f"auth_method: one of {', '.join(AUTH_METHODS)}")
         if not self.grant_types or not set(self.grant_types) <= set(GRANT_TYPES):
             problems.append(f"grant_types: some of {', '.join(GRANT_TYPES)}")
-        if any(not uri.isascii() or not uri.isprintable() or " " in uri for uri in self.redirect_uris):
-            problems.append("redirect_uris: printable ASCII without spaces")
+        problems += [
+            f"redirect_uris: {uri[:100]!r} is not https, http on loopback, or an application's own scheme"
+            for uri in self.redirect_uris
+            if not redirects.is_acceptable(uri)
+        ]
         unknown = [scope for scope in scopes.parse(self.scope) if scope not in scopes.SCOPES]
         if unknown or not scopes.parse(self.scope):
             problems.append(f"scope: some of {scopes.ALL}")

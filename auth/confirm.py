@@ -112,5 +112,25 @@ def needs_proof(ask: DeviceRequest, session: Session, approver_ip: str, now: Mil
     return not same_network(ask.ip, approver_ip) and now - session.auth_time > PROVEN_RECENTLY
 
 
+def not_from_here(visit: Visit, ask: DeviceRequest) -> Reply | None:
+    """The page that says so, where the policy lets nobody approve this device from this browser. Denying is always possible."""
+    match visit.parts.policy.device.approve_from:
+        case "anywhere":
+            return None
+        case "same-network":
+            if same_network(ask.ip, visit.request.ip):
+                return None
+            why = "This server lets a device in only from a browser on the same network, and this one is on another."
+        case "terminal":
+            why = "This server lets devices in at its own terminal only."
+    return visit.error(
+        403,
+        "Not from here",
+        f"{why} Nothing was approved.",
+        "Run `ostiary approve CODE` on the machine that the server runs on.",
+        back=("/device", "Back"),
+    )
+
+
 def purpose(request_id: str, code: str) -> str:
     return f"decide {request_id} {code}"

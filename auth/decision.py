@@ -90,6 +90,9 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
     found = await visit.parts.store.read(partial(waiting, code_mac=mac_of(visit, code), now=visit.now))
     if found is None or found.ask.id != request_id:
         return _over(visit, await visit.parts.store.read(partial(_how_it_ended, request_id=request_id)))
+    refused = confirm.not_from_here(visit, found.ask)
+    if refused is not None:
+        return refused
     ticked = tuple(name for name in confirm.offered_by(found.ask, session.user) if name in visit.scopes)
     again = partial(confirm.page, visit, session, found, code, ticked=ticked)
     if not ticked:

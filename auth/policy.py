@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 SECOND = 1_000
 MINUTE = 60 * SECOND
@@ -22,6 +23,8 @@ class DevicePolicy:
     poll_tolerance_ms: int = 1 * SECOND
     live_codes_per_requester: int = 5  # per client and network: a person has one or two logins under way
     codes_per_minute_per_network: int = 20
+    # Where a person may say yes: in any browser, in one on the asking device's network, or at the server's own terminal only.
+    approve_from: Literal["anywhere", "same-network", "terminal"] = "anywhere"
     live_codes: int = 1_000  # with 34.6 bits per code a blind guess then hits with 4 * 10^-8
 
     def __post_init__(self) -> None:

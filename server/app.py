@@ -240,12 +240,13 @@ async def _stop_on_signals(
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """The first SIGTERM or Ctrl-C drains, the second ends at once; SIGHUP reads a renewed certificate."""
+    """The first SIGTERM or Ctrl-C drains, the second ends at once. SIGHUP reads a renewed certificate; without TLS it means that
+    the terminal was closed, and drains."""
     drains_since = float("inf")
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
-            if number == signal.SIGHUP:
+            if number == signal.SIGHUP and tls is not None:
                 _reload(tls, log)
             elif not draining.is_set():
                 draining.set()
@@ -254,9 +255,7 @@ async def _stop_on_signals(
                 everything.cancel()
 
 
-def _reload(tls: Tls | None, log: FilteringBoundLogger) -> None:
-    if tls is None:
-        return
+def _reload(tls: Tls, log: FilteringBoundLogger) -> None:
     try:
         tls.reload_tls()
     except TlsError as problem:

@@ -70,6 +70,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
     login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30
     device_code_minutes: Annotated[int, Meta(ge=1, le=15, description="minutes from 1 to 15")] = 10
+    device_approval: Annotated[
+        Literal["anywhere", "same-network", "terminal"],
+        Meta(description='"anywhere", "same-network" or "terminal"'),
+    ] = "anywhere"
     admin_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
     ] = -1

@@ -90,7 +90,9 @@ async def build(
         return key.subkey(f"{purpose}/{SUBKEY_ID}")
 
     policy = Policy(
-        device=DevicePolicy(lifetime_ms=config.device_code_minutes * MINUTE),
+        device=DevicePolicy(
+            lifetime_ms=config.device_code_minutes * MINUTE, approve_from=config.device_approval
+        ),
         tokens=TokenPolicy(
             access_ms=config.access_token_minutes * MINUTE, device_login_ms=config.login_days * DAY
         ),

@@ -45,6 +45,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ),
             ("login_days", "A login ends after this, or when you revoke it."),
             ("device_code_minutes", "How long a code shown in a terminal can be approved."),
+            (
+                "device_approval",
+                '"same-network": only in a browser near the device. "terminal": only with `ostiary approve` at this machine.',
+            ),
         ),
     ),
     (

@@ -8,6 +8,12 @@ import click
 
 from server.cli import local, terminal
 
+# The short names that people type, for the long ones of RFC 8628.
+GRANT_TYPES = {
+    "device_code": "urn:ietf:params:oauth:grant-type:device_code",
+    "refresh_token": "refresh_token",
+}
+
 
 @click.group(help="Add, list and disable client programs.")
 def command() -> None: ...
@@ -44,6 +50,13 @@ def list_clients(data_dir: str | None, config: str | None, as_json: bool) -> Non
     "--redirect-uri", "redirect_uris", multiple=True, metavar="URI", help="may be given several times"
 )
 @click.option(
+    "--grant",
+    "grants",
+    multiple=True,
+    type=click.Choice(["device_code", "refresh_token"]),
+    help="what it may use, may be given several times; otherwise both",
+)
+@click.option(
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"
 )
 @local.which_server
@@ -53,6 +66,7 @@ def add(
     client_id: str | None,
     secret: bool,
     redirect_uris: tuple[str, ...],
+    grants: tuple[str, ...],
     scope: str | None,
     data_dir: str | None,
     config: str | None,
@@ -63,6 +77,7 @@ def add(
         "id": client_id,
         "auth_method": "client_secret_basic" if secret else "none",
         "redirect_uris": list(redirect_uris),
+        "grant_types": [GRANT_TYPES[grant] for grant in grants],
         "scope": scope,
     }
     added = local.ask("clients.add", arguments, data_dir=data_dir, config=config)

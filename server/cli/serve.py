@@ -32,6 +32,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("access-token-minutes", "N", "how long an access token lives (60)"),
     ("login-days", "N", "how long a login lives (30)"),
     ("device-code-minutes", "N", "how long a code can be approved (10)"),
+    ("device-approval", "WHERE", "anywhere, same-network or terminal (anywhere)"),
     ("admin-port", "N", "health and metrics on 127.0.0.1 at this port; -1 for none (-1)"),
     ("log-format", "STYLE", "auto, json or console (auto)"),
     ("log-level", "LEVEL", "debug, info, warning or error (info)"),

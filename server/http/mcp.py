@@ -44,6 +44,8 @@ Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 # Larger than any message that a model writes; the connection layer stops reading there, too.
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
+# A store that cannot answer is rarely back sooner.
+RETRY_AFTER_SECONDS: Final = 5
 # Preflights are asked again after this; browsers cap it at two hours.
 PREFLIGHT_SECONDS: Final = 7200
 
@@ -303,8 +305,12 @@ def _preflight(headers: Mapping[bytes, bytes]) -> Sequence[tuple[bytes, bytes]]:
 
 
 async def _pass_on(reply: Reply, refusal: Refusal) -> None:
-    challenge = refusal.www_authenticate.encode("latin-1")
-    await reply.finish(refusal.status, refusal.body, ((b"www-authenticate", challenge),) if challenge else ())
+    extra: list[tuple[bytes, bytes]] = []
+    if refusal.www_authenticate:
+        extra.append((b"www-authenticate", refusal.www_authenticate.encode("latin-1")))
+    if refusal.status == 503:
+        extra.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+    await reply.finish(refusal.status, refusal.body, extra)
 
 
 async def _wait_gone(receive: Receive) -> None:

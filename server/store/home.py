@@ -70,6 +70,10 @@ def open_home(path: Path) -> Generator[Home]:
         check_private(home.path)
         check_local(home.path)
         lock = _take_lock(home.path / "lock")
+    except FileExistsError:
+        raise HomeRefused(
+            f"the data directory {path} is a file", hint="name a directory: --data-dir"
+        ) from None
     except OSError as error:
         raise HomeRefused(f"cannot use the data directory {path}: {error.strerror}") from error
     try:

@@ -102,6 +102,7 @@ class House:
         loopback: bool = True,
         servers: Mapping[str, str] | None = None,
         real_hashing: bool = False,
+        policy: Policy | None = None,
     ) -> None:
         self.store = MemoryStore()
         self.origin = origin
@@ -120,7 +121,7 @@ class House:
             hash_passphrase=self.hash_passphrase,
             verify_passphrase=self.verify_passphrase,
             site=Site(issuer=origin, loopback=loopback, servers=servers or {"agent": "/mcp"}),
-            policy=Policy(),
+            policy=policy or Policy(),
         )
         preparation = setup.prepare(self.parts.subkey, self.entropy, self.time)
         self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 import pytest
 import trio
@@ -8,6 +9,7 @@ import trio
 from auth import confirm, decision, device
 from auth.decision import NeedsProof, SignedOut
 from auth.device import Approved
+from auth.policy import DevicePolicy, Policy
 from auth.requester import Requester
 from auth.wire import Request
 from tests.auth.browser_fakes import (
@@ -456,3 +458,22 @@ async def test_approving_in_the_browser_is_what_the_machine_would_have_done() ->
     first, second = house.rows("device_codes")
     for column in ("state", "subject", "granted_scope"):
         assert first[column] == second[column]
+
+
+@pytest.mark.parametrize(
+    ("approve_from", "approver", "approved"),
+    [("same-network", HOME, True), ("same-network", ELSEWHERE, False), ("terminal", HOME, False)],
+)
+async def test_the_policy_says_from_where_a_device_can_be_approved_and_denying_always_works(
+    approve_from: Literal["same-network", "terminal"], approver: str, approved: bool
+) -> None:
+    house = House(policy=Policy(device=DevicePolicy(approve_from=approve_from))).owned()
+    code = house.ask()
+    browser = await looking(house, code, ip=approver)
+    page = await browser.submit(APPROVE, scope=("mcp",), passphrase=PASSPHRASE)
+    assert page.status == (200 if approved else 403)
+    assert house.device_row()["state"] == ("approved" if approved else "pending")
+    if not approved:
+        assert "ostiary approve" in browser.words
+        await (await looking(house, code, ip=approver)).submit(DENY)
+        assert house.device_row()["state"] == "denied"

@@ -57,7 +57,12 @@ def test_a_copy_made_while_serving_can_be_put_back_and_what_came_after_is_set_as
     tmp_path: Path, server: subprocess.Popen[str]
 ) -> None:
     try:
-        assert ostiary(tmp_path, "clients", "add", "before", "--id", "before").returncode == 0
+        assert (
+            ostiary(
+                tmp_path, "clients", "add", "before", "--id", "before", "--grant", "device_code"
+            ).returncode
+            == 0
+        )
         made = ostiary(tmp_path, "backup", str(tmp_path / "copy.db"))
         assert (made.returncode, made.stdout) == (0, f"{tmp_path / 'copy.db'}\n")
         assert ostiary(tmp_path, "clients", "add", "after", "--id", "after").returncode == 0
