@@ -16,13 +16,13 @@ from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from joserfc.jwk import ECKey
 
+from auth import signatures
 from auth.db import Db, Row
 from auth.encode import json_bytes
 from auth.model import Millis
+from auth.signatures import ALGORITHM, PrivateKey
 
-ALGORITHM: Final = "ES256"
 SEAL_PURPOSE: Final = "signing-keys"
 NONCE_BYTES: Final = 12
 
@@ -48,7 +48,7 @@ class SealedKey:
 class SigningKey:
     kid: str
     algorithm: str
-    key: ECKey = field(repr=False)
+    key: PrivateKey = field(repr=False)
     public: Mapping[str, Any]
     signs_from: Millis
     retires_at: Millis | None
@@ -56,9 +56,9 @@ class SigningKey:
 
 def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis | None = None) -> SealedKey:
     """A new key pair, from the system's generator: not for use inside a job."""
-    key = ECKey.generate_key("P-256", private=True)
-    kid = key.thumbprint()
-    private = json_bytes(key.as_dict(private=True))
+    key = signatures.generate()
+    kid = signatures.thumbprint(signatures.public_jwk(key))
+    private = json_bytes(signatures.private_jwk(key))
     sealed = AESGCM(seal_key).encrypt(nonce, private, _bound_to(kid))
     return SealedKey(
         kid=kid,
@@ -77,7 +77,7 @@ def unseal(row: Row, seal_key: bytes) -> SigningKey:
         private = AESGCM(seal_key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _bound_to(row["kid"]))
     except InvalidTag:
         raise CannotUnseal(f"signing key {row['kid']} was sealed with another key file") from None
-    key = ECKey.import_key(json.loads(private))
+    key = signatures.load(json.loads(private))
     return SigningKey(
         kid=row["kid"],
         algorithm=row["algorithm"],
@@ -92,8 +92,8 @@ def _bound_to(kid: str) -> bytes:
     return f"{SEAL_PURPOSE}:{kid}".encode()
 
 
-def _public(key: ECKey, kid: str) -> dict[str, Any]:
-    return {**key.as_dict(private=False), "kid": kid, "alg": ALGORITHM, "use": "sig"}
+def _public(key: PrivateKey, kid: str) -> dict[str, Any]:
+    return {**signatures.public_jwk(key), "kid": kid, "alg": ALGORITHM, "use": "sig"}
 
 
 class KeyRing:

@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 from identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, subkey
 from joserfc import jws
+from joserfc.jwk import ECKey
 
 from auth import keys, tokens
 from auth.grants.exchange import Issue
@@ -50,7 +51,9 @@ def mint(issue: Issue = ISSUE, key: SigningKey = KEY) -> str:
 
 
 def parts_of(token: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    decoded = jws.deserialize_compact(token.encode(), KEY.key, algorithms=["ES256"])
+    decoded = jws.deserialize_compact(
+        token.encode(), ECKey.import_key(dict(KEY.public)), algorithms=["ES256"]
+    )
     assert decoded.payload is not None
     return dict(decoded.headers()), json.loads(decoded.payload)
 
@@ -73,7 +76,7 @@ CLAIMS: dict[str, Any] = {
 def signed(head: str | None = None, payload: str | None = None, key: SigningKey = KEY) -> str:
     """Our own key over any bytes, duplicates and all."""
     body = f"{b64((head or json.dumps(HEAD)).encode())}.{b64((payload or json.dumps(CLAIMS)).encode())}"
-    private = key.key.private_key
+    private = key.key
     assert private is not None
     r, s = decode_dss_signature(private.sign(body.encode(), ECDSA(SHA256())))
     return f"{body}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
