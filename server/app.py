@@ -141,6 +141,7 @@ async def serve(
                         version=__version__,
                         origin=services.identity.site.issuer,
                         listens=listens,
+                        admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                         boot=services.boot_id,
                     )
                     await draining.wait()

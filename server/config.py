@@ -25,6 +25,7 @@ from server import paths
 
 ENVIRONMENT_PREFIX: Final = "OSTIARY_"
 FILE_NAME: Final = "ostiary.toml"
+NOT_SETTINGS: Final = frozenset({"OSTIARY_CONFIG", "OSTIARY_CONFIG_HOME", "OSTIARY_DEBUG", "OSTIARY_PROGRAM"})
 CONFIG_BYTES: Final = 1024 * 1024  # a configuration written by people; more is a wrong file
 
 # kind of agent → where its settings struct lives; imported only when a file uses the kind
@@ -196,6 +197,19 @@ def load(
     if problems:
         raise ConfigInvalid(problems, str(file) if in_file else "the settings")
     return Loaded(config=msgspec.convert(settings, Config), servers=servers, source=file)
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like a setting and are none. Others with our prefix are left alone: they may hold an agent's secret."""
+    names = [field.name for field in msgspec.structs.fields(Config)]
+    found: list[str] = []
+    for variable in environment:
+        key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if not variable.startswith(ENVIRONMENT_PREFIX) or key in names or variable in NOT_SETTINGS:
+            continue
+        if close := difflib.get_close_matches(key, names, n=1, cutoff=0.8):
+            found.append(f"{variable} is not a setting; did you mean {ENVIRONMENT_PREFIX}{close[0].upper()}?")
+    return found
 
 
 def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:

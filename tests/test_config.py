@@ -5,7 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.config import Config, ConfigInvalid, Loaded, find_file, load
+from server.config import Config, ConfigInvalid, Loaded, find_file, load, misspelt
 from server.resolve import Resolved, resolve
 from server.template import SECTIONS, commented_configuration
 
@@ -190,3 +190,14 @@ def test_further_servers_get_paths_of_their_own(tmp_path: Path) -> None:
         f'[[server]]\nname = "{name}"\n[[server.agent]]\nkind = "demo"\n' for name in ("one", "two")
     )
     assert resolve(load(written(tmp_path, text), {})).paths == {"one": "/mcp", "two": "/two/mcp"}
+
+
+def test_a_variable_that_looks_like_a_setting_is_questioned_and_an_agents_secret_is_not() -> None:
+    variables = {
+        "OSTIARY_PORTT": "1",
+        "OSTIARY_PORT": "1",
+        "OSTIARY_CONFIG_HOME": "/x",
+        "OSTIARY_AGENT_SECRET": "x",
+        "PORTT": "1",
+    }
+    assert misspelt(variables) == ["OSTIARY_PORTT is not a setting; did you mean OSTIARY_PORT?"]

@@ -59,7 +59,7 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @terminal.json_option
 def command(config: str | None, as_json: bool, **flags: str | None) -> None:
     from server import app
-    from server.config import ConfigInvalid, find_file, load
+    from server.config import ConfigInvalid, find_file, load, misspelt
     from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
     from server.resolve import resolve
     from server.services import CannotStart
@@ -68,6 +68,8 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
         resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
+    for warning in misspelt(os.environ):
+        terminal.say_hint(warning)
     lines = Lines(sys.stderr)
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)

@@ -26,7 +26,7 @@ HEAVY = (
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["--version"], [], ["login", "--help"], ["call", "--help"]]
+    "arguments", [["--help"], ["--version"], [], *([name, "--help"] for name in COMMANDS)], ids=" ".join
 )
 def test_help_and_version_load_nothing_heavy(arguments: list[str]) -> None:
     script = (

@@ -91,23 +91,36 @@ async def test_what_will_not_end_is_cancelled_at_the_deadline_and_can_clean_up()
         assert server.events() == []
 
 
-async def test_a_client_that_refuses_to_read_cannot_hold_the_drain() -> None:
+async def test_a_client_that_refuses_to_read_cannot_hold_the_drain_and_a_good_one_beside_it_is_answered() -> (
+    None
+):
     writing = trio.Event()
+    working = trio.Event()
+    finish = trio.Event()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["method"] == "POST":
+            working.set()
+            await finish.wait()
+            return await respond(send, 200, b"done")
         await send({"type": "http.response.start", "status": 200, "headers": []})
         writing.set()
         while True:
             await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
 
     async with (
-        running(app, Limits(drain_seconds=0.2)) as server,
+        running(app, Limits(drain_seconds=1)) as server,
         await server.connect(receive_buffer=4096) as peer,
+        await server.connect() as good,
     ):
-        await peer.send(GOOD)
+        await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await good.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n")
         with trio.fail_after(5):
             await writing.wait()
+            await working.wait()
             server.draining.set()
+            finish.set()
+            assert (await good.answer()).body == b"done"
             await server.ended.wait()
 
 
