@@ -87,7 +87,12 @@ def _mcp_endpoint(services: Services, name: str, catalog: Catalog, door: guard.G
             Implementation(name="ostiary", version=__version__, title=settings.title or msgspec.UNSET),
             instructions=settings.instructions or None,
         ),
-        calls=Calls(catalog, log=services.log, measure=partial(services.metrics.tool_called, name)),
+        calls=Calls(
+            catalog,
+            log=services.log,
+            measure=partial(services.metrics.tool_called, name),
+            refuses_invalid=settings.compat.invalid_arguments is not None,
+        ),
         subscriptions=services.subscriptions,
         log=services.log,
     )

@@ -35,7 +35,14 @@ from server.backends.base import (
     Final as BackendAnswer,
 )
 from server.backends.catalog import Catalog, Entry
-from server.mcp.errors import BackendFailed, InsufficientScope, InternalError, McpError, UnknownTool
+from server.mcp.errors import (
+    BackendFailed,
+    InsufficientScope,
+    InternalError,
+    InvalidArguments,
+    McpError,
+    UnknownTool,
+)
 from server.mcp.inbound import Headers
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult, as_text
@@ -89,7 +96,8 @@ def everyone(_principal: Principal, _entry: Entry) -> bool:
 
 
 class Calls:
-    """`measure` is told of every call to a known tool; `policy` says who may know of a tool at all."""
+    """`measure` is told of every call to a known tool; `policy` says who may know of a tool at all. `refuses_invalid`: wrong
+    arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from."""
 
     def __init__(
         self,
@@ -98,12 +106,14 @@ class Calls:
         log: FilteringBoundLogger,
         measure: Measure,
         policy: Policy = everyone,
+        refuses_invalid: bool = False,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._catalog = catalog
         self._log = log
         self._measure = measure
         self._policy = policy
+        self._refuses_invalid = refuses_invalid
         self._clock = clock
 
     def tools(self, principal: Principal) -> Sequence[Tool]:
@@ -151,6 +161,8 @@ class Calls:
         if schema.mirrored and asked.headers is not None:
             schema.check_headers(asked.arguments, asked.headers)
         if problems := schema.problems(asked.arguments):
+            if self._refuses_invalid:
+                raise InvalidArguments(_told(problems), problems)
             return _invalid(problems), "invalid"
         call = ToolCall(
             tool=asked.tool,
@@ -227,10 +239,14 @@ class _Line(_Mute):
         await self._report(event.progress, event.total, event.message)
 
 
-def _invalid(problems: Sequence[Problem]) -> ToolResult:
+def _told(problems: Sequence[Problem]) -> str:
     lines = [f"{problem.field or 'arguments'}: {problem.reason}" for problem in problems]
+    return "Invalid arguments.\n" + "\n".join(lines)
+
+
+def _invalid(problems: Sequence[Problem]) -> ToolResult:
     return ToolResult(
-        content=(TextContent(text="Invalid arguments.\n" + "\n".join(lines)),),
+        content=(TextContent(text=_told(problems)),),
         is_error=True,
         meta={INVALID_ARGUMENTS: problems},
     )

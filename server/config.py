@@ -93,6 +93,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     max_body_kib: Annotated[int, Meta(ge=1, le=65536, description="KiB from 1 to 65536")] = 2048
 
 
+class Compat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a server keeps to what older clients expect."""
+
+    invalid_arguments: Literal[-32602] | None = None  # None: a result that a model can learn from
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[server]]`: a name, what it says of itself, and the agents behind it."""
 
@@ -107,6 +113,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Annotated[
         str, Meta(max_length=8000, description="what a model should know before it calls")
     ] = ""
+    compat: Annotated[Compat, Meta(description="{ invalid_arguments = -32602 }, or nothing")] = Compat()
     agents: tuple[msgspec.Struct, ...] = ()
 
 

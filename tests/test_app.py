@@ -219,3 +219,15 @@ async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_
     assert "/claim/{token}" in server.log.getvalue() and "site.crashed" in server.log.getvalue()
     secret = path.removeprefix("/claim/")
     assert secret not in server.log.getvalue() and secret not in caplog.text
+
+
+async def test_wrong_arguments_are_a_result_or_where_the_server_says_so_an_error(tmp_path: Path) -> None:
+    async with running(tmp_path, auth="none") as server:
+        told = (await server.call("echo", {}))["result"]
+        assert told["isError"] is True
+    text = '[[server]]\ncompat = { invalid_arguments = -32602 }\n[[server.agent]]\nkind = "demo"\n'
+    async with running(tmp_path, text, auth="none") as server:
+        error = (await server.call("echo", {}))["error"]
+    assert error["code"] == -32602
+    assert error["message"] == told["content"][0]["text"]
+    assert [problem["field"] for problem in error["data"]["problems"]] == ["text"]

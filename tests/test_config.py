@@ -201,3 +201,10 @@ def test_a_variable_that_looks_like_a_setting_is_questioned_and_an_agents_secret
         "PORTT": "1",
     }
     assert misspelt(variables) == ["OSTIARY_PORTT is not a setting; did you mean OSTIARY_PORT?"]
+
+
+def test_a_compatibility_switch_that_does_not_exist_is_refused_with_the_one_that_does(tmp_path: Path) -> None:
+    text = '[[server]]\ncompat = { invalid_arguments = -1 }\n[[server.agent]]\nkind = "demo"\n'
+    assert problems_of(tmp_path, text) == [
+        "server[1].compat: cannot be a table; write { invalid_arguments = -32602 }, or nothing"
+    ]

@@ -40,6 +40,14 @@ class BadParams(McpError):
     """The parameters are not those of the method."""
 
 
+class InvalidArguments(McpError):
+    """A tool's arguments do not fit its schema. Only where a server asked for an error instead of a result that says so."""
+
+    def __init__(self, text: str, problems: Sequence[Any]) -> None:
+        super().__init__(text)
+        self.data = {"problems": list(problems)}
+
+
 class UnknownTool(McpError):
     """No such tool, or none that this caller may know of."""
 
@@ -104,6 +112,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     BadEnvelope:          Wire(-32602, 400, 400),
     BadParams:            Wire(-32602, 200, 200),  # 400 would make a probing client take us for a legacy server
     UnknownTool:          Wire(-32602, 200, 200),
+    InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
     HeaderMismatch:       Wire(-32020, 400, 400),
