@@ -7,9 +7,7 @@ passes the other on as the caller sent it. RFC 7239; design §3.
 
 from __future__ import annotations
 
-import ipaddress
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -67,11 +65,6 @@ class Proxies:
 
     def _trusts(self, address: IpAddress | None) -> bool:
         return address is not None and any(address in network for network in self.networks)
-
-
-def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
-    """CIDRs and single addresses from the configuration. Raises ValueError."""
-    return tuple(ipaddress.ip_network(text) for text in texts)
 
 
 def _values(scope: Scope, wanted: bytes) -> list[str]:

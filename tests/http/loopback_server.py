@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import ipaddress
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,7 @@ from structlog.testing import CapturingLogger
 from server.http.limits import Limits
 from server.http.listen import ListenSettings, serve
 from server.http.refusal import Disconnected
+from server.http.roster import Network
 from server.http.serving import Counters
 from server.http.tls import Tls
 
@@ -227,3 +229,7 @@ async def until(condition: Callable[[], bool]) -> None:
     with trio.fail_after(PATIENCE):
         while not condition():
             await trio.sleep(0.01)
+
+
+def networks_of(texts: Sequence[str]) -> tuple[Network, ...]:
+    return tuple(ipaddress.ip_network(text) for text in texts)

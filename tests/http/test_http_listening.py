@@ -11,11 +11,10 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, Peer, capturing, expect_service, running
+from loopback_server import GOOD, Echo, Peer, capturing, expect_service, networks_of, running
 
 from server.http.limits import Limits
 from server.http.listen import ListenSettings, serve
-from server.http.proxy import networks_of
 from server.http.roster import Admission, Roster
 from server.http.serving import Serving
 from server.http.sockets import ListenError, PortInUse, allow_descriptors, open_listeners

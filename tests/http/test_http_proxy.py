@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from loopback_server import networks_of
 
-from server.http.proxy import Proxies, networks_of
+from server.http.proxy import Proxies
 
 TRUSTED = networks_of(["10.0.0.0/8", "127.0.0.1", "fd00::/8"])
 XFF = Proxies(networks=TRUSTED)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 import trio
-from loopback_server import GOOD, Echo, capturing, respond, running, until
+from loopback_server import GOOD, Echo, capturing, networks_of, respond, running, until
 
 from server.http.asgi import Router
 from server.http.guard import Guard
-from server.http.proxy import Proxies, networks_of
+from server.http.proxy import Proxies
 
 
 def answering(name: bytes) -> Any:
