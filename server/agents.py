@@ -6,8 +6,9 @@ import secrets
 from collections.abc import Callable, Sequence
 
 import msgspec
+from structlog.typing import FilteringBoundLogger
 
-from server.backends.catalog import Catalog, Source, Terms
+from server.backends.catalog import Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
 from server.config import ServerConfig
 from server.secret import read_secret
@@ -22,23 +23,15 @@ CALLING = frozenset({"mcp:tools"})
 Subkey = Callable[[str], bytes]
 
 
-def make_catalog(server: ServerConfig, subkey: Subkey) -> Catalog:
-    """Raises `CatalogError` for tools that cannot be offered together, `SecretUnreadable` and `ValueError` for settings that
-    turn out not to work on this machine."""
-    return Catalog(
-        [
-            _source(agent, f"{server.name}[{position}]", subkey)
-            for position, agent in enumerate(server.agents, 1)
-        ]
-    )
+def make_sources(server: ServerConfig, subkey: Subkey, log: FilteringBoundLogger) -> Sequence[Source]:
+    """Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+    return [
+        _source(agent, f"{server.name}[{position}]", subkey, log)
+        for position, agent in enumerate(server.agents, 1)
+    ]
 
 
-async def close(catalogs: Sequence[Catalog]) -> None:
-    for catalog in catalogs:
-        await catalog.aclose()
-
-
-def _source(agent: msgspec.Struct, name: str, subkey: Subkey) -> Source:
+def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: FilteringBoundLogger) -> Source:
     if isinstance(agent, DemoConfig):
         tool_terms = {
             tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()
@@ -64,6 +57,15 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey) -> Source:
             random=secrets.token_bytes,
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
+    from server.backends.environment import child_environment
+    from server.backends.offer import LONGEST_SECONDS
+    from server.backends.python import PythonBackend, PythonConfig
+
+    if isinstance(agent, PythonConfig):
+        # Its tools have deadlines of their own, known once it runs; it keeps them by itself.
+        environment = child_environment(agent.environment)
+        python = PythonBackend(agent, environment=environment, name=name, log=log)
+        return Source(name=name, backend=python, terms=_terms(LONGEST_SECONDS))
     raise TypeError(f"no back-end for {type(agent).__name__}")
 
 

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from auth import endpoints, entry, wire
-from server import __version__
 from server.admission import Admission
-from server.backends.catalog import Catalog
-from server.calls import Calls
 from server.http import guard, landing
 from server.http.asgi import Router
-from server.http.exchange import Lent
 from server.http.lazy import Lazily
 from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.serving import App
+from server.http.sse_2024 import SseEndpoint
 from server.http.values import Answer, Direct
-from server.mcp.messages import Implementation
-from server.mcp.results import Server
-from server.services import Services
+from server.services import Services, lent_by
 from server.store.jobs import StoreUnavailable
 
 # Paths that requests are counted under, besides the MCP endpoints.
@@ -52,10 +46,17 @@ def public_app(services: Services) -> Router:
     answer = _answer_for(services)
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
+    endpoints = {name: _mcp_endpoint(services, name, door) for name in services.offerings}
+    first = next(iter(endpoints))
     return Router(
-        mcp={
-            "" if position == 0 else name: _mcp_endpoint(services, name, catalog, door)
-            for position, (name, catalog) in enumerate(services.catalogs.items())
+        mcp={"" if name == first else name: endpoint for name, endpoint in endpoints.items()},
+        exact={
+            path: answerer
+            for name, endpoint in endpoints.items()
+            if services.offerings[name].settings.compat.sse
+            for path, answerer in _two_endpoints(
+                services, name, endpoint, "" if name == first else f"/{name}"
+            ).items()
         },
         direct=Direct(answer),
         is_direct=_is_for_programs,
@@ -79,26 +80,25 @@ def _pages_app(answer: Answer) -> App:
     return site.make_site(answer)
 
 
-def _mcp_endpoint(services: Services, name: str, catalog: Catalog, door: guard.Guard) -> McpEndpoint:
-    settings = next(server for server in services.resolved.servers if server.name == name)
-    admission = Admission(services.identity, open_to_all=services.resolved.config.auth == "none")
-    lent = Lent(
-        server=Server(
-            Implementation(name="ostiary", version=__version__, title=settings.title or msgspec.UNSET),
-            instructions=settings.instructions or None,
-        ),
-        calls=Calls(
-            catalog,
-            log=services.log,
-            measure=partial(services.metrics.tool_called, name),
-            refuses_invalid=settings.compat.invalid_arguments is not None,
-        ),
-        subscriptions=services.subscriptions,
-        log=services.log,
+def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> Mapping[str, App]:
+    """The transport of 2024-11-05, beside the endpoint whose door it shares."""
+    sse = SseEndpoint(
+        lent=lent_by(services, name, sessions=True),
+        sessions=services.offerings[name].sessions,
+        crew=services.crew,
+        threshold=endpoint.threshold,
     )
+    return {f"{prefix}/sse": sse.listen, f"{prefix}/messages": sse.post}
+
+
+def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
+    admission = Admission(services.identity, open_to_all=services.resolved.config.auth == "none")
+    compat = services.offerings[name].settings.compat
     return McpEndpoint(
         name=name,
-        lent=lent,
+        lent=lent_by(services, name, sessions=compat.sessions != "none"),
+        crew=services.crew,
+        sessions_required=compat.sessions == "required",
         guard=door.admit,
         authenticate=admission.authenticate,
         forbid=admission.forbid,

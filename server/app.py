@@ -20,7 +20,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from auth import keys
-from server import __version__, agents, control
+from server import __version__, control
 from server.admin import make_claim_link
 from server.answering import public_app
 from server.backends.catalog import CatalogError
@@ -28,11 +28,12 @@ from server.http import listen
 from server.http.limits import Limits
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
+from server.lending import CannotStart, now_millis
 from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
 from server.resolve import Resolved
 from server.secret import SecretUnreadable
-from server.services import CannotStart, Services, admin_of, build, now_millis, open_key
+from server.services import Services, admin_of, build, open_key
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
@@ -91,6 +92,7 @@ def run(
             )
         )
     except* (
+        CannotStart,
         CannotOpen,
         ListenError,
         TlsError,
@@ -124,10 +126,14 @@ async def serve(
     with open_home(resolved.data_dir) as home:
         async with open_store(home.database, clock=now_millis, backups=home.backups) as store:
             key = await open_key(resolved, home, store)
-            services = await build(resolved, log, store, key, port=public.port)
             async with trio.open_nursery() as background:
+                services = await build(resolved, log, store, key, port=public.port, background=background)
                 background.start_soon(_sweep, services)
                 background.start_soon(_keep_flushing, flush_log)
+                background.start_soon(services.crew.run)
+                await background.start(services.tasks.run)
+                for offering in services.offerings.values():
+                    background.start_soon(offering.sessions.run)
                 await background.start(control.serve, home.path, admin_of(services).commands(), log)
                 async with trio.open_nursery() as listening:
                     await background.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
@@ -146,7 +152,8 @@ async def serve(
                     )
                     await draining.wait()
                     log.info("server.draining", seconds=config.drain_seconds)
-                await agents.close(list(services.catalogs.values()))
+                for offering in services.offerings.values():
+                    await offering.aclose()
                 background.cancel_scope.cancel()
     log.info("server.stopped")
 
@@ -286,7 +293,7 @@ async def _sweep(services: Services) -> None:
 async def _started(services: Services, admin: Bound | None, *, shows_claim_link: bool) -> Started:
     issuer, config = services.identity.site.issuer, services.resolved.config
     needs_login = config.auth == "oauth"
-    has_echo = any(catalog.get("echo") for catalog in services.catalogs.values())
+    has_echo = any(offering.catalog.get("echo") for offering in services.offerings.values())
     return Started(
         origin=issuer,
         paths=tuple(services.resolved.paths.values()),

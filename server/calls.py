@@ -10,25 +10,24 @@ read; only what could not be invoked is a protocol error.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum, auto
 from time import perf_counter
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import trio
 from msgspec import UNSET
 from structlog.typing import FilteringBoundLogger
 
-from auth import scopes
-from auth.model import Principal, PrincipalKind
+from auth.model import Principal
 from server.backends.base import (
-    Answer,
-    Ask,
     BackendError,
     CannotAsk,
+    LogLevel,
     Message,
     Outlet,
+    Paused,
     Progress,
+    ProtocolFailure,
     ToolCall,
 )
 from server.backends.base import (
@@ -36,29 +35,26 @@ from server.backends.base import (
 )
 from server.backends.catalog import Catalog, Entry
 from server.mcp.errors import (
+    AgentError,
     BackendFailed,
     InsufficientScope,
     InternalError,
     InvalidArguments,
     McpError,
+    MissingCapability,
     UnknownTool,
 )
 from server.mcp.inbound import Headers
 from server.mcp.messages import TextContent, Tool
+from server.mcp.questions import Question
 from server.mcp.results import ToolResult, as_text
 from server.mcp.schema import Problem
+from server.standing import Policy, Standing, everyone, standing
 
 # Where a result lists which arguments were wrong, for programs; its text says the same for models.
 INVALID_ARGUMENTS: Final = "io.ostiary/invalidArguments"
-# A person cannot see more than this, and each event costs a write to the socket.
-PROGRESS_INTERVAL_SECONDS: Final = 0.01
 
-Policy = Callable[[Principal, Entry], bool]
 Measure = Callable[[str, str, float], None]  # tool, outcome, seconds
-
-
-class Report(Protocol):
-    async def __call__(self, progress: float, total: float | None, message: str | None) -> None: ...
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -69,30 +65,12 @@ class Asked(msgspec.Struct, frozen=True):
     arguments: Mapping[str, Any]
     call_id: str
     headers: Headers | None = None  # None: this wire or this era does not repeat arguments in headers
-    report: Report | None = None  # None: the caller does not want to hear of progress
-
-
-class Standing(Enum):
-    """How a caller stands to a tool."""
-
-    ALLOWED = auto()
-    GRANTABLE = auto()  # lacks a scope that the user could grant: listed, and refused with a challenge
-    HIDDEN = auto()
-
-
-def standing(principal: Principal, entry: Entry) -> Standing:
-    needed = entry.terms.scopes
-    if not needed or principal.kind is PrincipalKind.LOCAL or not scopes.missing(principal.scopes, needed):
-        return Standing.ALLOWED
-    # Nobody can grant anything to a caller without a login.
-    if principal.kind in (PrincipalKind.ANONYMOUS, PrincipalKind.PAYER):
-        return Standing.HIDDEN
-    return Standing.GRANTABLE
-
-
-def everyone(_principal: Principal, _entry: Entry) -> bool:
-    """The policy that hides nothing."""
-    return True
+    outlet: Outlet | None = None  # None: the caller hears nothing before the answer
+    can: frozenset[str] = frozenset()  # what the caller can be asked for
+    resumed: Any = None  # where an earlier run of this call got to
+    wants_progress: bool = False
+    log_level: LogLevel | None = None
+    unhurried: bool = False  # a task: nobody waits on a line, and its own time bounds it
 
 
 class Calls:
@@ -123,15 +101,36 @@ class Calls:
             if self._standing(principal, entry) is not Standing.HIDDEN
         ]
 
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any tool's call can be a task."""
+        return self._catalog.has_tasks
+
     def quick(self, tool: str) -> bool:
         """Whether the call returns without waiting, so that nobody needs to watch its caller. True of no tool at all:
         refusing is quick."""
         entry = self._catalog.get(tool)
         return entry is None or entry.terms.quick
 
+    def entry(self, principal: Principal, tool: str) -> Entry | None:
+        """The tool, if this caller may know of it."""
+        entry = self._catalog.get(tool)
+        return None if entry is None or self._standing(principal, entry) is Standing.HIDDEN else entry
+
+    def admit(self, asked: Asked) -> ToolResult | None:
+        """What `call` would say before it asks the back-end: for what becomes a task, since a refusal is better given at
+        once. Raises as `call` does; a result is one that tells of wrong arguments."""
+        entry = self._catalog.get(asked.tool)
+        stands = Standing.HIDDEN if entry is None else self._standing(asked.principal, entry)
+        if entry is None or stands is Standing.HIDDEN:
+            raise UnknownTool(asked.tool)
+        if stands is Standing.GRANTABLE:
+            raise InsufficientScope(entry.terms.scopes)
+        return self._refusal(entry, asked)
+
     async def call(self, asked: Asked) -> ToolResult:
-        """Raises `UnknownTool`, `InsufficientScope`, `HeaderMismatch`, `BackendFailed`, `InternalError`. Cancelling it
-        stops the back-end."""
+        """Raises `UnknownTool`, `InsufficientScope`, `HeaderMismatch`, `MissingCapability`, `BackendFailed`, `AgentError`,
+        `InternalError`, and `Paused` if its outlet does. Cancelling it stops the back-end."""
         entry = self._catalog.get(asked.tool)
         stands = Standing.HIDDEN if entry is None else self._standing(asked.principal, entry)
         if entry is None or stands is Standing.HIDDEN:
@@ -143,9 +142,12 @@ class Calls:
                 raise InsufficientScope(entry.terms.scopes)
             result, outcome = await self._answer(entry, asked)
             return result
+        except Paused:
+            outcome = "asked"
+            raise
         except BackendError as error:
-            outcome = "failed"
-            raise BackendFailed(str(error)) from error
+            outcome = "refused" if isinstance(error, CannotAsk) else "failed"
+            raise told(error) from error
         except McpError:
             outcome = "refused"
             raise
@@ -156,37 +158,50 @@ class Calls:
         finally:
             self._record(asked, outcome, self._clock() - started)
 
-    async def _answer(self, entry: Entry, asked: Asked) -> tuple[ToolResult, str]:
+    def _refusal(self, entry: Entry, asked: Asked) -> ToolResult | None:
         schema = entry.schema
         if schema.mirrored and asked.headers is not None:
             schema.check_headers(asked.arguments, asked.headers)
-        if problems := schema.problems(asked.arguments):
-            if self._refuses_invalid:
-                raise InvalidArguments(_told(problems), problems)
-            return _invalid(problems), "invalid"
+        problems = schema.problems(asked.arguments)
+        if problems and self._refuses_invalid:
+            raise InvalidArguments(_told(problems), problems)
+        return _invalid(problems) if problems else None
+
+    async def _answer(self, entry: Entry, asked: Asked) -> tuple[ToolResult, str]:
+        refusal = self._refusal(entry, asked)
+        if refusal is not None:
+            return refusal, "invalid"
         call = ToolCall(
             tool=asked.tool,
             arguments=asked.arguments,
             subject=asked.principal.subject,
             call_id=asked.call_id,
+            can=asked.can,
+            resumed=asked.resumed,
+            wants_progress=asked.wants_progress,
+            log_level=asked.log_level,
         )
+        schema = entry.schema
+        outlet = asked.outlet or MUTE
         answer: BackendAnswer | None = None
-        if entry.terms.quick:
-            answer = await entry.backend.call(call, MUTE)
+        if entry.terms.quick or asked.unhurried:
+            answer = await entry.backend.call(call, outlet)
         else:
-            outlet: Outlet = MUTE if asked.report is None else _Line(asked.report)
             with trio.move_on_after(entry.terms.deadline_seconds):
                 answer = await entry.backend.call(call, outlet)
         if answer is None:
-            return _too_slow(asked.tool, entry.terms.deadline_seconds), "timeout"
+            return too_slow(asked.tool, entry.terms.deadline_seconds), "timeout"
         if answer.is_error:
-            return ToolResult(content=answer.content, structured=answer.structured, is_error=True), "error"
+            failed = ToolResult(
+                content=answer.content, structured=answer.structured, is_error=True, meta=answer.meta
+            )
+            return failed, "error"
         if not schema.conforms(answer.structured):
             raise TypeError(f"the answer of {asked.tool} is not what its outputSchema promises")
         content = answer.content
         if not content and answer.structured is not UNSET:
             content = (TextContent(text=as_text(answer.structured)),)
-        return ToolResult(content=content, structured=answer.structured), "ok"
+        return ToolResult(content=content, structured=answer.structured, meta=answer.meta), "ok"
 
     def _standing(self, principal: Principal, entry: Entry) -> Standing:
         return standing(principal, entry) if self._policy(principal, entry) else Standing.HIDDEN
@@ -211,32 +226,29 @@ class _Mute:
     async def emit(self, event: Progress | Message) -> None:
         """Nobody listens."""
 
-    async def ask(self, question: Ask) -> Answer:
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
         raise CannotAsk("the caller cannot be asked anything during this call")
+
+    async def checkpoint(self, data: Any) -> None:
+        """The call is not run again."""
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        """There is none."""
 
 
 MUTE: Final = _Mute()
 
 
-class _Line(_Mute):
-    """Passes progress on as the protocol wants it: strictly rising, and no more often than somebody can look."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self._last = float("-inf")
-        self._not_before = float("-inf")
-
-    async def emit(self, event: Progress | Message) -> None:
-        # Log messages go nowhere: the server does not declare that it sends any.
-        if not isinstance(event, Progress) or not event.progress > self._last:
-            return
-        now = trio.current_time()
-        finished = event.total is not None and event.progress >= event.total
-        if now < self._not_before and not finished:
-            return
-        self._last = event.progress
-        self._not_before = now + PROGRESS_INTERVAL_SECONDS
-        await self._report(event.progress, event.total, event.message)
+def told(error: BackendError) -> McpError:
+    """What a caller is told of a back-end's failure."""
+    if isinstance(error, CannotAsk) and error.required:
+        return MissingCapability(error.required, str(error))
+    if isinstance(error, ProtocolFailure):
+        return AgentError(error.code, str(error), error.data)
+    return BackendFailed(str(error))
 
 
 def _told(problems: Sequence[Problem]) -> str:
@@ -252,6 +264,6 @@ def _invalid(problems: Sequence[Problem]) -> ToolResult:
     )
 
 
-def _too_slow(tool: str, seconds: float) -> ToolResult:
+def too_slow(tool: str, seconds: float) -> ToolResult:
     text = f"{tool} did not answer within {seconds:g} seconds, and was stopped."
     return ToolResult(content=(TextContent(text=text),), is_error=True)

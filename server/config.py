@@ -34,6 +34,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "demo": ("server.backends.demo", "DemoConfig"),
         "chat": ("server.backends.chat", "ChatConfig"),
         "openai": ("server.backends.openai", "OpenAIConfig"),
+        "python": ("server.backends.python", "PythonConfig"),
     }
 )
 
@@ -96,7 +97,28 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
 class Compat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Where a server keeps to what older clients expect."""
 
-    invalid_arguments: Literal[-32602] | None = None  # None: a result that a model can learn from
+    # None: a result that a model can learn from
+    invalid_arguments: Annotated[Literal[-32602] | None, Meta(description="-32602")] = None
+    # which form tasks have in the handshake era
+    tasks: Annotated[Literal["core", "wasmagent"], Meta(description='"core" or "wasmagent"')] = "core"
+    # wasmagent: then a call goes on as a task
+    sync_timeout_seconds: Annotated[float, Meta(ge=0, le=3600, description="seconds up to 3600")] = 25.0
+    sessions: Annotated[
+        Literal["offered", "required", "none"], Meta(description='"offered", "required" or "none"')
+    ] = "offered"
+    # arrays in every revision of the handshake era, not only in 2025-03-26
+    batch: Annotated[bool, Meta(description="true or false")] = False
+    # the two-endpoint transport of 2024-11-05
+    sse: Annotated[bool, Meta(description="true or false")] = False
+
+
+class IconConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A picture of the server, for clients that show one."""
+
+    src: Annotated[str, Meta(pattern="^(https://|data:image/)", max_length=65536)]
+    mime_type: Annotated[str, Meta(max_length=100)] = ""
+    sizes: Annotated[tuple[str, ...], Meta(max_length=16)] = ()
+    theme: Literal["light", "dark"] | None = None
 
 
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +135,20 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Annotated[
         str, Meta(max_length=8000, description="what a model should know before it calls")
     ] = ""
-    compat: Annotated[Compat, Meta(description="{ invalid_arguments = -32602 }, or nothing")] = Compat()
+    description: Annotated[str, Meta(max_length=1000, description="a sentence on what it is for")] = ""
+    website: Annotated[
+        str, Meta(pattern="^$|^https?://", max_length=2048, description="an http or https address")
+    ] = ""
+    icons: Annotated[
+        tuple[IconConfig, ...], Meta(max_length=8, description='a list of { src = "https://…" }')
+    ] = ()
+    page_size: Annotated[int, Meta(ge=1, le=10_000, description="how many entries a page of a list has")] = (
+        200
+    )
+    task_hours: Annotated[float, Meta(gt=0, le=720, description="hours up to 720")] = 24.0
+    compat: Annotated[Compat, Meta(description='a table, e.g. { tasks = "wasmagent" }, or nothing')] = (
+        Compat()
+    )
     agents: tuple[msgspec.Struct, ...] = ()
 
 
@@ -248,10 +283,23 @@ def _take(
     if key not in hints:
         problems.append(Problem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
         return
+    base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
+    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+        before = len(problems)
+        _take_parts(value, base, problems, shown)
+        if len(problems) > before:
+            return
     try:
         into[key] = msgspec.convert(value, hints[key])
     except msgspec.ValidationError:
         problems.append(Problem(key=shown, what=f"cannot be {_shown(value)}", instead=_rule(hints[key])))
+
+
+def _take_parts(value: object, shape: type[msgspec.Struct], problems: list[Problem], shown: str) -> None:
+    """What is wrong with the parts of a table, each by its own name."""
+    hints = typing.get_type_hints(shape, include_extras=True)
+    for name, part in (cast("dict[str, object]", value) if isinstance(value, dict) else {}).items():
+        _take(name, part, hints, {}, problems, f"{shown}.{name}")
 
 
 def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ...]:
@@ -295,7 +343,7 @@ def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig 
             Problem(
                 key=f"{where}.agent",
                 what="is missing",
-                instead='[[server.agent]] with kind = "demo", "chat" or "openai"',
+                instead='[[server.agent]] with kind = "demo", "chat", "openai" or "python"',
             )
         )
         return None

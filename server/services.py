@@ -1,16 +1,16 @@
 """What the running server consists of, and how its parts are put together: identity, its pages, the agents, what counts.
 
-Nothing is started here; that, and the order of it, is app.py's. Requests find their way in answering.py.
+Nothing is started here but agents; that, and the order of it, is app.py's. The agents, and what is lent of them to requests,
+are lending.py's, which is all that stdio needs. Requests find their way in answering.py.
 """
 
 from __future__ import annotations
 
 import os
 import secrets
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -22,29 +22,22 @@ from auth.model import Millis
 from auth.policy import DAY, MINUTE, DevicePolicy, Policy, TokenPolicy
 from auth.site import Site
 from auth.visit import Parts
-from server import __version__, agents
+from server import __version__
 from server.admin import Admin
-from server.backends.catalog import Catalog
+from server.crew import Crew
+from server.exchange import Lent
+from server.lending import Lender, now_millis, open_lender, subkeys
 from server.observe.metrics import Metrics
+from server.offering import Offering
 from server.resolve import Resolved
 from server.store import keyfile, meta
 from server.store.home import Home
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
-from server.subscriptions import Subscriptions
+from server.tasks import Tasks
 
 # Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
 HASHES_AT_ONCE: Final = 2
-# Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
-SUBKEY_ID: Final = 1
-
-
-class CannotStart(Exception):
-    """Something on this machine prevents the start; the text says what, the hint what to do."""
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem)
-        self.hint = hint
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,14 +50,21 @@ class Services:
     store: Store
     identity: Identity
     pages: Parts
-    catalogs: Mapping[str, Catalog]
-    subscriptions: Subscriptions
-    boot_id: str
+    lender: Lender
+    crew: Crew
     started_at: Millis
 
+    @property
+    def offerings(self) -> Mapping[str, Offering]:
+        return self.lender.offerings
 
-def now_millis() -> Millis:
-    return time.time_ns() // 1_000_000
+    @property
+    def tasks(self) -> Tasks:
+        return self.lender.tasks
+
+    @property
+    def boot_id(self) -> str:
+        return self.lender.boot_id
 
 
 async def open_key(resolved: Resolved, home: Home, store: Store) -> MasterKey:
@@ -81,14 +81,18 @@ async def open_key(resolved: Resolved, home: Home, store: Store) -> MasterKey:
 
 
 async def build(
-    resolved: Resolved, log: FilteringBoundLogger, store: Store, key: MasterKey, *, port: int
+    resolved: Resolved,
+    log: FilteringBoundLogger,
+    store: Store,
+    key: MasterKey,
+    *,
+    port: int,
+    background: trio.Nursery,
 ) -> Services:
+    """Agents with work of their own do it in `background`. Raises `CannotStart`."""
     config = resolved.config
 
-    @cache
-    def subkey(purpose: str) -> bytes:
-        return key.subkey(f"{purpose}/{SUBKEY_ID}")
-
+    subkey = subkeys(key)
     policy = Policy(
         device=DevicePolicy(
             lifetime_ms=config.device_code_minutes * MINUTE, approve_from=config.device_approval
@@ -120,14 +124,16 @@ async def build(
         site=home,
         policy=policy,
     )
-    try:
-        catalogs = {server.name: agents.make_catalog(server, subkey) for server in resolved.servers}
-    except ValueError as problem:
-        raise CannotStart(
-            f"an agent cannot be used: {problem}", "see [[server.agent]] in the settings"
-        ) from problem
-    metrics, subscriptions = Metrics(__version__), Subscriptions()
-    metrics.gauge("subscriptions", "Open subscription streams", subscriptions.count)
+    metrics = Metrics(__version__)
+    lender = await open_lender(
+        resolved.servers,
+        store,
+        subkey,
+        log=log,
+        measure=lambda name: partial(metrics.tool_called, name),
+        background=background,
+    )
+    _count(metrics, lender.offerings)
     return Services(
         resolved=resolved,
         log=log,
@@ -135,10 +141,23 @@ async def build(
         store=store,
         identity=identity,
         pages=pages,
-        catalogs=catalogs,
-        subscriptions=subscriptions,
-        boot_id=secrets.token_hex(8),
+        lender=lender,
+        crew=Crew(log),
         started_at=now_millis(),
+    )
+
+
+def _count(metrics: Metrics, offerings: Mapping[str, Offering]) -> None:
+    parts = offerings.values()
+    metrics.gauge(
+        "subscriptions",
+        "Open subscription streams",
+        lambda: sum(part.subscriptions.count() for part in parts),
+    )
+    metrics.gauge(
+        "sessions",
+        "Sessions of the handshake era",
+        lambda: sum(part.sessions.count() for part in parts),
     )
 
 
@@ -162,3 +181,8 @@ def admin_of(services: Services) -> Admin:
         status=status,
         origin=lambda: issuer,
     )
+
+
+def lent_by(services: Services, name: str, *, sessions: bool) -> Lent:
+    """What requests of this server are lent. `sessions`: this wire keeps them."""
+    return services.lender.lend(name, sessions=sessions)

@@ -1,7 +1,8 @@
-"""Who hears of what changes: open subscriptions, and a fan-out that cannot grow.
+"""Who hears of what changes on one server: open subscriptions, and a fan-out that cannot grow.
 
-Changes coalesce: a subscriber that has not yet read that the tools changed need not be told twice, so what waits for it
-is never more than one item per kind. Spec: basic/patterns/subscriptions (2026-07-28). Framing and keep-alive are sse.py's.
+What can change has a name (`Topic`). Changes coalesce: a subscriber that has not yet read that the tools changed need not
+be told twice, so what waits for it is never more than one item per topic it asked for. Sessions of the handshake era are
+told by sessions.py. Spec: basic/patterns/subscriptions (2026-07-28). Framing and keep-alive are the wire's.
 """
 
 from __future__ import annotations
@@ -9,41 +10,54 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeAlias
 
 import trio
 
 from server.mcp.errors import TooManySubscriptions
 
+# "tools", "prompts" or "resources": a list; "resource <uri>": its content; "task <id>": its state.
+Topic: TypeAlias = str
+
 # A client opens one or two per window it has. More is a client that forgot to close them.
 MAX_PER_CALLER: Final = 64
 # Each costs a connection and about 20 KiB.
 MAX_OVERALL: Final = 4096
+# Resources and tasks that one subscription may name.
+MAX_TOPICS: Final = 1024
+
+
+def resource_topic(uri: str) -> Topic:
+    return f"resource {uri}"
+
+
+def task_topic(task_id: str) -> Topic:
+    return f"task {task_id}"
 
 
 class Subscription:
-    __slots__ = ("_ended", "_kinds", "_pending", "_wake")
+    __slots__ = ("_ended", "_pending", "_topics", "_wake")
 
-    def __init__(self, kinds: frozenset[str]) -> None:
-        self._kinds = kinds
-        self._pending: dict[str, None] = {}  # in the order in which they first came
+    def __init__(self, topics: frozenset[Topic]) -> None:
+        self._topics = topics
+        self._pending: dict[Topic, None] = {}  # in the order in which they first came
         self._ended = False
         self._wake: trio.Event | None = None
 
-    async def next_change(self) -> str | None:
-        """The next kind of list that changed; None when the subscription has ended. For one reader."""
+    async def next_change(self) -> Topic | None:
+        """What changed next; None when the subscription has ended. For one reader."""
         while not self._ended and not self._pending:
             self._wake = trio.Event()
             await self._wake.wait()
         if self._ended:
             return None
-        kind = next(iter(self._pending))
-        del self._pending[kind]
-        return kind
+        topic = next(iter(self._pending))
+        del self._pending[topic]
+        return topic
 
-    def offer(self, kind: str) -> None:
-        if kind in self._kinds:
-            self._pending[kind] = None
+    def offer(self, topic: Topic) -> None:
+        if topic in self._topics:
+            self._pending[topic] = None
             self._rouse()
 
     def end(self) -> None:
@@ -66,14 +80,16 @@ class Subscriptions:
         return len(self._open)
 
     @contextmanager
-    def open(self, caller: str | None, kinds: frozenset[str]) -> Generator[Subscription]:
+    def open(self, caller: str | None, topics: frozenset[Topic]) -> Generator[Subscription]:
         """Registered inside the block. `caller` None is one that cannot be told from others, for whom only the overall
         cap holds. Raises `TooManySubscriptions`."""
         if len(self._open) >= self._overall:
             raise TooManySubscriptions("too many subscriptions are open on this server")
         if caller is not None and self._by_caller[caller] >= self._per_caller:
             raise TooManySubscriptions(f"{self._per_caller} subscriptions are open already: close one first")
-        subscription = Subscription(kinds)
+        if len(topics) > MAX_TOPICS:
+            raise TooManySubscriptions(f"a subscription names at most {MAX_TOPICS} resources and tasks")
+        subscription = Subscription(topics)
         self._open[subscription] = None
         if caller is not None:
             self._by_caller[caller] += 1
@@ -86,7 +102,7 @@ class Subscriptions:
                 if not self._by_caller[caller]:
                     del self._by_caller[caller]
 
-    def publish(self, kind: str) -> None:
-        """Tell everybody who listens for `kind`. Never waits."""
+    def publish(self, topic: Topic) -> None:
+        """Tell everybody who listens for it. Never waits."""
         for subscription in self._open:
-            subscription.offer(kind)
+            subscription.offer(topic)

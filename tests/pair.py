@@ -53,12 +53,15 @@ class Exchange:
     status: int = 0
     headers: dict[str, str] = field(default_factory=dict)
     raw: bytes = b""
+    _put_back: list[bytes] = field(default_factory=list)  # pieces of the body that are to be read again
 
     def hang_up(self) -> None:
         self._gone.set()
 
     async def read(self) -> bytes:
         """The next piece of the body; empty at its end."""
+        if self._put_back:
+            return self._put_back.pop(0)
         try:
             return await self._chunks.receive()
         except trio.EndOfChannel:
@@ -95,6 +98,7 @@ class Pair:
         body: bytes | list[bytes] = b"",
         headers: Mapping[str, str] | Sequence[tuple[str, str]] = (),
         path: str = "/mcp",
+        query: str = "",
     ) -> AsyncGenerator[Exchange]:
         """A request whose answer is read inside the block; leaving it cancels what is left of it."""
         self._count += 1
@@ -109,7 +113,7 @@ class Pair:
             "scheme": "http",
             "path": path,
             "raw_path": path.encode(),
-            "query_string": b"",
+            "query_string": query.encode(),
             "root_path": "",
             "headers": [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in pairs],
             "client": ("127.0.0.1", 50000),
@@ -224,3 +228,129 @@ def _names(headers: Mapping[str, str]) -> dict[str, str]:
 
 def _data(body: bytes) -> list[str]:
     return [line.removeprefix("data: ") for line in body.decode().splitlines() if line.startswith("data: ")]
+
+
+# ── sessions of the handshake era ───────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """One block of an event stream, a comment left out."""
+
+    id: str | None = None
+    data: str | None = None
+    retry: str | None = None
+    event: str | None = None
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.data or "")
+
+
+def frames(body: bytes) -> list[Frame]:
+    """The blocks of a whole stream."""
+    found: list[Frame] = []
+    for block in body.decode().split("\n\n"):
+        fields = dict(line.split(": ", 1) for line in block.splitlines() if not line.startswith(":"))
+        if fields:
+            found.append(Frame(**fields))
+    return found
+
+
+def messages(body: bytes) -> list[Any]:
+    """The JSON of a stream's events, those without data left out."""
+    return [frame.json for frame in frames(body) if frame.data]
+
+
+async def next_frame(exchange: Exchange) -> Frame:
+    """The next block of a stream. Blocks that came in one piece are put back."""
+    while True:
+        chunk = await exchange.read()
+        if not chunk:
+            raise AssertionError("the stream has ended")
+        blocks = [block + b"\n\n" for block in chunk.split(b"\n\n") if block]
+        if blocks[1:]:
+            exchange._put_back.extend(blocks[1:])
+        for frame in frames(blocks[0]):
+            return frame
+
+
+async def next_message(exchange: Exchange) -> Any:
+    """The JSON of the next event that has any."""
+    while True:
+        frame = await next_frame(exchange)
+        if frame.data:
+            return frame.json
+
+
+@dataclass(kw_only=True)
+class Talk:
+    """A client in its session."""
+
+    pair: Pair
+    headers: dict[str, str]  # those of every request in the session
+    welcome: Answer  # to `initialize`
+    _asked: int = 1
+
+    @property
+    def id(self) -> str:
+        return self.headers["mcp-session-id"]
+
+    def opens(self, method: str, params: Any = None, *, request_id: Any = None, **headers: str) -> Any:
+        """A request whose answer is read inside the block."""
+        self._asked += 1
+        body, own = legacy(method, params, request_id=self._asked if request_id is None else request_id)
+        return self.pair.open(body=body, headers=own | self.headers | _names(headers))
+
+    async def ask(self, method: str, params: Any = None, *, seconds: float = 5, **how: Any) -> Answer:
+        """A request, and its whole answer."""
+        with trio.fail_after(seconds):
+            async with self.opens(method, params, **how) as exchange:
+                return await exchange.answer()
+
+    async def say(self, message: Any, **headers: str) -> Answer:
+        """Anything else that is posted: notifications, answers, arrays."""
+        own = {"content-type": "application/json", "accept": ACCEPT_BOTH}
+        return await self.pair.request(body=encode(message), headers=own | self.headers | _names(headers))
+
+    async def note(self, method: str, params: Any = None) -> Answer:
+        return await self.say({"jsonrpc": "2.0", "method": method, "params": params or {}})
+
+    async def reply(self, request: Any, **what: Any) -> Answer:
+        """Our answer to a request of the server's."""
+        return await self.say({"jsonrpc": "2.0", "id": request["id"], **what})
+
+    def listens(self, last_event_id: str | None = None, **headers: str) -> Any:
+        """The GET stream; with an id, the rest of the stream which that event was of."""
+        own = {"accept": "text/event-stream"} | self.headers | _names(headers)
+        if last_event_id is not None:
+            own["last-event-id"] = last_event_id
+        return self.pair.open("GET", headers=own)
+
+    async def end(self) -> Answer:
+        return await self.pair.request("DELETE", headers=self.headers)
+
+
+async def talk(
+    pair: Pair,
+    *,
+    version: str = "2025-11-25",
+    capabilities: Any = None,
+    initialized: bool = True,
+    **headers: str,
+) -> Talk:
+    """Begin a session."""
+    own = _names(headers)
+    params = {
+        "protocolVersion": version,
+        "capabilities": {} if capabilities is None else capabilities,
+        "clientInfo": {"name": "pair", "version": "1"},
+    }
+    body, sent = legacy("initialize", params)
+    welcome = await pair.request(body=body, headers=sent | own)
+    assert welcome.status == 200, welcome.body
+    own |= {"mcp-session-id": welcome.headers["mcp-session-id"], "mcp-protocol-version": version}
+    made = Talk(pair=pair, headers=own, welcome=welcome)
+    if initialized:
+        assert (await made.note("notifications/initialized")).status == 202
+    return made

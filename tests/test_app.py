@@ -17,9 +17,9 @@ from auth import entry
 from server import app
 from server.app import Started
 from server.config import load
+from server.lending import CannotStart
 from server.observe.logs import make_logger
 from server.resolve import resolve
-from server.services import CannotStart
 from server.store.jobs import DiskFull
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine

@@ -65,7 +65,7 @@ def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instea
         'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
         'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
         "server[1].titel: is not a setting; write title",
-        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai"',
+        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai", "python"',
     ]
 
 
@@ -203,8 +203,10 @@ def test_a_variable_that_looks_like_a_setting_is_questioned_and_an_agents_secret
     assert misspelt(variables) == ["OSTIARY_PORTT is not a setting; did you mean OSTIARY_PORT?"]
 
 
-def test_a_compatibility_switch_that_does_not_exist_is_refused_with_the_one_that_does(tmp_path: Path) -> None:
-    text = '[[server]]\ncompat = { invalid_arguments = -1 }\n[[server.agent]]\nkind = "demo"\n'
+def test_compatibility_switches_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path) -> None:
+    text = '[[server]]\ncompat = { invalid_arguments = -1, tasks = "none", task = "core" }\n[[server.agent]]\nkind = "demo"\n'
     assert problems_of(tmp_path, text) == [
-        "server[1].compat: cannot be a table; write { invalid_arguments = -32602 }, or nothing"
+        "server[1].compat.invalid_arguments: cannot be -1; write -32602",
+        'server[1].compat.tasks: cannot be "none"; write "core" or "wasmagent"',
+        "server[1].compat.task: is not a setting; write tasks",
     ]

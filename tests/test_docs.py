@@ -53,8 +53,15 @@ def test_the_documents_show_settings_for_every_kind_of_agent() -> None:
 
 @pytest.mark.parametrize("kind", list(AGENT_KINDS))
 def test_every_setting_of_an_agent_is_explained_with_its_default(kind: str) -> None:
-    rows = dict(re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]*) \|", text_of("docs/agents.md"), re.MULTILINE))
-    explained = {name: default for names, default in rows.items() for name in re.findall(r"\w+", names)}
+    # A kind's own section comes before what several share.
+    sections = re.split(r"^## ", text_of("docs/agents.md"), flags=re.MULTILINE)
+    own = [text for text in sections if text.startswith(f'`kind = "{kind}"`')]
+    shared = [text for text in sections if not text.startswith("`kind")]
+    explained: dict[str, str] = {}
+    for names, default in re.findall(
+        r"^\| (`\w+`(?:, `\w+`)*) \| ([^|]*) \|", "\n".join(shared + own), re.MULTILINE
+    ):
+        explained |= dict.fromkeys(re.findall(r"\w+", names), default)
     for field in msgspec.structs.fields(agent_shape(kind)):
         assert field.name in explained, f"docs/agents.md does not explain {field.name}"
         if field.required:

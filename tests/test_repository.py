@@ -70,7 +70,7 @@ def test_the_node_lock_carries_integrity_and_no_address() -> None:
 def test_the_node_peers_are_named_with_exact_versions() -> None:
     manifest = json.loads((NPM_LOCK.parent / "package.json").read_text("utf-8"))
     for name, version in manifest["dependencies"].items():
-        assert re.fullmatch(r"\d+\.\d+\.\d+", version), name
+        assert re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", version), name
 
 
 def test_the_runtime_lock_satisfies_what_the_package_declares() -> None:

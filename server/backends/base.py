@@ -1,26 +1,70 @@
-"""What answers a call. A back-end lists its tools and runs one call at a time per task, telling the caller what happens.
+"""What answers a call. A back-end lists what it offers and runs one call at a time per task, telling the caller what happens.
 
-A back-end never knows the protocol era, the principal's token, or HTTP. Cancelling the task that runs `call` stops the
+A back-end never knows the protocol era, the principal's token, or HTTP. Cancelling the task that runs a call stops the
 work; the deadline is a cancel scope set by the caller. Errors that a user should read are raised as `BackendError`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
+import trio
 
-from server.mcp.messages import Content, Tool
+from server.mcp.messages import (
+    Content,
+    Prompt,
+    PromptMessage,
+    Resource,
+    ResourceContents,
+    ResourceTemplate,
+    Tool,
+)
+from server.mcp.questions import Question
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 
 
-class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks, and what that caller is able to do: part of every kind of call."""
+
+    subject: str  # opaque; never a token
+    call_id: str  # ours, for logs and upstream request ids
+    can: frozenset[str] = (
+        frozenset()
+    )  # what the caller can be asked for: words of `server.mcp.questions.ABILITIES`
+    resumed: Any = None  # the last checkpoint of an earlier run of this very call
+    wants_progress: bool = False
+    log_level: LogLevel | None = None  # None: the caller wants no log messages
+
+
+class ToolCall(Asking, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
-    subject: str  # who asks, opaque; never a token
-    call_id: str  # ours, for logs and upstream request ids
+
+
+class ResourceRead(Asking, frozen=True, kw_only=True):
+    uri: str
+    template: str | None = None  # the `uriTemplate` that the URI fits, where it is no resource of its own
+    arguments: Mapping[str, str] = NO_ARGUMENTS  # what the template's variables stand for
+
+
+class PromptGet(Asking, frozen=True, kw_only=True):
+    prompt: str
+    arguments: Mapping[str, str]
+
+
+class Completing(Asking, frozen=True, kw_only=True):
+    """What could this argument of a prompt, or variable of a template, be?"""
+
+    ref: Literal["prompt", "resource"]
+    name: str  # the prompt's name, or the template
+    argument: str
+    value: str  # what was typed so far
+    known: Mapping[str, str] = NO_ARGUMENTS  # arguments that are settled
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
@@ -35,23 +79,24 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
     logger: str | None = None
 
 
-class Ask(msgspec.Struct, frozen=True, kw_only=True, tag="ask"):
-    """A question to the person at the client (an elicitation form)."""
-
-    key: str
-    message: str
-    schema: Mapping[str, Any]
-
-
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    action: Literal["accept", "decline", "cancel"]
-    content: Mapping[str, Any] | None = None
-
-
 class Final(msgspec.Struct, frozen=True, kw_only=True, tag="final"):
+    """A tool's answer."""
+
     content: Sequence[Content]
     structured: Any = msgspec.UNSET
     is_error: bool = False
+    meta: Mapping[str, Any] | None = None
+
+
+class PromptFinal(msgspec.Struct, frozen=True, kw_only=True):
+    messages: Sequence[PromptMessage]
+    description: str | None = None
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    values: Sequence[str]  # at most 100 are shown
+    total: int | None = None
+    has_more: bool | None = None
 
 
 class BackendError(Exception):
@@ -59,7 +104,33 @@ class BackendError(Exception):
 
 
 class CannotAsk(BackendError):
-    """The caller's client cannot be asked anything."""
+    """The caller's client cannot be asked; `required` is what it would have to declare (`ClientCapabilities`)."""
+
+    def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(text)
+        self.required = required
+
+
+class NoSuchResource(BackendError):
+    """A template's variables name nothing that exists."""
+
+
+class BadArguments(BackendError):
+    """A prompt's or completion's arguments are not what it takes."""
+
+
+class ProtocolFailure(BackendError):
+    """The author of a tool wants the caller to see a JSON-RPC error with a code of their own."""
+
+    def __init__(self, text: str, code: int, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        self.code = code
+        self.data = data
+
+
+class Paused(Exception):
+    """Raised by `Outlet.ask` where the answers come with a later request, which runs the call again. Clean up, and let it
+    pass: it is not an error."""
 
 
 class Outlet(Protocol):
@@ -67,8 +138,21 @@ class Outlet(Protocol):
 
     async def emit(self, event: Progress | Message) -> None: ...
 
-    async def ask(self, question: Ask) -> Answer:
-        """Raises `CannotAsk` where the client or the wire has no way to ask."""
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
+        Raises `CannotAsk` where the client or the wire has no way to answer all of them, and `Paused`."""
+        ...
+
+    async def checkpoint(self, data: Any) -> None:
+        """Kept when it returns: should this call have to run again, it starts with `data` as `resumed`."""
+        ...
+
+    async def become_task(self) -> bool:
+        """Whether the rest of the call is a task, so that nobody waits at the other end of a line."""
+        ...
+
+    async def close_stream(self) -> None:
+        """Let go of the caller's connection, where the caller can come back for the answer; else nothing."""
         ...
 
 
@@ -80,3 +164,44 @@ class Backend(Protocol):
         ...
 
     async def aclose(self) -> None: ...
+
+
+@runtime_checkable
+class Library(Protocol):
+    """What a back-end has besides, if it offers more than tools."""
+
+    def resources(self) -> Sequence[Resource]: ...
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]: ...
+
+    def prompts(self) -> Sequence[Prompt]: ...
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        """("prompt", name) and ("resource", template) that `complete` knows something about."""
+        ...
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        """Raises `NoSuchResource`."""
+        ...
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+        """Raises `BadArguments`."""
+        ...
+
+    async def complete(self, asked: Completing) -> Completion: ...
+
+
+class Announce(msgspec.Struct, frozen=True):
+    """Whom a back-end tells that something changed. Neither waits."""
+
+    lists: Callable[[], None]  # what is offered
+    resource: Callable[[str], None]  # the content of this URI
+
+
+@runtime_checkable
+class Active(Protocol):
+    """A back-end with work of its own: it is run as long as the server, and knows its lists once it has started."""
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
+        ...

@@ -1,21 +1,24 @@
-"""Many back-ends, one catalogue: which tools there are, who answers them, and on what terms.
+"""Many back-ends, one catalogue: what there is to call, to read and to fill in, who answers for it, and on what terms.
 
-Every tool is checked when it is registered, and all that is wrong is reported at once. Who may see or call a tool is
-decided in calls.py from the terms kept here; which kinds of principal exist is not known here.
+Everything is checked when it is registered, and all that is wrong is reported at once. Who may see or use what is decided
+in calls.py from the terms kept here; which kinds of principal exist is not known here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 import trio
 
-from server.backends.base import Backend
-from server.mcp.messages import Tool
+from server.backends.base import Backend, Library
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
+from server.mcp.uri_template import BadTemplate, UriTemplate
+
+T = TypeVar("T")
 
 # A call that takes longer is not answered interactively by any client we know.
 DEADLINE_SECONDS: Final = 300.0
@@ -46,39 +49,115 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True):
+    """A tool."""
+
     tool: Tool
     schema: ToolSchema
     backend: Backend
     terms: Terms
 
 
+class ResourceEntry(msgspec.Struct, frozen=True):
+    resource: Resource
+    backend: Library
+    terms: Terms
+
+
+class TemplateEntry(msgspec.Struct, frozen=True):
+    template: ResourceTemplate
+    pattern: UriTemplate
+    backend: Library
+    terms: Terms
+
+
+class PromptEntry(msgspec.Struct, frozen=True):
+    prompt: Prompt
+    backend: Library
+    terms: Terms
+
+
+AnyEntry = Entry | ResourceEntry | TemplateEntry | PromptEntry
+
+
 class CatalogError(ValueError):
-    """The tools cannot be offered together; `problems` says what to change, one sentence each."""
+    """What is offered cannot be offered together; `problems` says what to change, one sentence each."""
 
     def __init__(self, problems: Sequence[str]) -> None:
         super().__init__("; ".join(problems))
         self.problems: Final = tuple(problems)
 
 
+class _Lists(msgspec.Struct, frozen=True):
+    tools: Mapping[str, Entry]
+    resources: Mapping[str, ResourceEntry]
+    templates: Mapping[str, TemplateEntry]
+    prompts: Mapping[str, PromptEntry]
+    has_tasks: bool
+
+    def offered(self) -> Mapping[str, Any]:
+        """What callers can see of each list."""
+        return {
+            "tools": [(entry.tool, entry.terms.scopes) for entry in self.tools.values()],
+            "resources": [
+                *((entry.resource, entry.terms.scopes) for entry in self.resources.values()),
+                *((entry.template, entry.terms.scopes) for entry in self.templates.values()),
+            ],
+            "prompts": [(entry.prompt, entry.terms.scopes) for entry in self.prompts.values()],
+        }
+
+
 class Catalog:
-    """Raises `CatalogError`. Tools keep the order of the sources, and in it the order of each back-end."""
+    """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
         self._sources = tuple(sources)
-        self._entries = _entries(self._sources)
+        self._lists = _lists(self._sources)
+        # Whether a feature is there at all is settled once: a client is told in its handshake, and not again.
+        self.has_library: Final = any(isinstance(source.backend, Library) for source in self._sources)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether any tool's call can be a task."""
+        return self._lists.has_tasks
 
     def get(self, name: str) -> Entry | None:
-        return self._entries.get(name)
+        return self._lists.tools.get(name)
 
     def entries(self) -> Sequence[Entry]:
-        return tuple(self._entries.values())
+        return tuple(self._lists.tools.values())
 
-    def refresh(self) -> bool:
-        """Ask the back-ends for their tools again; whether what callers see has changed. Raises `CatalogError`, and
-        then everything stays as it was."""
-        before = [(entry.tool, entry.terms.scopes) for entry in self._entries.values()]
-        self._entries = _entries(self._sources)
-        return before != [(entry.tool, entry.terms.scopes) for entry in self._entries.values()]
+    def resources(self) -> Sequence[ResourceEntry]:
+        return tuple(self._lists.resources.values())
+
+    def templates(self) -> Sequence[TemplateEntry]:
+        return tuple(self._lists.templates.values())
+
+    def prompts(self) -> Sequence[PromptEntry]:
+        return tuple(self._lists.prompts.values())
+
+    def resource(self, uri: str) -> ResourceEntry | None:
+        return self._lists.resources.get(uri)
+
+    def template(self, uri_template: str) -> TemplateEntry | None:
+        return self._lists.templates.get(uri_template)
+
+    def fitting(self, uri: str) -> tuple[TemplateEntry, Mapping[str, str]] | None:
+        """The first template that the URI fits, and what its variables stand for."""
+        for entry in self._lists.templates.values():
+            found = entry.pattern.match(uri)
+            if found is not None:
+                return entry, found
+        return None
+
+    def prompt(self, name: str) -> PromptEntry | None:
+        return self._lists.prompts.get(name)
+
+    def refresh(self) -> frozenset[str]:
+        """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
+        `CatalogError`, and then everything stays as it was."""
+        before, self._lists = self._lists, _lists(self._sources)
+        seen, now = before.offered(), self._lists.offered()
+        return frozenset(name for name in now if seen[name] != now[name])
 
     async def aclose(self) -> None:
         """Close every back-end, the last one first."""
@@ -87,30 +166,69 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _entries(sources: Sequence[Source]) -> Mapping[str, Entry]:
+def _lists(sources: Sequence[Source]) -> _Lists:
     problems: list[str] = []
-    entries: dict[str, Entry] = {}
-    owners: dict[str, str] = {}
+    tools: dict[str, Entry] = {}
+    resources: dict[str, ResourceEntry] = {}
+    templates: dict[str, TemplateEntry] = {}
+    prompts: dict[str, PromptEntry] = {}
+    owners: dict[tuple[str, str], str] = {}
+
+    def add(into: dict[str, T], what: str, name: str, source: Source, make: Callable[[], T]) -> None:
+        if (what, name) in owners:
+            problems.append(
+                f"the {what} {name} is offered by {owners[what, name]} and by {source.name}: rename one of them"
+            )
+            return
+        try:
+            into[name] = make()
+        except (BadTool, BadTemplate) as error:
+            problems.append(f"{source.name} offers a {what} that cannot be used: {error}")
+            return
+        owners[what, name] = source.name
+
     for source in sources:
-        tools = source.backend.tools()
-        unknown = sorted(source.tool_terms.keys() - {tool.name for tool in tools})
+        backend, terms = source.backend, source.terms
+        offered = backend.tools()
+        unknown = sorted(source.tool_terms.keys() - {tool.name for tool in offered})
         problems += [
             f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
         ]
-        for tool in tools:
-            try:
-                schema = ToolSchema(tool)
-            except BadTool as error:
-                problems.append(f"{source.name} offers a tool that cannot be used: {error}")
-                continue
-            if tool.name in owners:
-                problems.append(
-                    f"the tool {tool.name} is offered by {owners[tool.name]} and by {source.name}: rename one of them"
-                )
-                continue
-            owners[tool.name] = source.name
-            terms = source.tool_terms.get(tool.name, source.terms)
-            entries[tool.name] = Entry(tool, schema, source.backend, terms)
+        for tool in offered:
+            own = source.tool_terms.get(tool.name, terms)
+            add(tools, "tool", tool.name, source, lambda: Entry(tool, ToolSchema(tool), backend, own))  # noqa: B023
+        if not isinstance(backend, Library):
+            continue
+        library: Library = backend
+        for resource in library.resources():
+            add(
+                resources,
+                "resource",
+                resource.uri,
+                source,
+                lambda: ResourceEntry(resource, library, terms),  # noqa: B023
+            )
+        for template in library.resource_templates():
+            text = template.uri_template
+            add(
+                templates,
+                "resource template",
+                text,
+                source,
+                lambda: TemplateEntry(template, UriTemplate(text), library, terms),  # noqa: B023
+            )
+        for prompt in library.prompts():
+            add(prompts, "prompt", prompt.name, source, lambda: PromptEntry(prompt, library, terms))  # noqa: B023
     if problems:
         raise CatalogError(problems)
-    return MappingProxyType(entries)
+    return _Lists(
+        MappingProxyType(tools),
+        MappingProxyType(resources),
+        MappingProxyType(templates),
+        MappingProxyType(prompts),
+        any(_may_be_task(entry.tool) for entry in tools.values()),
+    )
+
+
+def _may_be_task(tool: Tool) -> bool:
+    return tool.execution is not msgspec.UNSET and tool.execution.task_support != "forbidden"

@@ -49,6 +49,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = MappingProxyType(
             "token": Entry("server.cli.token", "print a fresh access token"),
             "tools": Entry("server.cli.tools", "list what a server can do"),
             "call": Entry("server.cli.call", "call a tool"),
+            "connect": Entry("server.cli.connect", "bridge a client that speaks stdio to a server"),
         },
     }
 )

@@ -1,4 +1,5 @@
-"""`ostiary serve`: start the server, say where it listens and what to try next, and stop politely."""
+"""`ostiary serve`: start the server, say where it listens and what to try next, and stop politely. With `--stdio`, serve the
+one client that started it, and say nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ import click
 from server.cli import local, terminal
 
 if TYPE_CHECKING:
+    from structlog.typing import FilteringBoundLogger
+
     from server.app import Started
+    from server.config import ServerConfig
+    from server.observe.logs import Lines
+    from server.resolve import Resolved
 
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.
@@ -55,15 +61,21 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
+@click.option(
+    "--stdio", is_flag=True, help="serve the program that starts this one, over its pipes: no port, no login"
+)
+@click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
 @_settings_as_flags
 @terminal.json_option
-def command(config: str | None, as_json: bool, **flags: str | None) -> None:
-    from server import app
+def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
     from server.config import ConfigInvalid, find_file, load, misspelt
     from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
     from server.resolve import resolve
-    from server.services import CannotStart
 
+    if stdio and as_json:
+        raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
+    if server is not None and not stdio:
+        raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
     try:
         resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
     except ConfigInvalid as invalid:
@@ -73,6 +85,19 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
     lines = Lines(sys.stderr)
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)
+    try:
+        if stdio:
+            _over_pipes(resolved, log, _named(resolved, server))
+        else:
+            _over_http(resolved, log, lines, as_json=as_json)
+    finally:
+        _let_go(sys.stderr)
+
+
+def _over_http(resolved: Resolved, log: FilteringBoundLogger, lines: Lines, *, as_json: bool) -> None:
+    from server import app
+    from server.lending import CannotStart
+
     try:
         with lines.held():
             app.run(
@@ -84,8 +109,26 @@ def command(config: str | None, as_json: bool, **flags: str | None) -> None:
             )
     except CannotStart as problem:
         raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
-    finally:
-        _let_go(sys.stderr)
+
+
+def _over_pipes(resolved: Resolved, log: FilteringBoundLogger, server: ServerConfig) -> None:
+    from server import app_stdio
+    from server.lending import CannotStart
+
+    if terminal.is_terminal(sys.stdin):
+        terminal.say_hint("a program is meant to start this: type one JSON-RPC message a line, ctrl-d ends")
+    try:
+        app_stdio.run_stdio(resolved, log, server=server)
+    except CannotStart as problem:
+        raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
+
+
+def _named(resolved: Resolved, name: str | None) -> ServerConfig:
+    for server in resolved.servers:
+        if name in (None, server.name):
+            return server
+    names = ", ".join(server.name for server in resolved.servers)
+    raise terminal.Misuse(f"there is no server {name}", hint=f"the settings have {names}")
 
 
 def _let_go(stream: TextIO) -> None:

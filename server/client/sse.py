@@ -1,6 +1,6 @@
 """Server-sent events, the reading half (WHATWG HTML §9.2.6): bytes in, the data of each message event out.
 
-Event ids and retry times are not kept: a broken stream is asked again, not resumed.
+What is needed to resume a broken stream (the last event id, the retry time) is kept; who resumes, and when, is not here.
 """
 
 from __future__ import annotations
@@ -9,11 +9,18 @@ from server.client.errors import BadAnswer
 
 # A tool's whole result can be one event.
 MAX_EVENT = 16 * 1024 * 1024
+# An id goes back in a header; a longer one would not fit there.
+MAX_ID = 4096
 
 
 class EventDecoder:
+    """`last_id` is that of the events returned so far, None before the first; `retry_millis` the server's last wish."""
+
     def __init__(self, *, limit: int = MAX_EVENT) -> None:
+        self.last_id: str | None = None
+        self.retry_millis: int | None = None
         self._limit = limit
+        self._id: str | None = None  # of the event that is being read
         self._rest = b""  # an unfinished line
         self._skip_newline = False  # the last chunk ended in CR: an LF right after it belongs to it
         self._first = True
@@ -49,6 +56,7 @@ class EventDecoder:
         if not line:
             data, event = self._data, self._event
             self._data, self._size, self._event = [], 0, b""
+            self.last_id = self._id  # also by an event without data: that is what a priming event is
             return b"\n".join(data) if data and event in (b"", b"message") else None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
@@ -59,6 +67,10 @@ class EventDecoder:
             self._data.append(value)
         elif name == b"event":
             self._event = value
+        elif name == b"id" and len(value) <= MAX_ID and b"\0" not in value:
+            self._id = value.decode("utf-8", "replace") or None
+        elif name == b"retry" and value.isdigit() and len(value) <= 9:
+            self.retry_millis = int(value)
         return None
 
     def _too_large(self) -> BadAnswer:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final
 
 from structlog.typing import FilteringBoundLogger
@@ -29,6 +30,7 @@ class Router:
         self,
         *,
         mcp: Mapping[str, App],
+        exact: Mapping[str, App] = MappingProxyType({}),
         direct: App | None = None,
         is_direct: Callable[[str], bool] = lambda path: False,
         fallback: App,
@@ -39,9 +41,9 @@ class Router:
         tells_all: bool = False,
         secret_paths: Sequence[str] = ("/claim/",),
     ) -> None:
-        """`secret_paths` are prefixes whose rest is a secret. `observe` is given the path as it came and the status (0: it ended
+        """`exact` are further paths with an application of their own. `secret_paths` are prefixes whose rest is a secret. `observe` is given the path as it came and the status (0: it ended
         without a response) of every request, and must not raise. `tells_all` writes a line for every request, too."""
-        self._handlers: dict[str, App] = {}
+        self._handlers: dict[str, App] = dict(exact)
         for name, handler in mcp.items():
             path = f"/{name}/mcp" if name else "/mcp"
             self._handlers[path] = self._handlers[path + "/"] = handler

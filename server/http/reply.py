@@ -6,6 +6,7 @@ What is answered is decided elsewhere; a status can be chosen until the first by
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
@@ -82,7 +83,7 @@ class Reply:
     """Implements `sse.Sink`. `revision` and `cors` are set as soon as they are known. A caller who has left is no error of
     the last write: there is nobody to answer, and nothing more to do."""
 
-    __slots__ = ("_ended", "_send", "cors", "revision", "streaming", "takes_events", "takes_json")
+    __slots__ = ("_ended", "_send", "cors", "opening", "revision", "streaming", "takes_events", "takes_json")
 
     def __init__(self, send: Send, *, accept: bytes | None) -> None:
         self._send = send
@@ -90,6 +91,7 @@ class Reply:
         self.streaming = False
         self.cors: bytes | None = None  # for Access-Control-Allow-Origin
         self.revision: Revision = LATEST
+        self.opening = b""  # what a stream begins with
         self.takes_json, self.takes_events = accepted(accept)
 
     async def finish(self, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
@@ -122,23 +124,33 @@ class Reply:
         extra: Iterable[tuple[bytes, bytes]] = (),
     ) -> None:
         """A JSON-RPC error; its status is the table's, unless HTTP has its own for it."""
-        await self.finish(status or status_of(error, self.revision), encode_error(request_id, error), extra)
+        body = encode_error(request_id, error, self.revision)
+        await self.finish(status or status_of(error, self.revision), body, extra)
 
     async def event(self, message: bytes) -> None:
         """Dropped for a client that takes no streams."""
-        if await self._open_stream():
-            await self._body(frame(message), more=True)
+        await self.push(frame(message))
 
     async def ping(self) -> None:
         """A sign of life. It opens the stream, since a proxy closes what stays silent for a minute."""
-        if await self._open_stream():
-            await self._body(KEEP_ALIVE, more=True)
+        await self.push(KEEP_ALIVE)
 
-    async def _open_stream(self) -> bool:
-        if not self.streaming and self.takes_events:
-            self.streaming = True
-            await self._start(200, [*_STREAM_HEADERS[self.revision.version]])
-        return self.streaming
+    async def push(self, framed: bytes, *, more: bool = True) -> None:
+        """A piece of the stream as it is, the last one unless `more`. The first piece opens the stream."""
+        if self.streaming:
+            return await self._body(framed, more=more)
+        if not self.takes_events:
+            return None
+        self.streaming = True
+        await self._start(200, [*_STREAM_HEADERS[self.revision.version]])
+        return await self._body(self.opening + framed, more=more)
+
+    async def close(self, last: bytes = b"") -> None:
+        """The end of a stream that has no answer, or not on this connection; it is opened for `last` if need be."""
+        if self.takes_events and not self._ended:
+            self._ended = True
+            with suppress(OSError):
+                await self.push(last, more=False)
 
     async def _end(self, status: int | None, headers: HeaderList, body: bytes) -> None:
         if self._ended:

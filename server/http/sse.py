@@ -1,6 +1,7 @@
 """Server-sent events: how one is framed, and how a request that may run long is answered while it runs.
 
-Spec: basic/transports/streamable-http (2026-07-28); style rule 10. No event ids: nothing here can be resumed.
+Each way to run one lends it a line (`server.caller.Line`) on which it speaks before its answer. What belongs to sessions,
+whose streams can be come back to, is in session_post.py. Spec: basic/transports/streamable-http (2026-07-28); style rule 10.
 """
 
 from __future__ import annotations
@@ -11,14 +12,14 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 
 import trio
 
+from server.caller import Line
+from server.feeds import KEEP_ALIVE_SECONDS
+
 T = TypeVar("T")
 
-# Below the idle limits of the proxies that people use (most: 60 s).
-KEEP_ALIVE_SECONDS: Final = 25.0
 KEEP_ALIVE: Final = b": keep-alive\n\n"
 
-Emit: TypeAlias = Callable[[bytes], Awaitable[None]]
-Ping: TypeAlias = Callable[[], Awaitable[None]]
+Gone: TypeAlias = Callable[[], Awaitable[None]]
 
 
 class Sink(Protocol):
@@ -29,15 +30,15 @@ class Sink(Protocol):
     async def ping(self) -> None: ...
 
 
-def frame(message: bytes) -> bytes:
+def frame(message: bytes, event_id: str | None = None) -> bytes:
     """One JSON text, which has no line breaks, as one event."""
-    return b"data: %s\n\n" % message
+    if event_id is None:
+        return b"data: %s\n\n" % message
+    return b"id: %s\ndata: %s\n\n" % (event_id.encode(), message)
 
 
-async def stream(
-    produce: Callable[[Emit], Awaitable[T]], sink: Sink, *, gone: Callable[[], Awaitable[None]] | None
-) -> T | None:
-    """Run `produce`, pass on what it emits as it comes, and return what it returns; a comment goes out when nothing else
+async def stream(produce: Callable[[Line], Awaitable[T]], sink: Sink, *, gone: Gone | None) -> T | None:
+    """Run `produce`, pass on what it sends as it comes, and return what it returns; a comment goes out when nothing else
     has for a while.
 
     `gone` returns when the client has left: then `produce` is cancelled and the answer is None. Without it, `produce`
@@ -47,7 +48,7 @@ async def stream(
     send, receive = trio.open_memory_channel[bytes](0)
     async with trio.open_nursery() as nursery:
         if gone is not None:
-            nursery.start_soon(_cancel_after, gone, nursery.cancel_scope)
+            nursery.start_soon(cancel_after, gone, nursery.cancel_scope)
         nursery.start_soon(_produce, produce, send, outcome)
         with receive:
             listening = True
@@ -71,10 +72,10 @@ async def stream(
 
 
 async def attend(
-    produce: Callable[[Emit, Ping], Awaitable[T]],
+    produce: Callable[[Line], Awaitable[T]],
     sink: Sink,
     *,
-    gone: Callable[[], Awaitable[None]],
+    gone: Gone,
     alongside: Callable[[], Awaitable[None]],
 ) -> T | None:
     """Like `stream`, for what spends its life waiting and sends its own signs of life: it runs in this task and without a
@@ -82,30 +83,57 @@ async def attend(
     """
     outcome: T | None = None
     async with trio.open_nursery() as nursery:
-
-        async def attempt(write: Callable[[], Awaitable[None]]) -> None:
-            try:
-                await write()
-            except OSError:
-                nursery.cancel_scope.cancel()
-                await trio.lowlevel.checkpoint()
-
-        nursery.start_soon(_cancel_after, gone, nursery.cancel_scope)
+        nursery.start_soon(cancel_after, gone, nursery.cancel_scope)
         nursery.start_soon(alongside)
-        outcome = await produce(
-            lambda message: attempt(partial(sink.event, message)), lambda: attempt(sink.ping)
-        )
+        outcome = await produce(_Direct(sink, nursery.cancel_scope))
         nursery.cancel_scope.cancel()
     return outcome
 
 
-async def _produce(
-    produce: Callable[[Emit], Awaitable[T]], send: trio.MemorySendChannel[bytes], outcome: list[T]
-) -> None:
-    with send:
-        outcome.append(await produce(send.send))
-
-
-async def _cancel_after(gone: Callable[[], Awaitable[None]], scope: trio.CancelScope) -> None:
+async def cancel_after(gone: Gone, scope: trio.CancelScope) -> None:
     await gone()
     scope.cancel()
+
+
+class _Channelled:
+    """The line of what runs in a task of its own."""
+
+    def __init__(self, send: Callable[[bytes], Awaitable[None]]) -> None:
+        self.send = send
+
+    async def ping(self) -> None:
+        """Whoever reads the channel sends signs of life."""
+
+    async def release(self) -> None:
+        """This stream is the only way to the answer."""
+
+
+class _Direct:
+    """The line of what writes to its client by itself. A client that turns out to have left cancels `scope`."""
+
+    def __init__(self, sink: Sink, scope: trio.CancelScope) -> None:
+        self._sink = sink
+        self._scope = scope
+
+    async def send(self, message: bytes) -> None:
+        await self._attempt(partial(self._sink.event, message))
+
+    async def ping(self) -> None:
+        await self._attempt(self._sink.ping)
+
+    async def release(self) -> None:
+        """This stream is the only way to the answer."""
+
+    async def _attempt(self, write: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await write()
+        except OSError:
+            self._scope.cancel()
+            await trio.lowlevel.checkpoint()
+
+
+async def _produce(
+    produce: Callable[[Line], Awaitable[T]], send: trio.MemorySendChannel[bytes], outcome: list[T]
+) -> None:
+    with send:
+        outcome.append(await produce(_Channelled(send.send)))

@@ -55,6 +55,80 @@ class UnknownTool(McpError):
         super().__init__(f"unknown tool: {name[:100]}")
 
 
+class UnknownPrompt(McpError):
+    def __init__(self, name: str) -> None:
+        super().__init__(f"unknown prompt: {name[:100]}")
+
+
+class UnknownResource(McpError):
+    """No such resource, or none that this caller may know of."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__("resource not found")
+        self.data = {"uri": uri[:2048]}
+
+
+class BadCursor(McpError):
+    """A cursor that was not given out for this list."""
+
+
+class BadState(McpError):
+    """A `requestState` that is not ours, has expired, or belongs to somebody else or to another request."""
+
+
+class MissingCapability(McpError):
+    """The client did not declare what this needs; `required` is a `ClientCapabilities` object."""
+
+    def __init__(self, required: Mapping[str, Any], text: str = "") -> None:
+        super().__init__(text or "the client lacks a capability that this needs")
+        self.data = {"requiredCapabilities": dict(required)}
+
+
+class AgentError(McpError):
+    """The agent's own JSON-RPC error, with the code that its author chose."""
+
+    def __init__(self, code: int, text: str, data: Mapping[str, Any] | None = None) -> None:
+        super().__init__(text)
+        # What the protocol keeps for itself is not an author's to use.
+        self.code = -32603 if -32768 <= code <= -32000 else code
+        self.data = data
+
+
+class SessionRequired(McpError):
+    """A request of the handshake era without a session, where the server insists on one."""
+
+
+class TooManySessions(McpError):
+    """Every session that the caller may have is in use."""
+
+
+class UnknownTask(McpError):
+    """No such task, or none of this caller's."""
+
+    def __init__(self) -> None:
+        super().__init__("unknown task: it never was, it is somebody else's, or its time is over")
+
+
+class TaskOver(McpError):
+    """The task has ended, so there is nothing left to do to it."""
+
+
+class TooManyTasks(McpError):
+    """The caller has as many tasks as it may."""
+
+
+class WasmTaskNotFound(McpError):
+    """`UnknownTask` in the dialect of `compat.tasks = "wasmagent"`."""
+
+
+class WasmToolNotFound(McpError):
+    """`UnknownTool`, where that dialect creates a task."""
+
+
+class WasmNotAwaiting(McpError):
+    """That dialect's answer to an answer that nobody asked for."""
+
+
 class HeaderMismatch(McpError):
     """A header that repeats the body is missing, malformed, or says something else."""
 
@@ -102,6 +176,7 @@ class Wire(msgspec.Struct, frozen=True):
     code: int
     modern: int  # HTTP status on 2026-07-28
     legacy: int  # HTTP status before: what is JSON-RPC's to say is said with 200
+    legacy_code: int | None = None  # where the handshake era had another
 
 
 # fmt: off
@@ -112,14 +187,28 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     BadEnvelope:          Wire(-32602, 400, 400),
     BadParams:            Wire(-32602, 200, 200),  # 400 would make a probing client take us for a legacy server
     UnknownTool:          Wire(-32602, 200, 200),
+    UnknownPrompt:        Wire(-32602, 200, 200),
+    UnknownResource:      Wire(-32602, 200, 200, legacy_code=-32002),
+    BadCursor:            Wire(-32602, 200, 200),
+    BadState:             Wire(-32602, 200, 200),
+    UnknownTask:          Wire(-32602, 200, 200),
+    TaskOver:             Wire(-32602, 200, 200),
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
+    AgentError:           Wire(-32603, 200, 200),  # or its own
+    WasmTaskNotFound:     Wire(-32010, 200, 200),
+    WasmToolNotFound:     Wire(-32011, 200, 200),
+    WasmNotAwaiting:      Wire(-32012, 200, 200),
     HeaderMismatch:       Wire(-32020, 400, 400),
+    MissingCapability:    Wire(-32021, 400, 200, legacy_code=-32600),
     UnsupportedVersion:   Wire(-32022, 400, 400),
     BadVersionHeader:     Wire(-32600, 400, 400),
     SessionNotFound:      Wire(-32600, 404, 404),
+    SessionRequired:      Wire(-32600, 400, 400),
     InsufficientScope:    Wire(  1403, 403, 403),  # over HTTP with the challenge of the authorization server
     TooManySubscriptions: Wire(  1429, 429, 429),
+    TooManySessions:      Wire(  1430, 429, 429),
+    TooManyTasks:         Wire(  1431, 200, 200),
 })
 # fmt: on

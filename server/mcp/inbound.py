@@ -12,7 +12,7 @@ import re
 from base64 import b64decode
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
@@ -29,7 +29,16 @@ from server.mcp.errors import (
     SessionNotFound,
     UnsupportedVersion,
 )
-from server.mcp.messages import Batch, Malformed, Message, Notification, Request, RequestId, decode_one
+from server.mcp.messages import (
+    Batch,
+    Malformed,
+    Message,
+    Notification,
+    Request,
+    RequestId,
+    Response,
+    decode_one,
+)
 from server.mcp.methods import METHODS, Method
 from server.mcp.params import InitializeParams, Params
 from server.mcp.versions import (
@@ -62,12 +71,14 @@ class Route(msgspec.Struct, frozen=True):
     id: RequestId
     params: Params
     revision: Revision
+    problem: McpError | None = None  # with the parameters: said only if the method is offered at all
 
 
 class Taken(msgspec.Struct, frozen=True):
     """A notification, or a response: nothing is answered but that it came."""
 
     revision: Revision
+    message: Notification | Response
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -86,35 +97,90 @@ _BY_HEADER: Final = MappingProxyType({row.version.encode(): row for row in REVIS
 _VERSION_FIELD: Final = "io.modelcontextprotocol/protocolVersion"
 
 
-def classify(message: Message, headers: Headers) -> Verdict:
-    """Never raises."""
+def classify(message: Message, headers: Headers, session: Revision | None = None) -> Verdict:
+    """Never raises. `session` is what was agreed in the session that the headers name; None where they name none, or one that
+    is gone or somebody else's."""
     if isinstance(message, Request):
-        return _request(message, headers)
+        return _request(message, headers, session)
     revision, unknown = _named(headers)
     if isinstance(message, Malformed):
-        return Rejection(message.error, message.id, revision or LATEST)
+        return Rejection(message.error, message.id, session or revision or LATEST)
     modern = (revision is not None and revision.modern) or _newer(unknown)
-    if names_lost_session(headers):
+    if session is None and names_session(headers):
         return Rejection(SessionNotFound("unknown session"), None, revision or UNNAMED)
     if unknown is not None:
         return Rejection(_unknown_version(unknown), None, LATEST if modern else UNNAMED)
+    if session is not None:
+        return Taken(session, message)
     if modern and not isinstance(message, Notification):
         return Rejection(InvalidRequest("a client sends no responses in this version"), None, LATEST)
-    return Taken(revision or UNNAMED)
+    return Taken(revision or UNNAMED, message)
 
 
-def open_batch(batch: Batch, headers: Headers) -> Revision | Rejection:
-    """Whether an array may be answered, and in which revision its items are."""
+def classify_line(message: Message, agreed: Revision | None) -> Verdict:
+    """The same where there are no headers (stdio): each request says itself that it is modern, and every other one belongs to
+    the handshake that was `agreed` on, if there was one. Never raises."""
+    if isinstance(message, Malformed):
+        return Rejection(message.error, message.id, agreed or LATEST)
+    if not isinstance(message, Request):
+        return Taken(agreed or LATEST, message)
+    row, params, problem = _params(message)
+    version = UNSET if params is None else params.meta.protocol_version
+    if params is not None and version is not UNSET:
+        revision = REVISIONS.get(version)
+        error: McpError | None = None
+        if revision is None or not revision.modern:
+            error = UnsupportedVersion(version, MODERN_VERSIONS)
+        elif params.meta.client_capabilities is UNSET:
+            error = BadEnvelope("params._meta lacks io.modelcontextprotocol/clientCapabilities")
+        if error is not None:
+            return Rejection(error, message.id, LATEST)
+        return _route(message, row, params, problem, revision or LATEST)
+    if params is None:
+        problem = problem or BadParams("malformed params")
+        return Rejection(problem, message.id, LATEST if _looks_modern(message) else agreed or LATEST)
+    if message.method == "initialize":
+        asked = params.protocol_version if isinstance(params, InitializeParams) else None
+        return _route(message, row, params, problem, negotiate(asked))
+    if agreed is None and message.method != "ping":
+        return Rejection(
+            BadEnvelope(
+                f"send `initialize` first, or {_VERSION_FIELD} in params._meta as every request of "
+                f"{LATEST.version} carries it"
+            ),
+            message.id,
+            LATEST,
+        )
+    return _route(message, row, params, problem, agreed or LATEST_LEGACY)
+
+
+def open_batch(
+    batch: Batch, headers: Headers, session: Revision | None = None, *, widened: bool = False
+) -> Revision | Rejection:
+    """Whether an array may be answered, and in which revision its items are. `widened`: in every revision of the handshake
+    era, not only in the one that has them."""
     revision, unknown = _named(headers)
-    if revision is None and unknown is None:
+    if session is not None and unknown is None:
+        revision = session
+    elif revision is None and unknown is None:
         revision = UNNAMED
-    if revision is None or not revision.batches:
+    if revision is None or not _has_batches(revision, widened):
         return Rejection(InvalidRequest("this version has no batches"), None, revision or LATEST)
-    if SESSION_HEADER in headers:
+    if session is None and SESSION_HEADER in headers:
         return Rejection(SessionNotFound("unknown session"), None, revision)
+    return check_batch(batch, revision, widened=widened)
+
+
+def check_batch(batch: Batch, revision: Revision, *, widened: bool = False) -> Revision | Rejection:
+    if not _has_batches(revision, widened):
+        return Rejection(InvalidRequest("this version has no batches"), None, revision)
     if not 1 <= len(batch.items) <= MAX_BATCH:
         return Rejection(InvalidRequest(f"a batch holds 1 to {MAX_BATCH} messages"), None, revision)
     return revision
+
+
+def _has_batches(revision: Revision, widened: bool) -> bool:
+    return revision.batches or (widened and not revision.modern)
 
 
 def classify_item(item: Raw, revision: Revision) -> Verdict:
@@ -122,7 +188,7 @@ def classify_item(item: Raw, revision: Revision) -> Verdict:
     if isinstance(message, Malformed):
         return Rejection(message.error, message.id, revision)
     if not isinstance(message, Request):
-        return Taken(revision)
+        return Taken(revision, message)
     if message.method == "initialize":
         return Rejection(InvalidRequest("initialize is never part of a batch"), message.id, revision)
     row, params, problem = _params(message)
@@ -132,20 +198,19 @@ def classify_item(item: Raw, revision: Revision) -> Verdict:
     return _route(message, row, params, problem, revision)
 
 
-def _request(message: Request, headers: Headers) -> Route | Rejection:
+def _request(message: Request, headers: Headers, session: Revision | None) -> Route | Rejection:
     row, params, problem = _params(message)
     if params is None:
         # The part that tells the eras apart could not be read as what it should be.
-        if names_lost_session(headers) and not _looks_modern(message):
+        modern = _looks_modern(message)
+        if session is None and names_session(headers) and not modern:
             return Rejection(SessionNotFound("unknown session"), message.id, UNNAMED)
         revision, _ = _named(headers)
-        if _looks_modern(message) or (
-            revision is not None and revision.modern and SESSION_HEADER not in headers
-        ):
+        if modern or (revision is not None and revision.modern and SESSION_HEADER not in headers):
             return Rejection(problem or BadEnvelope("malformed _meta"), message.id, LATEST)
         if isinstance(problem, BadEnvelope):
             problem = BadParams(str(problem))
-        return Rejection(problem or BadParams("malformed params"), message.id, revision or UNNAMED)
+        return Rejection(problem or BadParams("malformed params"), message.id, session or revision or UNNAMED)
     version = params.meta.protocol_version
     if version is not UNSET:
         return _modern(message, row, params, problem, version, headers)
@@ -154,11 +219,14 @@ def _request(message: Request, headers: Headers) -> Route | Rejection:
         asked = params.protocol_version if isinstance(params, InitializeParams) else None
         return _route(message, row, params, problem, negotiate(asked))
     revision, unknown = _named(headers)
-    if SESSION_HEADER in headers:
+    if SESSION_HEADER in headers and session is None:
         return Rejection(SessionNotFound("unknown session"), message.id, revision or UNNAMED)
-    only_modern = row is not None and Era.LEGACY not in row.eras
     if unknown is not None:
         return Rejection(_unknown_version(unknown), message.id, LATEST if _newer(unknown) else UNNAMED)
+    if session is not None:
+        # What was agreed holds, whichever of our versions the header names: a refusal would break real clients.
+        return _route(message, row, params, problem, session)
+    only_modern = row is not None and Era.LEGACY not in row.eras
     if (revision is not None and revision.modern) or (revision is None and only_modern):
         return Rejection(
             BadEnvelope(f"params._meta lacks {_VERSION_FIELD}, which every request of this version carries"),
@@ -191,8 +259,8 @@ def _modern(
     if error is not None:
         return Rejection(error, message.id, LATEST)
     if problem is None and row is not None and row.named_by is not None and Era.MODERN in row.eras:
-        name: str = getattr(params, row.named_by)
-        if not mirrors(headers.get(NAME_HEADER), name):
+        name: Any = getattr(params, row.named_by)
+        if isinstance(name, str) and not mirrors(headers.get(NAME_HEADER), name):
             return Rejection(
                 HeaderMismatch(f"Mcp-Name is missing, malformed, or is not params.{row.named_by}"),
                 message.id,
@@ -206,9 +274,7 @@ def _route(
 ) -> Route | Rejection:
     if row is None or revision.era not in row.eras:
         return Rejection(MethodNotFound(message.method), message.id, revision)
-    if problem is not None:
-        return Rejection(problem, message.id, revision)
-    return Route(row, message.id, params, revision)
+    return Route(row, message.id, params, revision, problem)
 
 
 def _params(message: Request) -> tuple[Method | None, Params | None, McpError | None]:
@@ -237,8 +303,8 @@ def _looks_modern(message: Request) -> bool:
         return False
 
 
-def names_lost_session(headers: Headers) -> bool:
-    """Whether a request names a session where sessions exist: in the handshake era. No session is kept, so it is gone."""
+def names_session(headers: Headers) -> bool:
+    """Whether a request names a session where sessions exist: in the handshake era."""
     revision, unknown = _named(headers)
     return (
         SESSION_HEADER in headers and not _newer(unknown) and not (revision is not None and revision.modern)

@@ -87,6 +87,13 @@ class ToolAnnotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     open_world_hint: bool | UnsetType = UNSET
 
 
+class ToolExecution(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    """Whether a call of the tool can be a task (2025-11-25; the extension of 2026-07-28 leaves it to the server)."""
+
+    task_support: Literal["forbidden", "optional", "required"] = "forbidden"
+    by_hand: bool = False  # ours, never sent: it begins as a call, and the tool says when it becomes a task
+
+
 class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     name: str
     title: str | UnsetType = UNSET
@@ -95,7 +102,52 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     input_schema: Mapping[str, Any]
     output_schema: Mapping[str, Any] | UnsetType = UNSET
     annotations: ToolAnnotations | UnsetType = UNSET
+    execution: ToolExecution | UnsetType = UNSET
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class Resource(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    uri: str
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    size: int | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+    annotations: Annotations | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class ResourceTemplate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    uri_template: str  # RFC 6570
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    mime_type: str | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+    annotations: Annotations | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class PromptArgument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    required: bool | UnsetType = UNSET
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
+    name: str
+    title: str | UnsetType = UNSET
+    description: str | UnsetType = UNSET
+    arguments: Sequence[PromptArgument] | UnsetType = UNSET
+    icons: Sequence[Icon] | UnsetType = UNSET
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class PromptMessage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    role: Literal["user", "assistant"]
+    content: Content
 
 
 class Implementation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -119,9 +171,11 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """An answer that a client sent us: its id, and no more, because nothing was asked."""
+    """An answer to a request of ours: its result, or else its error."""
 
     id: RequestId | None
+    result: Raw | None = None
+    error: Raw | None = None
 
 
 class Malformed(msgspec.Struct, frozen=True, kw_only=True):
@@ -191,7 +245,11 @@ def decode_one(body: bytes | Raw) -> Message:
                 error=InvalidRequest("neither a request, a notification nor a response"),
                 id=None if request_id is UNSET else request_id,
             )
-        return Response(id=None if request_id is UNSET else request_id)
+        return Response(
+            id=None if request_id is UNSET else request_id,
+            result=None if envelope.result is UNSET else envelope.result,
+            error=None if envelope.error is UNSET else envelope.error,
+        )
     # `params: null` is sent by clients that serialise what they do not have.
     if params is UNSET or params == _NULL:
         params = EMPTY_PARAMS

@@ -12,21 +12,30 @@ from typing import Any, Final, TypeAlias
 import msgspec
 from msgspec import UNSET, Raw, UnsetType, field
 
-from server.mcp.errors import WIRE, McpError
+from server.mcp.errors import WIRE, AgentError, McpError
 from server.mcp.messages import (
     AudioContent,
     Content,
     Implementation,
     ProgressToken,
+    Prompt,
+    PromptMessage,
     RequestId,
+    Resource,
+    ResourceContents,
     ResourceLink,
+    ResourceTemplate,
     TextContent,
     Tool,
+    ToolExecution,
 )
+from server.mcp.params import Level
+from server.mcp.questions import Question
 from server.mcp.versions import MODERN_VERSIONS, Revision
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
+TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 
 # How long a client may keep a list without asking again. A change notification overrides it for those who listen; this
 # bounds how stale the others get.
@@ -46,6 +55,19 @@ class Server:
         self.meta: Final = Raw(_encode({SERVER_INFO: info}))
 
 
+class Offers(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server has, for this caller on this wire: what it declares, and which methods it knows."""
+
+    resources: bool = False
+    prompts: bool = False
+    completions: bool = False
+    logging: bool = False
+    tasks: bool = False
+    wasmagent: bool = False  # the handshake era's tasks are those of `compat.tasks = "wasmagent"`
+    task_list: bool = True
+    changes: bool = True  # the caller has a way to hear of changed lists
+
+
 class Nothing(msgspec.Struct, frozen=True):
     """Done, and there is nothing to say (`ping`)."""
 
@@ -53,19 +75,34 @@ class Nothing(msgspec.Struct, frozen=True):
 class Initialized(msgspec.Struct, frozen=True):
     """The handshake's answer; the revision it is shaped for is the negotiated one."""
 
+    offers: Offers
+
 
 class Discovered(msgspec.Struct, frozen=True):
-    pass
+    offers: Offers
 
 
 class Listed(msgspec.Struct, frozen=True):
-    tools: Sequence[Tool]
+    """One page of a list; `kind` is its key in the result."""
+
+    kind: str
+    items: Sequence[Tool | Resource | ResourceTemplate | Prompt]
+    next_cursor: str | None = None
 
 
-class EmptyList(msgspec.Struct, frozen=True):
-    """The answer to a client that lists what was never offered to it."""
+class ReadResult(msgspec.Struct, frozen=True):
+    contents: Sequence[ResourceContents]
 
-    key: str
+
+class PromptResult(msgspec.Struct, frozen=True):
+    messages: Sequence[PromptMessage]
+    description: str | None = None
+
+
+class Completed(msgspec.Struct, frozen=True):
+    values: Sequence[str]
+    total: int | None = None
+    has_more: bool | None = None
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,11 +112,37 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] | None = None
 
 
+class Shaped(msgspec.Struct, frozen=True):
+    """A result whose fields are already those of its method; what every modern result has is added."""
+
+    fields: Mapping[str, Any]
+    result_type: str = "complete"
+
+
+class InputRequired(msgspec.Struct, frozen=True):
+    """Ask the client this, and let it send the request again with the answers (2026-07-28)."""
+
+    requests: Mapping[str, Question]
+    state: str
+
+
 class ListenEnded(msgspec.Struct, frozen=True):
     subscription_id: RequestId
 
 
-Result: TypeAlias = Nothing | Initialized | Discovered | Listed | EmptyList | ToolResult | ListenEnded
+Result: TypeAlias = (
+    Nothing
+    | Initialized
+    | Discovered
+    | Listed
+    | ReadResult
+    | PromptResult
+    | Completed
+    | ToolResult
+    | Shaped
+    | InputRequired
+    | ListenEnded
+)
 
 
 class _Response(msgspec.Struct, tag_field="jsonrpc", tag="2.0"):
@@ -131,8 +194,15 @@ def encode_result(request_id: RequestId, result: Result, revision: Revision, ser
     return _encode(_Response(request_id, shaped))
 
 
-def encode_error(request_id: RequestId | None, error: McpError) -> bytes:
-    shown = _Error(WIRE[type(error)].code, str(error), error.data)
+def code_of(error: McpError, revision: Revision) -> int:
+    if isinstance(error, AgentError):
+        return error.code
+    row = WIRE[type(error)]
+    return row.code if revision.modern or row.legacy_code is None else row.legacy_code
+
+
+def encode_error(request_id: RequestId | None, error: McpError, revision: Revision) -> bytes:
+    shown = _Error(code_of(error, revision), str(error), error.data)
     return _encode(_ErrorResponse(UNSET if request_id is None else request_id, shown))
 
 
@@ -151,6 +221,13 @@ def encode_progress(
     )
 
 
+def encode_log(level: Level, data: Any, logger: str | None) -> bytes:
+    told: dict[str, Any] = {"level": level, "data": data}
+    if logger is not None:
+        told["logger"] = logger
+    return _encode(_Notification("notifications/message", told))
+
+
 def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _ToolResult:
     if revision.modern:
         meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.info}
@@ -166,6 +243,11 @@ def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _Too
     )
 
 
+def tool_result_fields(result: ToolResult, revision: Revision, server: Server) -> Mapping[str, Any]:
+    """A tool's result as a plain object, to be put into another result (that of a task)."""
+    return msgspec.to_builtins(_tool_result(result, revision, server))
+
+
 def _older(block: Content, revision: Revision) -> Content:
     """Kinds of content that a revision does not know become text that says the same."""
     if isinstance(block, ResourceLink):
@@ -177,37 +259,87 @@ def _older(block: Content, revision: Revision) -> Content:
 
 def _shape(result: Result, revision: Revision, server: Server) -> dict[str, Any]:
     match result:
-        case Initialized():
+        case Initialized(offers):
             shaped: dict[str, Any] = {
                 "protocolVersion": revision.version,
-                # No `listChanged`: a caller without a session has no stream on which to hear of it.
-                "capabilities": {"tools": {}},
+                "capabilities": _capabilities(offers, revision),
                 "serverInfo": _info(server.info, revision),
             }
             if server.instructions is not None:
                 shaped["instructions"] = server.instructions
-        case Discovered():
-            shaped = {"supportedVersions": MODERN_VERSIONS, "capabilities": {"tools": {"listChanged": True}}}
+        case Discovered(offers):
+            shaped = {"supportedVersions": MODERN_VERSIONS, "capabilities": _capabilities(offers, revision)}
             if server.instructions is not None:
                 shaped["instructions"] = server.instructions
-        case Listed(tools):
-            shaped = {
-                "tools": tools if revision.any_structured else [_tool(tool, revision) for tool in tools]
-            }
-        case EmptyList(key):
-            shaped = {key: []}
+        case Listed(kind, items, next_cursor):
+            shaped = {kind: [_item(item, revision) for item in items]}
+            if next_cursor is not None:
+                shaped["nextCursor"] = next_cursor
+        case ReadResult(contents):
+            shaped = {"contents": contents}
+        case PromptResult(messages, description):
+            shaped = {"messages": [_message(message, revision) for message in messages]}
+            if description is not None:
+                shaped["description"] = description
+        case Completed(values, total, has_more):
+            completion: dict[str, Any] = {"values": values}
+            if total is not None:
+                completion["total"] = total
+            if has_more is not None:
+                completion["hasMore"] = has_more
+            shaped = {"completion": completion}
+        case Shaped(fields):
+            shaped = {**fields}
+        case InputRequired(requests, state):
+            shaped = {"inputRequests": requests, "requestState": state}
         case ListenEnded(subscription_id):
             shaped = {"_meta": {SUBSCRIPTION_ID: subscription_id}}
         case _:
             shaped = {}
     if not revision.modern:
         return shaped
-    if isinstance(result, Listed | Discovered):
-        shaped["ttlMs"] = LIST_TTL_MS
+    if isinstance(result, Listed | Discovered | ReadResult):
+        # What is read may change at any moment, so it is only good for the moment in which it was asked for.
+        shaped["ttlMs"] = 0 if isinstance(result, ReadResult) else LIST_TTL_MS
         shaped["cacheScope"] = CACHE_SCOPE
-    shaped["resultType"] = "complete"
+    shaped["resultType"] = _result_type(result)
     shaped["_meta"] = {**shaped.get("_meta", {}), SERVER_INFO: server.info}
     return shaped
+
+
+def _result_type(result: Result) -> str:
+    if isinstance(result, Shaped):
+        return result.result_type
+    return "input_required" if isinstance(result, InputRequired) else "complete"
+
+
+def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
+    heard = {"listChanged": True} if offers.changes else {}
+    declared: dict[str, Any] = {"tools": heard}
+    if offers.resources:
+        declared["resources"] = {"subscribe": True, **heard} if offers.changes else {}
+    if offers.prompts:
+        declared["prompts"] = heard
+    if offers.completions and revision.completions:
+        declared["completions"] = {}
+    if offers.logging:
+        declared["logging"] = {}
+    listed: dict[str, Any] = {"list": {}} if offers.task_list else {}
+    if not offers.tasks:
+        return declared
+    if revision.modern:
+        declared["extensions"] = {TASKS_EXTENSION: {}}
+    elif offers.wasmagent:
+        declared["tasks"] = {"create": {}, "cancel": {}, "respond": {}, **listed}
+    elif revision.tasks:
+        declared["tasks"] = {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}
+    return declared
+
+
+def _message(message: PromptMessage, revision: Revision) -> PromptMessage:
+    if revision.structured:
+        return message
+    return PromptMessage(role=message.role, content=_older(message.content, revision))
 
 
 def _info(info: Implementation, revision: Revision) -> Implementation:
@@ -218,7 +350,32 @@ def _info(info: Implementation, revision: Revision) -> Implementation:
     )
 
 
+def _item(
+    item: Tool | Resource | ResourceTemplate | Prompt, revision: Revision
+) -> Tool | Resource | ResourceTemplate | Prompt:
+    """Without the fields that the revision does not know."""
+    if isinstance(item, Tool):
+        return _tool(item, revision)
+    if revision.icons:
+        return item
+    return msgspec.structs.replace(
+        item,
+        icons=UNSET,
+        title=item.title if revision.structured else UNSET,
+        meta=item.meta if revision.structured else UNSET,
+    )
+
+
 def _tool(tool: Tool, revision: Revision) -> Tool:
+    execution = tool.execution
+    if revision.any_structured and execution is UNSET:
+        return tool
+    if execution is not UNSET and (not revision.tasks or execution.task_support == "forbidden"):
+        execution = UNSET
+    elif execution is not UNSET:
+        execution = ToolExecution(task_support=execution.task_support)
+    if revision.any_structured:
+        return msgspec.structs.replace(tool, execution=execution)
     output = tool.output_schema
     if output is not UNSET and (not revision.structured or output.get("type") != "object"):
         output = UNSET
@@ -228,6 +385,7 @@ def _tool(tool: Tool, revision: Revision) -> Tool:
         output_schema=output,
         icons=tool.icons if revision.icons else UNSET,
         annotations=tool.annotations if revision.annotations else UNSET,
+        execution=execution,
         meta=tool.meta if revision.structured else UNSET,
     )
 

@@ -26,6 +26,11 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     structured: bool = True  # structuredContent, outputSchema, resource_link, title
     icons: bool = True  # and a description of the implementation
     any_structured: bool = False  # structured content may be any value, not only an object
+    completions: bool = True  # completion is a capability; before, the method was just there
+    elicits: bool = True  # a person can be asked through the client
+    elicits_by_url: bool = True  # and be sent to a page
+    primes: bool = False  # a stream begins with an empty event, may be closed early, and is come back to
+    tasks: bool = False  # as a capability of the core
 
     @property
     def modern(self) -> bool:
@@ -34,10 +39,10 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
 
 # fmt: off
 _TABLE: Final = (
-    Revision(version="2024-11-05", era=Era.LEGACY, annotations=False, structured=False, icons=False),
-    Revision(version="2025-03-26", era=Era.LEGACY, batches=True,      structured=False, icons=False),
-    Revision(version="2025-06-18", era=Era.LEGACY, icons=False),
-    Revision(version="2025-11-25", era=Era.LEGACY),
+    Revision(version="2024-11-05", era=Era.LEGACY, annotations=False, structured=False, icons=False, completions=False, elicits=False, elicits_by_url=False),
+    Revision(version="2025-03-26", era=Era.LEGACY, batches=True,      structured=False, icons=False, elicits=False, elicits_by_url=False),
+    Revision(version="2025-06-18", era=Era.LEGACY, icons=False, elicits_by_url=False),
+    Revision(version="2025-11-25", era=Era.LEGACY, primes=True, tasks=True),
     Revision(version="2026-07-28", era=Era.MODERN, any_structured=True),
 )
 # fmt: on

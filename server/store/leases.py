@@ -16,6 +16,7 @@ class LeasedTable(Enum):
     """The tables with owner, lease_until and fence: name and key column. The only names that reach the SQL text."""
 
     CHORES = ("chores", "name")
+    TASKS = ("tasks", "id_hash")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ class Retention:
     browser_sessions_unused: int = 12 * _HOUR  # when a session that nobody uses ends
     one_time_links: int = _DAY  # one that is tried again is told "used"
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
+    tasks: int = 0  # how long is the task's own affair: its time to live
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
 
@@ -55,6 +56,7 @@ class _Sweep:
     table: str
     key: tuple[str, ...]
     ends: tuple[tuple[str, _Kept], ...]
+    piece: int = PIECE  # rows per write
 
     @property
     def over(self) -> str:
@@ -85,6 +87,8 @@ _SWEEPS: Final = (
             ("revoked_at", lambda keep: keep.grants),
         ),
     ),
+    # With its parts, a task may be megabytes.
+    _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
     _Sweep("audit", ("seq",), (("at", lambda keep: keep.audit),)),
 )
@@ -164,7 +168,7 @@ def _finish(db: Db, *, lease: Lease, now: int) -> None:
 def _find(db: Db, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
     columns = ", ".join(sweep.key)
     sql = f"SELECT {columns} FROM {sweep.table} WHERE {sweep.over} ORDER BY {columns} LIMIT ?"
-    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, PIECE)]
+    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, sweep.piece)]
 
 
 def _delete(

@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from server.backends.base import Answer as Replied
-from server.backends.base import Ask, Message, Progress, ToolCall
+from server.backends.base import Message, Progress, ToolCall
+from server.mcp.questions import Question
 
 PATIENCE = 10  # seconds that any wait in these tests may take on a slow machine
 KEY = b"0123456789abcdef"
@@ -187,8 +187,17 @@ class Ear:
         await trio.lowlevel.checkpoint()
         self.events.append(event)
 
-    async def ask(self, question: Ask) -> Replied:
-        raise AssertionError(f"nothing was to be asked: {question}")
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        raise AssertionError(f"nothing was to be asked: {questions}")
+
+    async def checkpoint(self, data: Any) -> None:
+        raise AssertionError("there was nothing to keep")
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        raise AssertionError("the stream was to stay")
 
 
 def tool_call(tool: str = "chat_with_agent", *, subject: str = "user-1", **arguments: Any) -> ToolCall:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from io import StringIO
@@ -13,12 +14,19 @@ from auth.model import ANONYMOUS, Principal, PrincipalKind
 from server.backends.base import Final, Outlet, ToolCall
 from server.backends.catalog import Catalog, Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo
-from server.calls import Calls, everyone
-from server.http.exchange import Lent
+from server.calls import Calls
+from server.crew import Crew
+from server.desk import Tasking
+from server.exchange import Lent
 from server.http.guard import Admitted, Denied
 from server.http.mcp import McpEndpoint
+from server.library import Library
+from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import Server
+from server.mcp.rounds import Rounds
+from server.sessions import Sessions
+from server.standing import everyone
 from server.subscriptions import Subscriptions
 from tests.pair import Pair
 
@@ -84,6 +92,9 @@ def house(
     policy: Callable[[Principal, Any], bool] = everyone,
     subscriptions: Subscriptions | None = None,
     max_body_bytes: int = 2 * 1024 * 1024,
+    page_size: int = 200,
+    sessions: Sessions | None = None,
+    tasks: Callable[[Calls], Tasking] | None = None,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -125,14 +136,27 @@ def house(
     endpoint = McpEndpoint(
         name="main",
         lent=Lent(
+            name="main",
             server=Server(
                 Implementation(name="house", version="1.2.3", title="House", description="For tests"),
                 instructions="Knock first.",
             ),
             calls=calls,
+            library=Library(
+                catalog,
+                log=log,
+                measure=lambda method, outcome, _: measured.append((method, outcome)),
+                policy=policy,
+            ),
             subscriptions=subscriptions,
+            sessions=sessions,
+            tasking=None if tasks is None else tasks(calls),
+            rounds=Rounds(bytes(32), clock=lambda: 1_800_000_000_000, entropy=secrets.token_bytes),
+            cursors=Cursors(bytes(32), "main"),
+            page_size=page_size,
             log=log,
         ),
+        crew=Crew(log),
         guard=guard,
         authenticate=authenticate,
         forbid=forbid,

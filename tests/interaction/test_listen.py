@@ -243,10 +243,10 @@ async def test_a_catalogue_that_changed_shows_the_new_tools() -> None:
 
     source = agent(first=work)
     made = house(source)
-    assert made.catalog.refresh() is False
+    assert made.catalog.refresh() == frozenset()
     source.backend.work["second"] = work  # type: ignore[attr-defined]
     source.backend.listed["first"] = Tool(name="first", title="New", input_schema=ANYTHING)  # type: ignore[attr-defined]
-    assert made.catalog.refresh() is True
+    assert made.catalog.refresh() == {"tools"}
     tools = (await made.pair.modern("tools/list")).json["result"]["tools"]
     assert [(tool["name"], tool.get("title")) for tool in tools] == [("first", "New"), ("second", None)]
 

@@ -9,8 +9,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Ask, CannotAsk, Final, Message, Outlet, Progress, ToolCall
+from server.backends.base import CannotAsk, Final, Message, Outlet, Progress, ToolCall
 from server.backends.catalog import Terms
+from server.mcp.questions import Question
 from tests.interaction.agents import agent, house, says
 from tests.pair import Pair, legacy, modern
 
@@ -85,7 +86,7 @@ async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
 async def test_a_back_end_that_asks_learns_that_nobody_can_be_asked() -> None:
     async def curious(call: ToolCall, outlet: Outlet) -> Final:
         with pytest.raises(CannotAsk):
-            await outlet.ask(Ask(key="k", message="really?", schema={}))
+            await outlet.ask({"k": Question(method="roots/list", params={})})
         return says("did without")
 
     pair = house(agent(curious=curious)).pair

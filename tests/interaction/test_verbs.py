@@ -36,7 +36,7 @@ async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) ->
         typed.append(path)
         return Refused401()
 
-    made.pair.app._authenticate = stern  # type: ignore[attr-defined]
+    made.pair.app.threshold.authenticate = stern  # type: ignore[attr-defined]
     async with made.pair.open("GET", path=path) as exchange:
         assert (await exchange.answer()).status == 401
     assert typed == [path]
@@ -189,7 +189,7 @@ async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> Non
     async def broken(authorization: str | None, *, origin: str, server: str, path: str) -> object:
         raise OSError("disk on fire")
 
-    made.pair.app._authenticate = broken  # type: ignore[attr-defined]
+    made.pair.app.threshold.authenticate = broken  # type: ignore[attr-defined]
     body, headers = modern("tools/list")
     answer = await made.pair.request(body=body, headers=headers)
     assert (answer.status, answer.json["error"]["code"]) == (500, -32603)

@@ -67,9 +67,10 @@ def test_a_notification_is_a_message_without_an_id(method: str, params: Any, wri
 
 @given(ids, st.sampled_from(["result", "error"]), values)
 def test_a_response_is_a_message_without_a_method(request_id: Any, key: str, value: Any) -> None:
-    assert decode(json.dumps({"jsonrpc": "2.0", "id": request_id, key: value}).encode()) == Response(
-        id=request_id
-    )
+    message = decode(json.dumps({"jsonrpc": "2.0", "id": request_id, key: value}).encode())
+    assert isinstance(message, Response) and message.id == request_id
+    said, silent = (message.result, message.error) if key == "result" else (message.error, message.result)
+    assert silent is None and said is not None and msgspec.json.decode(said) == value
 
 
 @given(st.lists(values, max_size=5), st.sampled_from(["", " ", "\n\t"]))

@@ -16,6 +16,7 @@ from server.mcp.messages import (
     Icon,
     ImageContent,
     Implementation,
+    PromptMessage,
     ResourceContents,
     ResourceLink,
     TextContent,
@@ -23,14 +24,19 @@ from server.mcp.messages import (
     ToolAnnotations,
 )
 from server.mcp.results import (
+    Completed,
     Discovered,
-    EmptyList,
     Initialized,
     Listed,
     ListenEnded,
     Nothing,
+    Offers,
+    PromptResult,
+    ReadResult,
     Result,
+
     Server,
+    Shaped,
     ToolResult,
     encode_error,
     encode_notification,
@@ -46,12 +52,19 @@ SERVER = Server(INFO)
 ALL = tuple(REVISIONS.values())
 LEGACY = tuple(revision for revision in ALL if not revision.modern)
 MODERN = REVISIONS["2026-07-28"]
+EVERYTHING = Offers(resources=True, prompts=True, completions=True, logging=True, tasks=True)
 RESULTS: tuple[Result, ...] = (
     Nothing(),
-    Initialized(),
-    Discovered(),
-    Listed([]),
-    EmptyList("prompts"),
+    Initialized(EVERYTHING),
+    Discovered(EVERYTHING),
+    Listed("tools", []),
+    Listed("prompts", [], "next"),
+    Listed("resources", []),
+    Listed("resourceTemplates", []),
+    ReadResult([ResourceContents(uri="a:b", text="t")]),
+    PromptResult([PromptMessage(role="user", content=TextContent(text="x"))], "d"),
+    Completed(["a"], 1, False),
+    Shaped({"taskId": "t"}),
     ToolResult(content=[]),
     ToolResult(content=[], is_error=True, meta={"k": 1}),
     ListenEnded(0),
@@ -78,7 +91,7 @@ def test_modern_results_say_what_they_are_and_who_sent_them_and_legacy_results_d
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
 def test_only_what_may_be_kept_says_for_how_long(result: Result) -> None:
-    cacheable = isinstance(result, Listed | Discovered)
+    cacheable = isinstance(result, Listed | Discovered | ReadResult)
     modern = encoded(result, MODERN)
     assert ("ttlMs" in modern) is ("cacheScope" in modern) is cacheable
 
@@ -102,7 +115,7 @@ def test_a_tool_is_listed_with_what_the_revision_knows() -> None:
         "2026-07-28": always | {"annotations", "title", "outputSchema", "icons"},
     }
     assert {
-        version: set(encoded(Listed([tool]), REVISIONS[version])["tools"][0]) for version in expected
+        version: set(encoded(Listed("tools", [tool]), REVISIONS[version])["tools"][0]) for version in expected
     } == expected
 
 
@@ -111,7 +124,7 @@ def test_an_output_schema_that_is_no_object_is_for_the_revision_that_allows_it()
     having = [
         revision.version
         for revision in ALL
-        if "outputSchema" in encoded(Listed([tool]), revision)["tools"][0]
+        if "outputSchema" in encoded(Listed("tools", [tool]), revision)["tools"][0]
     ]
     assert having == ["2026-07-28"]
 
@@ -154,7 +167,7 @@ def test_kinds_of_content_that_a_revision_lacks_become_text() -> None:
 
 
 def test_the_servers_name_is_given_as_the_revision_knows_it() -> None:
-    keys = {r.version: set(encoded(Initialized(), r)["serverInfo"]) for r in LEGACY}
+    keys = {r.version: set(encoded(Initialized(EVERYTHING), r)["serverInfo"]) for r in LEGACY}
     assert keys["2024-11-05"] == keys["2025-03-26"] == {"name", "version"}
     assert keys["2025-06-18"] == {"name", "version", "title"}
     assert keys["2025-11-25"] == {"name", "version", "title", "description", "icons"}
@@ -173,7 +186,7 @@ def test_a_result_adds_its_own_metadata_to_the_servers() -> None:
 
 def test_an_error_has_an_id_when_the_request_had_one_and_data_when_there_is_any() -> None:
     error = UnsupportedVersion("2099-01-01", ["2026-07-28"])
-    with_id = json.loads(encode_error(0, error))
+    with_id = json.loads(encode_error(0, error, MODERN))
     assert with_id == {
         "jsonrpc": "2.0",
         "id": 0,
@@ -183,7 +196,7 @@ def test_an_error_has_an_id_when_the_request_had_one_and_data_when_there_is_any(
             "data": {"supported": ["2026-07-28"], "requested": "2099-01-01"},
         },
     }
-    assert "id" not in json.loads(encode_error(None, error))
+    assert "id" not in json.loads(encode_error(None, error, MODERN))
 
 
 def test_notifications_have_no_id() -> None:

@@ -110,6 +110,7 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
         {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 50},
         {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 49},
     ),
+    ("tasks", "id_hash", {"expires_at": NOW}, {"expires_at": NOW + 1}),
     ("audit", "event", {"seq": 1, "at": NOW - 70}, {"seq": 2, "at": NOW - 69}),
 ]
 
@@ -131,6 +132,21 @@ async def test_what_is_over_goes_and_what_is_not_stays(
     assert swept[table] == 1
     assert sum(swept.values()) == 1
     assert await furnished.read(partial(ids, table=table, column=key)) == ["stays"]
+
+
+async def test_a_task_goes_with_all_that_was_kept_of_it(furnished: AnyStore) -> None:
+    def fill(db: Db) -> None:
+        for number in range(25):
+            insert(db, "tasks", id_hash=f"t{number}", expires_at=NOW)
+            insert(db, "task_parts", id_hash=f"t{number}", name="ending")
+            insert(db, "task_questions", id_hash=f"t{number}", name="q")
+
+    await furnished.write(fill)
+    swept = await sweep_now(furnished)
+    assert swept is not None
+    assert swept["tasks"] == 25
+    for table in ("tasks", "task_parts", "task_questions"):
+        assert await furnished.read(partial(ids, table=table, column="id_hash")) == []
 
 
 def test_nothing_is_swept_that_a_decision_still_looks_at() -> None:

@@ -1,0 +1,204 @@
+"""A process of somebody else's program that works for us: started with a pipe to it and one from it, listened to, and ended
+together with all that it started.
+
+It is in a session of its own, so Ctrl-C in our terminal reaches us alone. Its standard output and error are one stream of
+lines for the log, which are never interpreted. What is said over the pipes is not known here (worker.py), nor what it
+gets to see of our environment (environment.py).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from typing import Final
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+GRACE_SECONDS: Final = 3.0  # to end by itself once its input has ended
+TERM_SECONDS: Final = 2.0  # and once it was told to
+KILLED_SECONDS: Final = 2.0  # the kernel takes a moment; a process that hangs in it can take for ever
+LINE_BYTES: Final = 8 * 1024
+# A traceback fits in; a loop that prints does not fill the disk.
+LINES_PER_SECOND: Final = 100
+LAST_LINES: Final = 5
+SHOWN_CHARACTERS: Final = 500
+
+
+class Speech:
+    """What a child prints, on its way into the log: whole lines, bounded in length and number."""
+
+    def __init__(self, log: FilteringBoundLogger, name: str, clock: Callable[[], float]) -> None:
+        self.last: Final = deque[str](maxlen=LAST_LINES)
+        self._log = log
+        self._name = name
+        self._clock = clock
+        self._held = bytearray()
+        self._too_long = False
+        self._since = clock()
+        self._said = 0
+
+    def feed(self, data: bytes | bytearray) -> None:
+        *lines, rest = data.split(b"\n")
+        for line in lines:
+            self._hold(line)
+            self._say()
+        self._hold(rest)
+
+    def end(self) -> None:
+        if self._held:
+            self._say()
+        self._report_unsaid()
+
+    def _hold(self, data: bytes | bytearray) -> None:
+        room = LINE_BYTES - len(self._held)
+        self._held += data[:room]
+        self._too_long = self._too_long or len(data) > room
+
+    def _say(self) -> None:
+        text = self._held.decode("utf-8", "replace").rstrip("\r") + ("…" if self._too_long else "")
+        self._held.clear()
+        self._too_long = False
+        line = text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
+        if not line.strip():
+            return
+        if told := line.strip(" ^~"):  # a traceback points at things
+            self.last.append(told[:SHOWN_CHARACTERS])
+        if self._clock() - self._since >= 1:
+            self._report_unsaid()
+        self._said += 1
+        if self._said <= LINES_PER_SECOND:
+            self._log.info("agent.said", agent=self._name, line=line)
+
+    def _report_unsaid(self) -> None:
+        if self._said > LINES_PER_SECOND:
+            self._log.warning("agent.says_too_much", agent=self._name, lines=self._said - LINES_PER_SECOND)
+        self._since, self._said = self._clock(), 0
+
+
+class Child:
+    """Made by `start_child`. Somebody must `listen` to it, or it stands still with a full pipe, and must `aclose` it."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        input: trio.abc.SendStream,  # noqa: A002
+        output: trio.abc.ReceiveStream,
+        voice: trio.abc.ReceiveStream,
+        speech: Speech,
+    ) -> None:
+        self.input: Final = input  # what it reads
+        self.output: Final = output  # what it writes
+        self.pid: Final = process.pid
+        self._process = process
+        self._voice = voice
+        self._speech = speech
+        self._over = False
+
+    async def listen(self) -> None:
+        """Returns when neither it nor anything that it started can say any more."""
+        with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+            async for data in self._voice:
+                self._speech.feed(data)
+        self._speech.end()
+
+    def last_words(self) -> str:
+        """For the end of a sentence that tells of a failure; empty where it said nothing."""
+        return "; it said: " + " / ".join(self._speech.last) if self._speech.last else ""
+
+    async def ended(self) -> str:
+        """Waits for its end, and tells of it in a few words. For one task at a time."""
+        code = await self._exit_code()
+        if code >= 0:
+            return f"exit status {code}"
+        try:
+            return f"signal {signal.Signals(-code).name}"
+        except ValueError:
+            return f"signal {-code}"
+
+    async def aclose(self) -> None:
+        """Ask it to end, by the end of its input, then by SIGTERM, then make it; and with it whatever it started. Takes some
+        seconds at most, and cannot be cancelled."""
+        with trio.CancelScope(shield=True):
+            await self.input.aclose()
+            for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, TERM_SECONDS)):
+                with trio.move_on_after(seconds):
+                    await self._exit()
+                    break
+                self._signal(number)
+            with trio.move_on_after(KILLED_SECONDS):
+                await self._exit_code()
+            await self.output.aclose()
+            await self._voice.aclose()
+
+    def _signal(self, number: signal.Signals) -> None:
+        """To all in its group. Until it has been reaped, nobody else can bear the group's id."""
+        if not self._over:
+            with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
+                os.killpg(self.pid, number)
+
+    async def _exit_code(self) -> int:
+        await self._exit()
+        self._signal(signal.SIGKILL)  # what it started ends with it
+        self._over = True
+        return self._process.wait()
+
+    async def _exit(self) -> None:
+        """Until it has ended; where the system lets us wait for that alone, it is not reaped yet."""
+        if self._process.returncode is not None:
+            return
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except (AttributeError, OSError):  # not Linux, or an old one
+            await trio.to_thread.run_sync(self._process.wait, abandon_on_cancel=True)
+            return
+        try:
+            await trio.lowlevel.wait_readable(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def start_child(
+    command: Callable[[int, int], Sequence[str]],
+    environment: Mapping[str, str],
+    *,
+    name: str,
+    log: FilteringBoundLogger,
+) -> Child:
+    """`command` is given the numbers of the descriptors that the child reads and writes. Raises `OSError`.
+
+    Blocks for the milliseconds that a fork takes, instead of doing it in a thread: a child that asks the kernel to end with
+    its parent ends with the thread that started it."""
+    with ExitStack() as theirs, ExitStack() as on_failure:
+        reading, our_input = _pipe(theirs, on_failure, ours="writing")
+        our_output, writing = _pipe(theirs, on_failure, ours="reading")
+        our_ear, voice = _pipe(theirs, on_failure, ours="reading")
+        process = subprocess.Popen(
+            list(command(reading, writing)),
+            stdin=subprocess.DEVNULL,
+            stdout=voice,
+            stderr=voice,
+            pass_fds=(reading, writing),
+            env=dict(environment),
+            start_new_session=True,
+        )
+        on_failure.pop_all()
+    return Child(
+        process,
+        trio.lowlevel.FdStream(our_input),
+        trio.lowlevel.FdStream(our_output),
+        trio.lowlevel.FdStream(our_ear),
+        Speech(log, name, trio.current_time),
+    )
+
+
+def _pipe(theirs: ExitStack, on_failure: ExitStack, *, ours: str) -> tuple[int, int]:
+    reading, writing = os.pipe()
+    mine, other = (reading, writing) if ours == "reading" else (writing, reading)
+    theirs.callback(os.close, other)
+    on_failure.callback(os.close, mine)
+    return reading, writing

@@ -1,0 +1,68 @@
+"""Which Python runs an agent: the one that the settings name, that of the virtual environment beside it, or the machine's."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import trio
+
+from server.backends.base import BackendError
+
+OLDEST: Final = (3, 9)
+OLDEST_TEXT: Final = ".".join(map(str, OLDEST))
+ENVIRONMENTS: Final = (".venv", "venv")
+ANSWER_SECONDS: Final = 10.0  # to say its version; the first start from a slow disk takes a while
+# In words that every Python understands.
+TELL_VERSION: Final = "import sys; sys.stdout.write('%d.%d.%d' % tuple(sys.version_info[:3]))"
+
+
+def find_interpreter(named: str, folder: Path) -> str:
+    """`folder` is where the agent lies. Raises `ValueError`."""
+    if named:
+        found = shutil.which(os.path.expanduser(named))
+        if found is None:
+            raise ValueError(f"there is no Python interpreter {named}")
+        return found
+    for environment in ENVIRONMENTS:
+        # Not resolved: an environment is known by the path under which its interpreter is started.
+        if found := shutil.which(str(folder / environment / "bin" / "python")):
+            return found
+    if found := shutil.which("python3"):
+        return found
+    raise ValueError(
+        f'there is no python3 to run a Python agent with; install one ({OLDEST_TEXT} or newer), or set python = "/path/to/python"'
+    )
+
+
+async def check_interpreter(python: str, environment: Mapping[str, str]) -> None:
+    """Raises `BackendError` for one that does not work, or is too old."""
+    version = ""
+    try:
+        with trio.move_on_after(ANSWER_SECONDS):
+            done = await trio.run_process(
+                [python, "-I", "-S", "-c", TELL_VERSION],
+                capture_stdout=True,
+                stderr=subprocess.DEVNULL,
+                check=False,
+                env=dict(environment),
+            )
+            version = done.stdout.decode("ascii", "replace")
+    except OSError as error:
+        raise BackendError(f"the interpreter {python} cannot be started: {error.strerror}") from error
+    check_version(version, python)
+
+
+def check_version(version: str, python: str = "its interpreter") -> None:
+    """Raises `BackendError`."""
+    numbers = tuple(int(part) for part in version.split(".")[:2] if part.isdecimal())
+    if len(numbers) < 2:
+        raise BackendError(f"{python} does not work as a Python interpreter")
+    if numbers < OLDEST:
+        raise BackendError(
+            f"{python} is Python {version[:20]}; a Python agent needs {OLDEST_TEXT} or newer: set python to one"
+        )

@@ -1,0 +1,284 @@
+"""The lines that the server and the process of a Python agent exchange: framing, and every message as a struct.
+
+One JSON object a line, in UTF-8, at most 8 MiB. The other end is the package in `server/shim`, which needs nothing but the
+standard library and therefore has no part of this. Pure: bytes come in, events come out. What they mean for a call is in
+running.py, what they mean for the agent in worker.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Raw
+
+from server.backends.base import Asking, LogLevel
+from server.mcp.questions import Question
+
+PROTOCOL: Final = 1
+# A result may hold images. What is larger than this no model reads and no client shows.
+LINE_BYTES: Final = 8 * 1024 * 1024
+
+
+class BrokenLine(Exception):
+    """The other end does not keep to the protocol; the text says how, and holds nothing that it sent."""
+
+
+class BrokenEvent(BrokenLine):
+    """An event of this call that is not as it should be, and may be its author's doing; `last` if it was to be the call's last."""
+
+    def __init__(self, text: str, call: int, *, last: bool) -> None:
+        super().__init__(text)
+        self.call = call
+        self.last = last
+
+
+class Framing:
+    """Bytes to lines. Holds at most one unfinished line."""
+
+    def __init__(self, limit: int = LINE_BYTES) -> None:
+        self._limit = limit
+        self._held = bytearray()
+        self._searched = 0
+
+    def feed(self, data: bytes | bytearray) -> Iterator[bytes]:
+        """Each whole line, without its end. Raises `BrokenLine` for one that is too long."""
+        self._held += data
+        while True:
+            end = self._held.find(b"\n", self._searched)
+            if (len(self._held) if end < 0 else end) > self._limit:
+                raise BrokenLine(f"a line is longer than {self._limit} bytes")
+            if end < 0:
+                self._searched = len(self._held)
+                return
+            line = bytes(self._held[:end])
+            del self._held[: end + 1]
+            self._searched = 0
+            yield line
+
+
+# ── what the agent's process says ────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event"):
+    pass
+
+
+class Ready(_Event, frozen=True, kw_only=True, tag="ready"):
+    """The first line of a process that works."""
+
+    protocol: int
+    python: str
+    catalog: Raw
+    files: Sequence[str] = ()  # whose change is a reason to start anew
+
+
+class Broken(_Event, frozen=True, kw_only=True, tag="broken"):
+    """The first and last line of one that cannot."""
+
+    error: str
+    traceback: str = ""
+    files: Sequence[str] = ()
+
+
+class CatalogChanged(_Event, frozen=True, kw_only=True, tag="catalog"):
+    catalog: Raw
+    files: Sequence[str] = ()
+
+
+class Updated(_Event, frozen=True, kw_only=True, tag="updated"):
+    uri: str
+
+
+class _OfCall(_Event, frozen=True, kw_only=True):
+    id: int
+
+
+class Progressed(_OfCall, frozen=True, kw_only=True, tag="progress"):
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Said(_OfCall, frozen=True, kw_only=True, tag="message"):
+    level: LogLevel
+    data: Any
+    logger: str | None = None
+
+
+class Asked(_OfCall, frozen=True, kw_only=True, tag="ask"):
+    ask: int
+    questions: Mapping[str, Question]
+
+
+class Checkpointed(_OfCall, frozen=True, kw_only=True, tag="checkpoint"):
+    ask: int
+    data: Any
+
+
+class BecomesTask(_OfCall, frozen=True, kw_only=True, tag="become_task"):
+    ask: int
+
+
+class ClosesStream(_OfCall, frozen=True, kw_only=True, tag="close_stream"):
+    pass
+
+
+class Finished(_OfCall, frozen=True, kw_only=True, tag="final"):
+    result: Raw  # its shape depends on what was called
+
+
+class Failed(_OfCall, frozen=True, kw_only=True, tag="error"):
+    kind: Literal["failed", "refused", "protocol", "not_found", "bad_arguments", "cancelled"]
+    message: str = ""
+    code: int = -32603
+    data: Any = None
+
+
+First: TypeAlias = Ready | Broken
+CallEvent: TypeAlias = (
+    Progressed | Said | Asked | Checkpointed | BecomesTask | ClosesStream | Finished | Failed
+)
+Event: TypeAlias = CatalogChanged | Updated | CallEvent
+
+
+class _Loose(msgspec.Struct, frozen=True):
+    """As much of a bad event as tells whose it is."""
+
+    event: str
+    id: int
+
+
+_decode_first: Final = msgspec.json.Decoder(First).decode
+_decode_event: Final = msgspec.json.Decoder(Event).decode
+_decode_loose: Final = msgspec.json.Decoder(_Loose).decode
+
+
+def read_first(line: bytes) -> First:
+    """Raises `BrokenLine`."""
+    try:
+        return _decode_first(line)
+    except (ValueError, RecursionError) as error:  # msgspec's own errors, and what is not UTF-8
+        raise BrokenLine(f"its first line says neither that it is ready nor why not: {error}") from error
+
+
+def read_event(line: bytes) -> Event:
+    """Raises `BrokenLine`, and `BrokenEvent` where no more than one call is concerned."""
+    try:
+        return _decode_event(line)
+    except (ValueError, RecursionError) as error:
+        text = f"a line is not an event: {error}"
+        try:
+            loose = _decode_loose(line)
+        except (ValueError, RecursionError):
+            raise BrokenLine(text) from error
+        raise BrokenEvent(text, loose.id, last=loose.event in ("final", "error")) from error
+
+
+# ── what it is told ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Context(msgspec.Struct, frozen=True, kw_only=True):
+    """On whose behalf a call runs."""
+
+    subject: str
+    call_id: str
+    can: Sequence[str] = ()
+    resumed: Any = None
+    progress: bool = False
+    level: LogLevel | None = None
+
+
+class _Do(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
+    id: int
+
+
+class _DoCall(_Do, frozen=True, kw_only=True, tag="call"):
+    context: Context
+
+
+class CallTool(_DoCall, frozen=True, kw_only=True, tag="call"):
+    name: str
+    arguments: Mapping[str, Any]
+    kind: Literal["tool"] = "tool"
+
+
+class ReadResource(_DoCall, frozen=True, kw_only=True, tag="call"):
+    uri: str
+    template: str | None
+    arguments: Mapping[str, str]
+    kind: Literal["read"] = "read"
+
+
+class GetPrompt(_DoCall, frozen=True, kw_only=True, tag="call"):
+    name: str
+    arguments: Mapping[str, str]
+    kind: Literal["prompt"] = "prompt"
+
+
+class Complete(_DoCall, frozen=True, kw_only=True, tag="call"):
+    ref: Literal["prompt", "resource"]
+    name: str
+    argument: str
+    value: str
+    known: Mapping[str, str]
+    kind: Literal["complete"] = "complete"
+
+
+class Cancel(_Do, frozen=True, kw_only=True, tag="cancel"):
+    pass
+
+
+class _DoReply(_Do, frozen=True, kw_only=True):
+    ask: int
+
+
+class Answers(_DoReply, frozen=True, kw_only=True, tag="answer"):
+    answers: Mapping[str, Mapping[str, Any]]
+
+
+class Refuse(_DoReply, frozen=True, kw_only=True, tag="refuse"):
+    """Nobody can be asked."""
+
+    reason: str
+
+
+class Became(_DoReply, frozen=True, kw_only=True, tag="became"):
+    task: bool
+
+
+class Done(_DoReply, frozen=True, kw_only=True, tag="done"):
+    """A checkpoint is kept."""
+
+
+DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete
+Do: TypeAlias = DoCall | Cancel | Answers | Refuse | Became | Done
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Mapping):
+        return dict(cast("Mapping[str, Any]", value))
+    raise TypeError(f"a line cannot hold {type(value).__name__}")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+def write(message: Do) -> bytes:
+    """A line. Raises `BrokenLine` for what does not go into one."""
+    line = _encode(message)
+    if len(line) > LINE_BYTES:
+        raise BrokenLine(f"it would take a line of more than {LINE_BYTES} bytes")
+    return line + b"\n"
+
+
+def context_of(asking: Asking) -> Context:
+    return Context(
+        subject=asking.subject,
+        call_id=asking.call_id,
+        can=sorted(asking.can),
+        resumed=asking.resumed,
+        progress=asking.wants_progress,
+        level=asking.log_level,
+    )

@@ -1,0 +1,65 @@
+"""Outlets between an agent and its caller: one that lets a deadline stand still, and one behind which there is nobody."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import trio
+
+from server.backends.base import CannotAsk, Message, Outlet, Progress
+from server.mcp.questions import Question
+
+
+class Unhurried:
+    """The caller's, except that the call's deadline stands still while the caller is asked: a person takes their time, and it
+    is not the agent's. How long an answer may take is for the caller's own outlet to say."""
+
+    def __init__(self, outlet: Outlet, scope: trio.CancelScope) -> None:
+        self._outlet = outlet
+        self._scope = scope
+        self._open = 0
+        self._left = 0.0
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        if not self._open:
+            self._left = self._scope.deadline - trio.current_time()
+            self._scope.deadline = float("inf")
+        self._open += 1
+        try:
+            return await self._outlet.ask(questions)
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._scope.deadline = trio.current_time() + self._left
+
+    async def emit(self, event: Progress | Message) -> None:
+        await self._outlet.emit(event)
+
+    async def checkpoint(self, data: Any) -> None:
+        await self._outlet.checkpoint(data)
+
+    async def become_task(self) -> bool:
+        return await self._outlet.become_task()
+
+    async def close_stream(self) -> None:
+        await self._outlet.close_stream()
+
+
+class Nobody:
+    """Hears nothing and answers nothing."""
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        raise CannotAsk("nobody can be asked for the sake of a completion")
+
+    async def emit(self, event: Progress | Message) -> None:
+        """Not heard."""
+
+    async def checkpoint(self, data: Any) -> None:
+        """Not kept: it is not run again."""
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        """There is none."""

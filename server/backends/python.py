@@ -1,0 +1,232 @@
+"""An agent that is a Python file or module of its owner's: its functions are tools, resources and prompts.
+
+It runs in a process of the owner's own interpreter, because the executable holds none but its own modules, and because what
+goes wrong there must not go wrong here. The package that it imports is in `server/shim`; the lines that the two exchange
+are in lines.py, the process that works is in worker.py, and how it is kept at work in keeper.py. Here: the settings, and a
+call on its way there and back.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Final, TypeAlias
+
+import msgspec
+import trio
+from msgspec import Meta
+from structlog.typing import FilteringBoundLogger
+
+from server.backends import lines, replies
+from server.backends.base import (
+    Announce,
+    BackendError,
+    Completing,
+    Completion,
+    Outlet,
+    PromptFinal,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+)
+from server.backends.base import Final as Answer
+from server.backends.child import start_child
+from server.backends.environment import environment_problems
+from server.backends.interpreter import check_interpreter, find_interpreter
+from server.backends.keeper import Keeper
+from server.backends.offer import LONGEST_SECONDS, Offer
+from server.backends.outlets import Nobody, Unhurried
+from server.backends.worker import Peer
+from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, TextContent, Tool
+
+SHIM: Final = Path(__file__).parent.parent / "shim"
+_Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
+MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[server.agent]]` with `kind = "python"`."""
+
+    file: Annotated[str, Meta(max_length=4096, description='the path of a Python file, e.g. "agent.py"')] = ""
+    module: Annotated[
+        str, Meta(max_length=400, description='the name of a Python module, e.g. "company.agent"')
+    ] = ""
+    python: Annotated[str, Meta(max_length=4096, description="the path of a Python interpreter")] = ""
+    threads: Annotated[int, Meta(ge=1, le=256, description="a number from 1 to 256")] = 8
+    environment: Annotated[
+        tuple[str, ...] | Mapping[str, str],
+        Meta(description='names of variables to pass on, or a table, e.g. { API_KEY = "env:AGENT_KEY" }'),
+    ] = ()
+    reload: Annotated[bool, Meta(description="true or false")] = True
+    in_process: Annotated[bool, Meta(description="true or false")] = False
+    deadline_seconds: Annotated[
+        float, Meta(ge=1, le=LONGEST_SECONDS, description="seconds from 1 to 86400")
+    ] = 300.0
+    calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 64
+    start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 20.0
+
+    def __repr__(self) -> str:  # the environment may hold a value that should have been a reference
+        return f"{type(self).__name__}(file={self.file!r}, module={self.module!r})"
+
+
+def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", False)) -> list[tuple[str, str]]:
+    """(key, what is wrong and what to write) for each rule that types cannot hold."""
+    found = environment_problems(config.environment)
+    if not config.file and not config.module:
+        found.append(("file", 'is missing; write the path of a Python file, e.g. "agent.py", or set module'))
+    if config.file and config.module:
+        found.append(("module", "contradicts file; write one of the two"))
+    if config.module and not MODULE.fullmatch(config.module):
+        found.append(("module", 'is not the name of a module; write e.g. "company.agent", or set file'))
+    if config.in_process:
+        if frozen:
+            found.append(
+                (
+                    "in_process",
+                    "works only where the server runs from its source; leave it out, or install from source",
+                )
+            )
+        found += [
+            (key, "has no effect with in_process; leave it out")
+            for key in ("python", "environment")
+            if getattr(config, key)
+        ]
+    return found
+
+
+class PythonBackend:
+    """A `Backend`, a `Library` and `Active`: it offers nothing until it runs."""
+
+    def __init__(
+        self,
+        config: PythonConfig,
+        *,
+        environment: Mapping[str, str],
+        name: str,
+        log: FilteringBoundLogger,
+        shim: Path = SHIM,
+    ) -> None:
+        """`environment` is what the process gets to see (`environment.child_environment`), `name` is for the log.
+
+        Raises `ValueError` for settings that turn out not to work."""
+        file = Path(config.file).expanduser().absolute() if config.file else None
+        if file is not None and not file.is_file():
+            raise ValueError(f"there is no file {file}")
+        self._config = config
+        self._environment = environment
+        self._python = ""
+        watched = (str(file),) if file else ()
+        if config.in_process:
+            from server.backends.inprocess import start_thread
+
+            start = partial(start_thread, file, config.module, threads=config.threads, shim=shim)
+        else:
+            self._python = find_interpreter(config.python, file.parent if file else Path.cwd())
+            start = self._starter(file, name, log, shim)
+        self._keeper = Keeper(
+            start,
+            # What is loaded into this very process stays what it was.
+            watched=watched if config.reload and not config.in_process else None,
+            calls_at_once=config.calls_at_once,
+            start_seconds=config.start_seconds,
+            longest_call=lambda offer: max((config.deadline_seconds, *offer.deadlines.values())),
+            name=name,
+            log=log,
+        )
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        """Raises `BackendError` where the agent cannot be loaded."""
+        if self._python:
+            await check_interpreter(self._python, self._environment)
+        await self._keeper.run(announce.lists, announce.resource, task_status=task_status)
+
+    def tools(self) -> Sequence[Tool]:
+        return self._offer.tools
+
+    def resources(self) -> Sequence[Resource]:
+        return self._offer.resources
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]:
+        return self._offer.resource_templates
+
+    def prompts(self) -> Sequence[Prompt]:
+        return self._offer.prompts
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        return self._offer.completes
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> Answer:
+        """A deadline that passes is a result: the tool ran and failed. It does not run while the caller is asked."""
+        seconds = self._offer.deadlines.get(call.tool, self._config.deadline_seconds)
+        make = partial(
+            lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
+        )
+        finished = await self._carry_out(make, outlet, seconds)
+        if finished is None:
+            text = f"the agent did not answer within {seconds:g} s"
+            return Answer(content=[TextContent(text=text)], is_error=True)
+        return replies.tool_answer(finished.result)
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        make = partial(
+            lines.ReadResource,
+            context=lines.context_of(read),
+            uri=read.uri,
+            template=read.template,
+            arguments=read.arguments,
+        )
+        return replies.contents((await self._carry_out_in_time(make, outlet)).result)
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+        make = partial(
+            lines.GetPrompt, context=lines.context_of(get), name=get.prompt, arguments=get.arguments
+        )
+        return replies.prompt((await self._carry_out_in_time(make, outlet)).result)
+
+    async def complete(self, asked: Completing) -> Completion:
+        make = partial(
+            lines.Complete,
+            context=lines.context_of(asked),
+            ref=asked.ref,
+            name=asked.name,
+            argument=asked.argument,
+            value=asked.value,
+            known=asked.known,
+        )
+        return replies.completion((await self._carry_out_in_time(make, Nobody())).result)
+
+    async def aclose(self) -> None:
+        """Nothing is held beyond `run`."""
+
+    @property
+    def _offer(self) -> Offer:
+        return self._keeper.offer
+
+    async def _carry_out_in_time(self, make: _Make, outlet: Outlet) -> lines.Finished:
+        finished = await self._carry_out(make, outlet, self._config.deadline_seconds)
+        if finished is None:
+            raise BackendError(f"the agent did not answer within {self._config.deadline_seconds:g} s")
+        return finished
+
+    async def _carry_out(self, make: _Make, outlet: Outlet, seconds: float) -> lines.Finished | None:
+        """None: not in time. Raises `BackendError`, and whatever comes out of `outlet`."""
+        with trio.move_on_after(seconds) as scope:
+            worker = await self._keeper.worker()
+            return await worker.call(lambda number: make(id=number), Unhurried(outlet, scope))
+        return None
+
+    def _starter(
+        self, file: Path | None, name: str, log: FilteringBoundLogger, shim: Path
+    ) -> Callable[[], Peer]:
+        what = ("--file", str(file)) if file else ("--module", self._config.module)
+        threads = str(self._config.threads)
+
+        def command(reading: int, writing: int) -> Sequence[str]:
+            # UTF-8, whatever the locale is; and what it prints is in the log at once.
+            python = (self._python, "-u", "-X", "utf8", str(shim / "run.py"))
+            return (*python, *what, "--threads", threads, "--fds", f"{reading},{writing}")
+
+        return partial(start_child, command, self._environment, name=name, log=log)

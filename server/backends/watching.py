@@ -1,0 +1,55 @@
+"""Have files changed? By looking at them again and again, which works on every file system, and on those that others share
+with us.
+
+Only whether, not what: who asks starts anew.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Final
+
+import trio
+
+EVERY_SECONDS: Final = 0.5
+
+Stamp = tuple[int, int, int] | None  # None: it is not there, or cannot be seen
+Stamps = dict[str, Stamp]
+
+
+def look(files: Iterable[str]) -> Stamps:
+    return {file: _stamp(file) for file in files}
+
+
+class Watch:
+    """`known` may be added to meanwhile."""
+
+    def __init__(self, known: Stamps) -> None:
+        self._known = known
+        self._edited: Stamps = {}
+
+    def settled(self, now: Stamps) -> bool:
+        """Whether files are not as they were known, and have been left alone since the last look: an editor that saves them,
+        or a tool that exchanges all of them, may take some time over it."""
+        edited = {file: stamp for file, stamp in now.items() if stamp != self._known.get(file, stamp)}
+        before, self._edited = self._edited, edited
+        return bool(edited) and edited == before
+
+
+async def changed(known: Stamps) -> None:
+    """Returns once files have changed and settled."""
+    watch = Watch(known)
+    while True:
+        await trio.sleep(EVERY_SECONDS)
+        # In a thread: one of them may lie on a disk that does not answer.
+        if watch.settled(await trio.to_thread.run_sync(look, list(known), abandon_on_cancel=True)):
+            return
+
+
+def _stamp(file: str) -> Stamp:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino

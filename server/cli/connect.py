@@ -1,0 +1,91 @@
+"""`ostiary connect URL`: a bridge for a program that speaks MCP over stdio. Stdout carries its messages and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import say, say_hint
+
+if TYPE_CHECKING:
+    from server.client.errors import ClientError
+    from server.client.login import DeviceCode
+
+
+@click.command("connect")
+@click.argument("url")
+@click.option("--no-login", is_flag=True, help="never ask for a login; fail where one is needed")
+def command(url: str, no_login: bool) -> None:
+    """Bridge a client that speaks MCP over stdio to the server at URL.
+
+    \b
+    {"mcpServers": {"door": {"command": "ostiary", "args": ["connect", "URL"]}}}
+
+    Uses the login of `ostiary login URL`. Without one, it shows a code on stderr, and the client's first request waits
+    until somebody approved it.
+    """
+    from server.cli import target
+    from server.cli.login import show
+    from server.client.access import Access, wall_clock
+    from server.client.bridge import Bridge
+    from server.client.carrier import Carrier
+    from server.client.door import Door, log_in_by_code
+    from server.client.lines import reader, writer
+    from server.client.wire import open_client
+
+    address = target.logged_in_address(url)
+    file = target.token_file()
+
+    def show_code(code: DeviceCode) -> None:
+        say("the server wants a login before it answers")
+        show(code, local=address.loopback, qr=None)
+        left = terminal.duration((code.expires_at - wall_clock()) / 1000 + 1)
+        say(f"waiting up to {left} for approval, and the first request with it")
+        say_hint(f"many programs show this only in a log; first logging in is easier: ostiary login {address.url}")
+
+    def trouble(error: ClientError) -> None:
+        say(f"{terminal.clean(str(error))}, trying again")
+
+    async def main(out: int) -> None:
+        async with open_client(address.url) as client:
+
+            async def log_in() -> None:
+                try:
+                    await log_in_by_code(client, file, address.url, show=show_code, trouble=trouble)
+                except Exception as error:
+                    # The client's program may keep to itself what it is answered; this is where people look.
+                    say(f"not logged in: {terminal.clean(str(error))}")
+                    raise
+                say(f"logged in to {address.url}")
+
+            door = Door(Access(file, address.url, client=client), None if no_login else log_in)
+            carrier = Carrier(client, address.url, door)
+            bridge = Bridge(carrier, door, say=lambda line: say(terminal.clean(terminal.as_started(line))))
+            await bridge.run(reader(sys.stdin.fileno()), writer(out))
+
+    if terminal.is_terminal(sys.stdin):
+        say(f"a bridge to {address.url}: one JSON-RPC message a line, ctrl-d ends")
+        say_hint("this is meant to be started by a program; `ostiary call` is for people")
+    with _stdout_for_messages() as out:
+        terminal.run_async(lambda: main(out))
+
+
+@contextmanager
+def _stdout_for_messages() -> Generator[int, None, None]:
+    """The descriptor to write messages to. Whatever else is printed meanwhile, by whomever, goes to stderr."""
+    sys.stdout.flush()
+    stdout = sys.stdout.fileno()
+    messages = os.dup(stdout)
+    os.dup2(sys.stderr.fileno(), stdout)
+    try:
+        yield messages
+    finally:
+        sys.stdout.flush()
+        os.dup2(messages, stdout)
+        os.close(messages)

@@ -1,0 +1,137 @@
+"""The stateless era over a bridge (MCP 2026-07-28): every request is one POST, and what it needs is in its own `_meta`.
+
+The one thing remembered between requests is which tools want arguments repeated in headers (`x-mcp-header`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, cast
+
+import msgspec
+
+from server.client.bridge_messages import (
+    HEADER_MISMATCH,
+    Asking,
+    Telling,
+    argument_headers,
+    asking_for,
+    mapping,
+    modern_headers,
+)
+from server.client.bridge_relay import Patience, Relay, refusal
+from server.client.carrier import Carrier, broken_off
+from server.client.errors import ClientError
+from server.client.lines import Write
+from server.client.mcp import MAX_PAGES, MAX_TOOLS
+from server.client.sse import EventDecoder
+
+
+class ModernSide:
+    def __init__(self, carrier: Carrier, write: Write, patience: Patience) -> None:
+        self._carrier = carrier
+        self._write = write
+        self._patience = patience
+        # Only what such a tool's headers are made of is kept; None: a tool that wants none.
+        self._schemas: dict[str, Any] = {}
+
+    async def ask(self, asking: Asking) -> None:
+        """Returns when the request is answered; leaving earlier cancels it at the server. Raises `ClientError`s."""
+        headers = self._headers(asking)
+        refused = await self._exchange(asking, headers)
+        if refused is None:
+            return
+        if _code(refused) == HEADER_MISMATCH and asking.method == "tools/call":
+            await self._learn_all(asking)
+            renewed = self._headers(asking)
+            if renewed != headers:
+                refused = await self._exchange(asking, renewed)
+                if refused is None:
+                    return
+        await Relay(asking, self._carrier, self._write).refuse(refused)
+
+    async def tell(self, telling: Telling) -> None:
+        async with self._carrier.post(
+            telling.line, headers=modern_headers(telling), silence_seconds=self._patience.telling_seconds
+        ) as response:
+            if response.status_code >= 300:
+                raise self._carrier.problem(response)
+
+    async def _exchange(self, asking: Asking, headers: Mapping[str, str]) -> Mapping[str, Any] | None:
+        """None when it was answered; a refusal by HTTP status is returned."""
+
+        def learn(answer: Mapping[str, Any]) -> None:
+            if asking.method == "tools/list":
+                self._learn(answer)
+
+        relay = Relay(asking, self._carrier, self._write, learn)
+        patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
+        async with self._carrier.post(asking.line, headers=headers, silence_seconds=patience) as response:
+            if response.status_code >= 300:
+                return await refusal(response, self._carrier)
+            if not await relay.hear(response, EventDecoder()):
+                raise broken_off(self._carrier.host)
+        if asking.listening:
+            # A subscription that the server ends: on stdio its result is followed by this (MCP cancellation).
+            (request_id,) = asking.ids
+            ended = {"requestId": request_id, "reason": "the server ended the subscription"}
+            notification = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": ended}
+            await self._write(msgspec.json.encode(notification))
+        return None
+
+    # ---- arguments in headers ----------------------------------------------------------------------------------------
+
+    def _headers(self, asking: Asking) -> dict[str, str]:
+        headers = modern_headers(asking)
+        name = asking.params.get("name")
+        if asking.method == "tools/call" and isinstance(name, str):
+            headers |= argument_headers(asking, self._schemas.get(name))
+        return headers
+
+    def _learn(self, answer: Mapping[str, Any]) -> None:
+        tools = mapping(answer.get("result")).get("tools")
+        for tool in cast("list[Any]", tools) if isinstance(tools, list) else []:
+            name, schema = mapping(tool).get("name"), mapping(tool).get("inputSchema")
+            if isinstance(name, str) and (name in self._schemas or len(self._schemas) < MAX_TOOLS):
+                self._schemas[name] = schema if b'"x-mcp-header"' in msgspec.json.encode(schema) else None
+
+    async def _learn_all(self, asking: Asking) -> None:
+        """The catalogue, asked for in the caller's name. If it cannot be had, the refusal at hand says enough."""
+        meta = {
+            name: value
+            for name, value in mapping(asking.params.get("_meta")).items()
+            if name != "progressToken"  # it is the call's
+        }
+        params: dict[str, Any] = {"_meta": meta}
+        for page in range(MAX_PAGES):
+            own_id = f"ostiary-connect-{page}"
+            body = {"jsonrpc": "2.0", "id": own_id, "method": "tools/list", "params": params}
+            listing = asking_for(msgspec.json.encode(body), (own_id,), "tools/list", params, modern=True)
+            answers: list[Mapping[str, Any]] = []
+            relay = Relay(listing, self._carrier, _swallow, answers.append)
+            try:
+                async with self._carrier.post(
+                    listing.line,
+                    headers=modern_headers(listing),
+                    silence_seconds=self._patience.telling_seconds,
+                ) as response:
+                    if response.status_code >= 300 or not await relay.hear(response, EventDecoder()):
+                        return
+            except ClientError:
+                return
+            if not answers:  # a refusal that names nobody
+                return
+            (answer,) = answers
+            self._learn(answer)
+            cursor = mapping(answer.get("result")).get("nextCursor")
+            if not isinstance(cursor, str):
+                return
+            params = {"_meta": meta, "cursor": cursor}
+
+
+async def _swallow(line: bytes) -> None:
+    """The client asked for nothing here."""
+
+
+def _code(message: Mapping[str, Any]) -> object:
+    return mapping(message.get("error")).get("code")

@@ -1,0 +1,111 @@
+"""From an HTTP response to lines for the client: everything in order, and one answer for every id, whatever the server did.
+
+The same for both eras. Which requests are made is in bridge_modern.py and bridge_session.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx2
+
+from server.client.bridge_messages import (
+    Asking,
+    answer_rest,
+    answered,
+    decode,
+    is_answer,
+    mapping,
+    one_line,
+)
+from server.client.carrier import Carrier, body_of, hear, is_stream, lacks_scope
+from server.client.errors import BadAnswer
+from server.client.lines import Write
+from server.client.sse import EventDecoder
+from server.client.wire import MAX_RETRY_AFTER_SECONDS
+
+OnAnswer = Callable[[Mapping[str, Any]], None]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Patience:
+    """How long the bridge waits, and for what. A client has its own, shorter patience, and says so by cancelling."""
+
+    # Not a byte of an answer, nor a sign of life: the connection is dead. Tools may think for minutes in silence.
+    answer_seconds: float = 600.0
+    # The same for streams on which nothing may happen for long: their server should send comments, not all do.
+    stream_seconds: float = 3600.0
+    # Notifications and answers to the server are accepted at once, or not at all.
+    telling_seconds: float = 30.0
+    # Before a stream is opened again, unless the server named a time; doubled each time, up to the second figure.
+    reconnect_seconds: float = 1.0
+    reconnect_at_most_seconds: float = 30.0
+    # After the end of stdin. Who pipes requests in wants their answers, who ends a session waits two seconds (the
+    # official SDKs, before SIGTERM) and is not made to wait: the signal ends us at once.
+    drain_seconds: float = 5.0
+    # Ending a session is a courtesy.
+    farewell_seconds: float = 2.0
+
+    def pause(self, retry_millis: int | None, attempt: int) -> float:
+        """Before opening a stream again, for the `attempt`-th time (from 0) since anything came."""
+        wished = self.reconnect_seconds if retry_millis is None else retry_millis / 1000
+        wished = min(wished, MAX_RETRY_AFTER_SECONDS)
+        backed_off = self.reconnect_seconds * 2 ** min(attempt, 16) if attempt else 0.0
+        return min(max(wished, backed_off), max(self.reconnect_at_most_seconds, wished))
+
+
+class Relay:
+    """What comes back for one request, or for a batch."""
+
+    def __init__(
+        self, asking: Asking, carrier: Carrier, write: Write, on_answer: OnAnswer | None = None
+    ) -> None:
+        self._asking = asking
+        self._carrier = carrier
+        self._write = write
+        self._on_answer = on_answer
+
+    async def hear(self, response: httpx2.Response, decoder: EventDecoder) -> bool:
+        """Relay a good response until all is answered. False: a stream ended before that."""
+        if await hear(response, self.take, decoder):
+            return True
+        if is_stream(response):
+            return False
+        raise BadAnswer(
+            f"{self._carrier.host} answers with status {response.status_code} and no result",
+            hint=f"is this an MCP server? `ostiary doctor {self._carrier.url}` looks closer",
+        )
+
+    async def take(self, data: bytes) -> bool:
+        message = decode(data)
+        if not isinstance(message, dict | list):
+            return False  # a priming event, or noise
+        if not self._asking.batch and is_unaddressed(message):
+            return await self.refuse(mapping(message))
+        found = answered(message, self._asking.left)
+        if found and self._on_answer is not None:
+            self._on_answer(mapping(message))
+        self._asking.left.difference_update(found)
+        await self._write(one_line(data))
+        return not self._asking.left
+
+    async def refuse(self, message: Mapping[str, Any]) -> bool:
+        """Answer everything that is left with this one refusal."""
+        await self._write(answer_rest(self._asking, message))
+        return True
+
+
+async def refusal(response: httpx2.Response, carrier: Carrier) -> Mapping[str, Any]:
+    """The JSON-RPC answer in an HTTP error. Raises what the status means where there is none."""
+    if not lacks_scope(response):
+        message = decode(await body_of(response))
+        if isinstance(message, dict) and is_answer(mapping(message)):
+            return mapping(message)
+    raise carrier.problem(response)
+
+
+def is_unaddressed(message: Any) -> bool:
+    fields = mapping(message)
+    return bool(fields) and is_answer(fields) and fields.get("id") is None

@@ -1,0 +1,357 @@
+"""The handshake era over a bridge (2024-11-05 to 2025-11-25, "Streamable HTTP"): one session with the server, its GET
+stream, streams that broke and are resumed, and a session that was lost and is begun again.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import msgspec
+import trio
+
+from server.client.bridge_messages import (
+    Asking,
+    Telling,
+    asking_for,
+    decode,
+    is_header_safe,
+    mapping,
+    one_line,
+)
+from server.client.bridge_relay import Patience, Relay, refusal
+from server.client.carrier import Carrier, broken_off, hear, is_stream
+from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
+from server.client.lines import Write
+from server.client.mcp import METHOD_NOT_FOUND
+from server.client.sse import EventDecoder
+
+# How often in a row a stream may fail to open before the call that waits for it is given up: some two minutes.
+RESUME_TRIES = 8
+
+INITIALIZED = b'{"jsonrpc":"2.0","method":"notifications/initialized"}'
+
+
+class SessionLost(ClientError):
+    """The server does not know our session (any more)."""
+
+
+@dataclass(kw_only=True, eq=False, slots=True)
+class _Session:
+    """What one handshake came to. Without an id the server keeps no session, and cannot lose it."""
+
+    params: Mapping[str, Any]  # of the client's initialize
+    id: str | None
+    headers: dict[str, str]
+    initialized: bool = False
+    over: trio.Event = field(default_factory=trio.Event)
+
+
+@dataclass(slots=True)
+class _Place:
+    """How far a stream was read, over all its connections."""
+
+    last_id: str | None = None
+    retry_millis: int | None = None
+    idle: int = 0  # connections in a row that brought nothing new
+
+    def move(self, decoder: EventDecoder) -> None:
+        self.idle = self.idle + 1 if decoder.last_id is None else 0
+        self.last_id = decoder.last_id or self.last_id
+        if decoder.retry_millis is not None:
+            self.retry_millis = decoder.retry_millis
+
+    @property
+    def headers(self) -> dict[str, str]:
+        # Only what survives as a header can have been meant as one.
+        last = self.last_id
+        return {"Last-Event-ID": last} if last and last.isascii() and last.isprintable() else {}
+
+
+class SessionSide:
+    """`run` must be running: it keeps the GET stream. `say` is told what no message can say."""
+
+    def __init__(
+        self,
+        carrier: Carrier,
+        write: Write,
+        patience: Patience,
+        *,
+        say: Callable[[str], None],
+        sleep: Callable[[float], Awaitable[object]] = trio.sleep,
+    ) -> None:
+        self._carrier = carrier
+        self._write = write
+        self._patience = patience
+        self._say = say
+        self._sleep = sleep
+        self._own_ids = (f"ostiary-connect-{number}" for number in itertools.count(1))
+        self._session: _Session | None = None
+        self._changing = trio.Lock()  # held from initialize to its answer
+        self._ready = trio.Event()  # a session wants its GET stream
+
+    @property
+    def begun(self) -> bool:
+        return self._session is not None
+
+    async def ask(self, asking: Asking) -> None:
+        """Returns when all is answered. Raises `ClientError`s."""
+        if asking.method == "initialize":
+            await self._begin(asking)
+            return
+        session = await self._current()
+        try:
+            await self._exchange(asking, session)
+        except SessionLost:
+            assert session is not None  # only a session can be lost
+            await self._exchange(asking, await self._begin_again(session))
+
+    async def tell(self, telling: Telling) -> None:
+        # An answer may be what a handshake that is under way waits for.
+        session = await self._current() if telling.method else self._session
+        try:
+            await self._post(telling.line, session)
+        except SessionLost:
+            # An answer was for the session that is gone; the opening has been repeated already.
+            assert session is not None  # only a session can be lost
+            session = await self._begin_again(session)
+            if telling.method not in ("", "notifications/initialized", "notifications/cancelled"):
+                await self._post(telling.line, session)
+        if telling.method == "notifications/initialized" and session is not None and not session.initialized:
+            session.initialized = True
+            self._ready.set()
+
+    async def run(self) -> None:
+        """Keeps the GET stream of whatever session there is."""
+        while True:
+            await self._ready.wait()
+            self._ready = trio.Event()
+            session = self._session
+            if session is None:
+                continue
+            lost = False
+            async with trio.open_nursery() as nursery:
+                nursery.start_soon(_cancel_when, session.over, nursery.cancel_scope)
+                lost = await self._listen(session)
+                nursery.cancel_scope.cancel()
+            if lost:
+                try:
+                    await self._begin_again(session)
+                except ClientError:
+                    continue  # the next message tries again, and says so where the client sees it
+
+    async def end(self) -> None:
+        """Tell the server that nobody will come back. Bounded, and never an error."""
+        session, self._session = self._session, None
+        if session is not None:
+            await self._farewell(session)
+
+    # ---- the handshake -----------------------------------------------------------------------------------------------
+
+    async def _current(self) -> _Session | None:
+        async with self._changing:
+            return self._session
+
+    async def _begin(self, asking: Asking) -> None:
+        """The client's `initialize`. One that comes later replaces the session before it."""
+        async with self._changing:
+            before = self._session
+            await self._shake_hands(asking, self._write)
+            replaced = before if before is not self._session else None
+        if replaced is not None:
+            await self._farewell(replaced)
+
+    async def _shake_hands(self, asking: Asking, write: Write) -> None:
+        """The answer to `initialize` names the version, the headers of its response the session."""
+        async with self._carrier.post(
+            asking.line, headers={}, silence_seconds=self._patience.answer_seconds
+        ) as response:
+            if response.status_code >= 300:
+                await Relay(asking, self._carrier, write).refuse(await refusal(response, self._carrier))
+                return
+            named = response.headers.get("mcp-session-id")
+
+            def adopt(answer: Mapping[str, Any]) -> None:
+                result = mapping(answer.get("result"))
+                if result:
+                    self._adopt(asking, result.get("protocolVersion"), named)
+
+            if not await Relay(asking, self._carrier, write, adopt).hear(response, EventDecoder()):
+                raise broken_off(self._carrier.host)
+
+    def _adopt(self, asking: Asking, version: object, named: str | None) -> None:
+        if named is not None and not is_header_safe(named):
+            raise BadAnswer(f"{self._carrier.host} sent an unusable session id")
+        wanted = {"MCP-Protocol-Version": version, "Mcp-Session-Id": named}
+        headers = {name: value for name, value in wanted.items() if is_header_safe(value)}
+        if self._session is not None:
+            self._session.over.set()
+        self._session = _Session(params=asking.params, id=named, headers=headers)
+
+    async def _begin_again(self, lost: _Session) -> _Session:
+        """A new session with the client's own words of introduction. Whoever comes second finds it there."""
+        async with self._changing:
+            if self._session is not None and self._session is not lost:
+                return self._session
+            request_id = next(self._own_ids)
+            body = {"jsonrpc": "2.0", "id": request_id, "method": "initialize", "params": lost.params}
+            opening = asking_for(
+                msgspec.json.encode(body), (request_id,), "initialize", lost.params, modern=False
+            )
+            await self._shake_hands(opening, _swallow)
+            session = self._session
+            if session is None or session is lost:
+                raise BadAnswer(
+                    f"{self._carrier.host} forgot this session and begins no new one",
+                    hint="start the client again",
+                )
+            if lost.initialized:
+                await self._post(INITIALIZED, session)
+                session.initialized = True
+                self._ready.set()
+        self._say(
+            "the server forgot this session; a new one was begun, without what was subscribed to before"
+        )
+        return session
+
+    async def _farewell(self, session: _Session) -> None:
+        session.over.set()
+        if session.id is None:
+            return
+        with trio.move_on_after(self._patience.farewell_seconds, shield=True):
+            try:
+                await self._carrier.delete(
+                    headers=session.headers, silence_seconds=self._patience.farewell_seconds
+                )
+            except ClientError:
+                return
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    async def _post(self, line: bytes, session: _Session | None) -> None:
+        async with self._carrier.post(
+            line, headers=_headers(session), silence_seconds=self._patience.telling_seconds
+        ) as response:
+            if response.status_code == 404 and session is not None and session.id is not None:
+                raise _lost(self._carrier)
+            if response.status_code >= 300:
+                raise self._carrier.problem(response)
+
+    async def _exchange(self, asking: Asking, session: _Session | None) -> None:
+        relay = Relay(asking, self._carrier, self._write)
+        decoder = EventDecoder()
+        try:
+            async with self._carrier.post(
+                asking.line, headers=_headers(session), silence_seconds=self._patience.answer_seconds
+            ) as response:
+                if response.status_code >= 300:
+                    await self._refused(response, relay, session)
+                    return
+                if await relay.hear(response, decoder):
+                    return
+        except Unreachable:
+            if decoder.last_id is None:
+                raise
+        # Broken, or ended early by a server that wants to be polled (2025-11-25).
+        if decoder.last_id is None:
+            raise broken_off(self._carrier.host)
+        place = _Place()
+        place.move(decoder)
+        await self._resume(relay, session, place)
+
+    async def _refused(self, response: httpx2.Response, relay: Relay, session: _Session | None) -> None:
+        in_session = session is not None and session.id is not None
+        if response.status_code == 404 and in_session:
+            try:
+                message = await refusal(response, self._carrier)
+            except ClientError:
+                raise _lost(self._carrier) from None
+            # Some servers use the same status for a method that they do not have.
+            if mapping(message.get("error")).get("code") != METHOD_NOT_FOUND:
+                raise _lost(self._carrier)
+        else:
+            message = await refusal(response, self._carrier)
+        await relay.refuse(message)
+
+    async def _resume(self, relay: Relay, session: _Session | None, place: _Place) -> None:
+        """The rest of an answer, by GET and Last-Event-ID, as often as it takes."""
+        failures = 0
+        trouble: ClientError = broken_off(self._carrier.host)
+        while failures < RESUME_TRIES:
+            await self._sleep(self._patience.pause(place.retry_millis, place.idle))
+            decoder = EventDecoder()
+            try:
+                async with self._carrier.get(
+                    headers={**_headers(session), **place.headers},
+                    silence_seconds=self._patience.answer_seconds,
+                ) as response:
+                    if is_stream(response):
+                        failures = 0
+                        if await hear(response, relay.take, decoder):
+                            return
+                    elif is_passing(response.status_code):
+                        failures += 1
+                        trouble = self._carrier.problem(response)
+                    else:  # it is gone, and nobody can say what became of the call
+                        failures, trouble = RESUME_TRIES, broken_off(self._carrier.host)
+            except Unreachable as error:
+                failures += 1
+                trouble = error
+            place.move(decoder)
+        raise trouble
+
+    # ---- the GET stream ----------------------------------------------------------------------------------------------
+
+    async def _listen(self, session: _Session) -> bool:
+        """What the server says unasked. Ends when it offers no such stream (405), or with True: it lost the session."""
+        place = _Place()
+        opened = False
+        while True:
+            decoder = EventDecoder()
+            try:
+                async with self._carrier.get(
+                    headers={**session.headers, **place.headers},
+                    silence_seconds=self._patience.stream_seconds,
+                ) as response:
+                    status = response.status_code
+                    if is_stream(response):
+                        opened = True
+                        await hear(response, self._relay_unasked, decoder)
+                    elif not is_passing(status):
+                        # Never opened: 404 is another way to say that there is no such stream.
+                        return status == 404 and opened and session.id is not None
+            except (NotLoggedIn, ScopeNeeded):
+                return False  # the next message says so where the client sees it
+            except ClientError:
+                pass  # the network is away for a while, and there is nothing that anybody should do
+            place.move(decoder)
+            await self._sleep(self._patience.pause(place.retry_millis, place.idle))
+
+    async def _relay_unasked(self, data: bytes) -> bool:
+        if isinstance(decode(data), dict | list):
+            await self._write(one_line(data))
+        return False
+
+
+def _headers(session: _Session | None) -> dict[str, str]:
+    return {} if session is None else session.headers
+
+
+def is_passing(status: int) -> bool:
+    return status in (408, 429) or status >= 500
+
+
+async def _swallow(line: bytes) -> None:
+    """The client asked for nothing here."""
+
+
+def _lost(carrier: Carrier) -> SessionLost:
+    return SessionLost(f"{carrier.host} does not know this session", hint="start the client again")
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()

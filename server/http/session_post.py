@@ -1,0 +1,193 @@
+"""A request in a session over HTTP: its work is the crew's, its stream is in the session's log, and a connection looks on.
+
+JSON when nothing is said before the answer, else an event stream. A client that leaves can have the rest by GET with the id
+of the last event it got (session_stream.py); so the work goes on without it, and a stream may be let go of on purpose.
+Spec: basic/transports "Sending Messages to the Server", "Resumability and Redelivery" (2025-11-25 and before).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+import trio
+
+from server.caller import Line
+from server.crew import Crew
+from server.event_log import Event, EventStream, Reader
+from server.exchange import Exchange, Outcome
+from server.feeds import KEEP_ALIVE_SECONDS
+from server.http.sse import cancel_after, frame
+from server.http.visit import Visit
+from server.mcp.errors import McpError
+from server.mcp.messages import Notification, Response
+from server.mcp.results import encode_error
+from server.mcp.versions import Revision
+from server.sessions import Session
+
+# What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection
+# because it takes long; a second is soon enough for that, and often enough to poll.
+RETRY: Final = b"retry: 1000\n\n"
+
+Job: TypeAlias = Callable[[Line], Awaitable[Outcome | None]]
+
+
+class Parting(Enum):
+    """How it ended between a stream and a connection that passed it on."""
+
+    GONE = auto()  # the client has left
+    MORE = auto()  # the connection ends; what comes is for who comes back
+    DONE = auto()  # there will be no more
+
+
+class SessionLine:
+    """Implements `Line`: what a request says before its answer, and then its answer, goes to a stream of its own."""
+
+    def __init__(self, session: Session, *, heard: bool) -> None:
+        """`heard`: the client takes event streams."""
+        self._session = session
+        self._heard = heard
+        self.stream: Final = session.log.open()
+        self.resumable = False  # the client knows an id by which it can come back
+        self.outcome: Outcome | None = None
+
+    def lose(self) -> None:
+        """The client has left. Unless it can come back, nobody will ever read the stream."""
+        self._heard = self._heard and self.resumable
+
+    async def send(self, message: bytes) -> None:
+        if not self._heard:
+            # The client may listen on the stream that it opened for everything else.
+            if self._session.unsolicited.attended:
+                await self._session.send(message)
+            return
+        self.resumable = True
+        self.stream.append(message)
+        await self.stream.taken()
+
+    async def ping(self) -> None:
+        """Whoever reads the stream sends signs of life."""
+
+    async def release(self) -> None:
+        if self._heard and self._session.revision.primes:
+            self.resumable = True
+            self.stream.let_go()
+
+    def finish(self, outcome: Outcome | None) -> None:
+        """None: it was cancelled, and nothing is answered."""
+        self.outcome = outcome
+        if outcome is not None and self.resumable:
+            self.stream.append(outcome.body)
+        self.stream.end()
+
+
+async def run_exchange(session: Session, exchange: Exchange, line: Line) -> Outcome | None:
+    """None when the client has cancelled it, or the session is over."""
+    outcome: Outcome | None = None
+    try:
+        with session.running(exchange.id) as running:
+            outcome = await exchange.run(line)
+        return None if running.cancelled else outcome
+    except McpError as error:
+        return Outcome(encode_error(exchange.id, error, session.revision), error)
+
+
+def take(session: Session, message: Notification | Response) -> None:
+    if isinstance(message, Notification):
+        session.note(message)
+    else:
+        session.answer(message)
+
+
+async def answer_in_session(visit: Visit, session: Session, crew: Crew, job: Job) -> None:
+    """Have it done, and pass on what it says for as long as the client stays."""
+    reply = visit.reply
+    line = SessionLine(session, heard=reply.takes_events)
+    reply.opening = opening(line.stream, session.revision)
+
+    async def work() -> None:
+        outcome: Outcome | None = None
+        try:
+            outcome = await job(line)
+        finally:
+            line.finish(outcome)
+
+    def about_to_open() -> None:
+        line.resumable = line.resumable or bool(reply.opening)
+
+    crew.start(work)
+    with session.stream_open(), line.stream.read() as reader:
+        parting = await follow(visit, reader, on_ping=about_to_open)
+    if parting is Parting.GONE:
+        return line.lose()
+    if parting is Parting.MORE or (line.resumable and reply.takes_events):
+        return await reply.close(farewell(parting, session.revision))
+    if line.outcome is not None:
+        return await visit.finish(line.outcome)
+    return await (reply.close() if reply.streaming else reply.empty(202))
+
+
+def as_event(event: Event) -> bytes:
+    return frame(event.message, event.id)
+
+
+async def follow(
+    visit: Visit,
+    reader: Reader,
+    *,
+    until: trio.Event | None = None,
+    on_ping: Callable[[], None] = lambda: None,
+    framed: Callable[[Event], bytes] = as_event,
+) -> Parting:
+    """Write what is read, with signs of life, until there is no more, `until` is set, or the caller may not be here any
+    longer: a token that has run out, or a login that was ended, ends what no further request would."""
+    parting = Parting.MORE
+    async with trio.open_nursery() as nursery:
+
+        async def watch() -> None:
+            nonlocal parting
+            await visit.wait_gone()
+            parting = Parting.GONE
+            nursery.cancel_scope.cancel()
+
+        nursery.start_soon(watch)
+        if until is not None:
+            nursery.start_soon(cancel_after, until.wait, nursery.cancel_scope)
+        try:
+            parting = await _pass_on(visit, reader, on_ping, framed)
+        except OSError:
+            parting = Parting.GONE
+        nursery.cancel_scope.cancel()
+    return parting
+
+
+async def _pass_on(
+    visit: Visit, reader: Reader, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
+) -> Parting:
+    reply = visit.reply
+    due_at = trio.current_time() + KEEP_ALIVE_SECONDS
+    while True:
+        event = None
+        with trio.move_on_at(due_at) as waiting:
+            event = await reader.next()
+        if waiting.cancelled_caught:
+            if not await visit.still_allowed():
+                return Parting.MORE
+            on_ping()
+            await reply.ping()
+            due_at = trio.current_time() + KEEP_ALIVE_SECONDS
+        elif event is None:
+            return Parting.MORE if reader.left else Parting.DONE
+        else:
+            await reply.push(framed(event))
+
+
+def opening(stream: EventStream, revision: Revision) -> bytes:
+    """An event without data, so that its id is known before there is anything to say. Older clients choke on it."""
+    return frame(b"", stream.beginning) if revision.primes else b""
+
+
+def farewell(parting: Parting, revision: Revision) -> bytes:
+    """What a stream ends with."""
+    return RETRY if parting is Parting.MORE and revision.primes else b""

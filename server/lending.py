@@ -1,0 +1,130 @@
+"""The configured servers with their agents running, and what a request is lent of them, on any wire.
+
+Identity, pages and metrics, which only HTTP needs, are services.py's.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Final
+
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from auth.model import Millis
+from server.agents import Subkey
+from server.backends.base import BackendError
+from server.calls import Measure
+from server.config import ServerConfig
+from server.desk import Tasking
+from server.exchange import Lent
+from server.mcp.cursors import Cursors
+from server.mcp.rounds import Rounds
+from server.offering import Offering, open_offering
+from server.store.jobs import Store
+from server.store.keyfile import MasterKey
+from server.task_work import perform
+from server.tasks import Tasks
+
+# Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
+SUBKEY_ID: Final = 1
+
+_HOUR_MILLIS: Final = 3_600_000
+
+
+class CannotStart(Exception):
+    """Something on this machine prevents the start; the text says what, the hint what to do."""
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.hint = hint
+
+
+def now_millis() -> Millis:
+    return time.time_ns() // 1_000_000
+
+
+def subkeys(key: MasterKey) -> Subkey:
+    @cache
+    def subkey(purpose: str) -> bytes:
+        return key.subkey(f"{purpose}/{SUBKEY_ID}")
+
+    return subkey
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lender:
+    offerings: Mapping[str, Offering]
+    tasks: Tasks
+    subkey: Subkey
+    log: FilteringBoundLogger
+    boot_id: str
+
+    def lend(self, name: str, *, sessions: bool) -> Lent:
+        """What requests of this server are lent. `sessions`: this wire keeps them."""
+        offering = self.offerings[name]
+        compat = offering.settings.compat
+        return Lent(
+            name=name,
+            server=offering.server,
+            calls=offering.calls,
+            library=offering.library,
+            subscriptions=offering.subscriptions,
+            sessions=offering.sessions if sessions else None,
+            tasking=Tasking(
+                name=name,
+                tasks=self.tasks,
+                calls=offering.calls,
+                wasmagent=compat.tasks == "wasmagent",
+                sync_timeout_seconds=compat.sync_timeout_seconds,
+                ttl_ms=int(offering.settings.task_hours * _HOUR_MILLIS),
+            ),
+            rounds=Rounds(self.subkey("rounds"), clock=now_millis, entropy=secrets.token_bytes),
+            cursors=Cursors(self.subkey("cursors"), name),
+            page_size=offering.settings.page_size,
+            log=self.log,
+        )
+
+
+async def open_lender(
+    servers: Iterable[ServerConfig],
+    store: Store,
+    subkey: Subkey,
+    *,
+    log: FilteringBoundLogger,
+    measure: Callable[[str], Measure],
+    background: trio.Nursery,
+) -> Lender:
+    """Agents with work of their own do it in `background`, for as long as the server runs. `tasks` is not run here.
+    `measure` is for the server of that name. Raises `CannotStart`."""
+    offerings: dict[str, Offering] = {}
+    try:
+        for server in servers:
+            offerings[server.name] = await open_offering(
+                server, subkey, log=log, measure=measure(server.name), nursery=background
+            )
+    except (ValueError, BackendError) as problem:
+        raise CannotStart(
+            f"an agent cannot be used: {problem}", "see [[server.agent]] in the settings"
+        ) from problem
+    boot_id = secrets.token_hex(8)
+    return Lender(
+        offerings=offerings,
+        tasks=Tasks(
+            store,
+            perform=partial(perform, offerings),
+            clock=now_millis,
+            entropy=secrets.token_bytes,
+            key=subkey("tasks"),
+            boot_id=boot_id,
+            log=log,
+            announce=lambda server, task_id: offerings[server].task_changed(task_id),
+        ),
+        subkey=subkey,
+        log=log,
+        boot_id=boot_id,
+    )

@@ -1,0 +1,129 @@
+"""One configured server while it runs: what it offers, who may use it, and who hears of its changes.
+
+The same whatever wire a request comes by: HTTP and stdio lend these parts to each of their requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from server import __version__, agents
+from server.agents import Subkey
+from server.backends.base import Active, Announce
+from server.backends.catalog import Catalog, CatalogError
+from server.calls import Calls, Measure
+from server.config import ServerConfig
+from server.library import Library
+from server.mcp.messages import Icon, Implementation
+from server.mcp.results import Server
+from server.sessions import Sessions
+from server.subscriptions import Subscriptions, resource_topic, task_topic
+
+# What a session of the handshake era is told by name; tasks are polled there.
+LISTS: Final = ("tools", "prompts", "resources")
+
+
+@dataclass(kw_only=True, slots=True)
+class Offering:
+    settings: ServerConfig
+    server: Server
+    catalog: Catalog
+    calls: Calls
+    library: Library
+    subscriptions: Subscriptions
+    sessions: Sessions
+    log: FilteringBoundLogger = field(repr=False)
+
+    def lists_changed(self) -> None:
+        """Ask the back-ends again, and tell those who listen what changed. A change that cannot be offered changes nothing."""
+        try:
+            changed = self.catalog.refresh()
+        except CatalogError as error:
+            self.log.warning("agent.not_refreshed", server=self.settings.name, reason=str(error)[:2000])
+            return
+        for kind in LISTS:
+            if kind in changed:
+                self.subscriptions.publish(kind)
+                self.sessions.publish(kind)
+
+    def resource_changed(self, uri: str) -> None:
+        self.subscriptions.publish(resource_topic(uri))
+        self.sessions.updated(uri)
+
+    def task_changed(self, task_id: str) -> None:
+        self.subscriptions.publish(task_topic(task_id))
+
+    async def aclose(self) -> None:
+        await self.catalog.aclose()
+
+
+async def open_offering(
+    settings: ServerConfig,
+    subkey: Subkey,
+    *,
+    log: FilteringBoundLogger,
+    measure: Measure,
+    nursery: trio.Nursery,
+) -> Offering:
+    """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
+    `SecretUnreadable` and `ValueError` for agents that cannot be used."""
+    sources = agents.make_sources(settings, subkey, log)
+    made: list[Offering] = []  # changes that come before it is made are in its first catalogue anyway
+
+    def tell(what: Callable[[Offering], None]) -> None:
+        for offering in made:
+            what(offering)
+
+    announce = Announce(
+        lists=lambda: tell(Offering.lists_changed),
+        resource=lambda uri: tell(lambda offering: offering.resource_changed(uri)),
+    )
+    for source in sources:
+        if isinstance(source.backend, Active):
+            await nursery.start(partial(source.backend.run, announce))
+    catalog = Catalog(sources)
+    offering = Offering(
+        settings=settings,
+        server=Server(_implementation(settings), instructions=settings.instructions or None),
+        catalog=catalog,
+        calls=Calls(
+            catalog,
+            log=log,
+            measure=measure,
+            refuses_invalid=settings.compat.invalid_arguments is not None,
+        ),
+        library=Library(catalog, log=log, measure=measure),
+        subscriptions=Subscriptions(),
+        sessions=Sessions(),
+        log=log,
+    )
+    made.append(offering)
+    return offering
+
+
+def _implementation(settings: ServerConfig) -> Implementation:
+    unset = msgspec.UNSET
+    return Implementation(
+        name="ostiary",
+        version=__version__,
+        title=settings.title or unset,
+        description=settings.description or unset,
+        website_url=settings.website or unset,
+        icons=[
+            Icon(
+                src=icon.src,
+                mime_type=icon.mime_type or unset,
+                sizes=icon.sizes or unset,
+                theme=icon.theme or unset,
+            )
+            for icon in settings.icons
+        ]
+        or unset,
+    )

@@ -1,0 +1,471 @@
+"""Sessions of the handshake era, on any wire: what `initialize` agreed on, what runs, what the client was asked.
+
+A session belongs to the caller who began it; for everybody else it does not exist. It is kept in memory: a client whose
+session is gone starts over. What may be said when is mcp/legacy.py's, what is kept of streams event_log.py's, and HTTP
+http/session_*.py's. Spec: basic/lifecycle, basic/transports "Session Management" (2025-11-25).
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from contextlib import contextmanager
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from auth.model import Principal, PrincipalKind
+from server.backends.base import BackendError, CannotAsk, LogLevel
+from server.event_log import Allowance, EventLog
+from server.mcp import questions as asking
+from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
+from server.mcp.legacy import Said, State, encode_request, heard, may_send, step, why_refused
+from server.mcp.messages import Notification, RequestId, Response
+from server.mcp.params import InitializeParams
+from server.mcp.questions import Question
+from server.mcp.results import encode_notification
+from server.mcp.versions import Revision
+
+# As many as one person's windows and gateways have open; beyond it the one unused for longest gives way.
+MAX_PER_CALLER: Final = 64
+# Each costs about 2 KiB, and what its log holds.
+MAX_OVERALL: Final = 4096
+# A client that was put to sleep over lunch still has its session; starting over costs one request.
+IDLE_SECONDS: Final = 30 * 60.0
+# How late an idle session may end.
+SWEEP_SECONDS: Final = 60.0
+# A person has to read a form, or fetch something to fill it in with. Tools have deadlines of their own besides.
+ANSWER_SECONDS: Final = 10 * 60.0
+# `initialized` may be overtaken by the request after it; it is not far behind.
+READY_SECONDS: Final = 5.0
+# Whether the client is alive: not a question for a person.
+PING_SECONDS: Final = 30.0
+# Questions open at once: several calls with several fields each. A client that answers none of them is not asked more.
+MAX_OUTSTANDING: Final = 32
+# Requests at once. Their work goes on without their connections, so connections do not bound it.
+MAX_RUNNING: Final = 64
+# Resources that one session may watch.
+MAX_WATCHED: Final = 1024
+# Telling a client that its answer is not needed any more is a courtesy.
+FAREWELL_SECONDS: Final = 2.0
+# What a client says of itself goes into logs.
+SHOWN_CHARACTERS: Final = 100
+
+_ID_BYTES: Final = 24  # 192 bits: the id is no proof of who calls, but it must not be guessed either
+_SHARED_SUBJECTS: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
+
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+Answers: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+
+class _Cancelled(msgspec.Struct, rename="camel"):
+    request_id: RequestId
+
+
+_decode_cancelled: Final = msgspec.json.Decoder(_Cancelled).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_NOTHING: Final = Raw(b"null")
+
+
+def caller_of(principal: Principal, address: str) -> str:
+    """Whom a session belongs to. Callers without a login are told apart by where they call from."""
+    if principal.kind in _SHARED_SUBJECTS:
+        return f"{principal.kind.value}:{address}"
+    return f"{principal.kind.value}:{principal.subject}:{principal.client_id or ''}"
+
+
+class Running:
+    """A request while it runs: a block that `notifications/cancelled` can end."""
+
+    __slots__ = ("_id", "_session", "cancelled", "scope")
+
+    def __init__(self, session: Session, request_id: RequestId) -> None:
+        self._session = session
+        self._id = request_id
+        self.scope = trio.CancelScope()
+        self.cancelled = False  # then nothing is answered
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.scope.cancel()
+
+    def __enter__(self) -> Running:
+        """Raises `InvalidRequest` when that id is in use, `TooManySessions` when too much runs, `SessionNotFound`."""
+        self._session.begin(self._id, self)
+        self.scope.__enter__()
+        return self
+
+    def __exit__(self, *exc: Any) -> bool:
+        self._session.finished(self._id)
+        return bool(self.scope.__exit__(*exc))
+
+
+class _Asked:
+    """A request of ours, until its answer is there."""
+
+    __slots__ = ("_there", "answer", "id")
+
+    def __init__(self, request_id: str) -> None:
+        self.id: Final = request_id
+        self.answer: Response | None = None  # None although `wait` has returned: the session has ended
+        self._there = trio.Event()
+
+    def settle(self, answer: Response | None) -> None:
+        self.answer = answer
+        self._there.set()
+
+    async def wait(self) -> Response:
+        await self._there.wait()
+        if self.answer is None:
+            raise BackendError("the session has ended")
+        return self.answer
+
+    @property
+    def open(self) -> bool:
+        return not self._there.is_set()
+
+
+class Session:
+    def __init__(
+        self,
+        session_id: str,
+        caller: str,
+        revision: Revision,
+        *,
+        capabilities: Mapping[str, Any],
+        client: str,
+        allowance: Allowance,
+    ) -> None:
+        self.id: Final = session_id
+        self.caller: Final = caller
+        self.revision: Final = revision
+        self.capabilities: Final = capabilities
+        self.can: Final = asking.abilities(capabilities, revision)
+        self.client: Final = client  # for logs: nobody has checked it
+        self.log_level: LogLevel = "info"
+        self.watched: set[str] = set()  # resources whose changes it wants to hear of
+        self.log: Final = EventLog(allowance)
+        # What belongs to no request: changes, and messages about nothing in particular.
+        self.unsolicited: Final = self.log.open()
+        self.closed: Final = trio.Event()
+        self.last_used = trio.current_time()
+        self._state = State.INITIALIZING
+        self._ready = trio.Event()
+        self._running: dict[RequestId, Running] = {}
+        self._outstanding: dict[str, _Asked] = {}
+        self._asked = 0
+        self._streams = 0
+        self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
+
+    @property
+    def ready(self) -> bool:
+        return self._state is State.READY
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._running) or self._streams > 0
+
+    def touch(self) -> None:
+        self.last_used = trio.current_time()
+
+    # ── what the client says ─────────────────────────────────────────────────────────────────────────────────────
+
+    def note(self, notification: Notification) -> None:
+        """Junk is ignored, as is what came too late."""
+        self._hear(heard(notification))
+        if notification.method == "notifications/cancelled":
+            try:
+                named = _decode_cancelled(notification.params).request_id
+            except (msgspec.DecodeError, RecursionError):
+                return
+            if running := self._running.get(named):
+                running.cancel()
+
+    def answer(self, response: Response) -> None:
+        """An answer to a question of ours. Any other is ignored: it may just be late."""
+        asked = self._outstanding.get(response.id) if isinstance(response.id, str) else None
+        if asked is not None and asked.open:
+            asked.settle(response)
+
+    def running(self, request_id: RequestId) -> Running:
+        return Running(self, request_id)
+
+    def begin(self, request_id: RequestId, running: Running) -> None:
+        if self.closed.is_set():
+            raise SessionNotFound("the session has ended")
+        if request_id in self._running:
+            raise InvalidRequest("a request with this id is running already")
+        if len(self._running) >= MAX_RUNNING:
+            raise TooManySessions(f"{MAX_RUNNING} requests of this session are running: wait for one")
+        self._running[request_id] = running
+
+    def finished(self, request_id: RequestId) -> None:
+        del self._running[request_id]
+        self.touch()
+
+    def watch(self, uri: str) -> None:
+        """Raises `TooManySubscriptions`."""
+        if len(self.watched) >= MAX_WATCHED and uri not in self.watched:
+            raise TooManySubscriptions(f"a session watches at most {MAX_WATCHED} resources")
+        self.watched.add(uri)
+
+    # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def stream_open(self) -> Generator[None]:
+        """While somebody is connected, the session is in use."""
+        self._streams += 1
+        try:
+            yield
+        finally:
+            self._streams -= 1
+            self.touch()
+
+    async def send(self, message: bytes) -> None:
+        """On the stream that belongs to no request."""
+        self.unsolicited.append(message)
+
+    def changed(self, kind: str, message: bytes) -> None:
+        """What is said once however often it happened. `kind` tells what. A client that is not there hears of it when it
+        comes, so what waits for it is bounded by what there is to hear of."""
+        if not self.ready:
+            return
+        if self.unsolicited.attended:
+            self.unsolicited.append(message)
+        else:
+            self._changes[kind] = message
+
+    def catch_up(self) -> None:
+        """Somebody reads `unsolicited` again."""
+        changes, self._changes = self._changes, {}
+        for message in changes.values():
+            self.unsolicited.append(message)
+
+    async def ask(
+        self, send: Send, questions: Mapping[str, Question], *, meta: Mapping[str, Any] | None = None
+    ) -> Answers:
+        """The answers, checked. The questions go out at once, through `send`; one that was answered with nonsense is put
+        once more. `meta` goes along with each. Raises `CannotAsk` and `BackendError`, whose texts are for the caller; when
+        it ends early, cancelled or not, the client is told which answers are not needed any more."""
+        if required := asking.missing(questions, self.can):
+            raise CannotAsk("the client cannot be asked for this", required)
+        with trio.move_on_after(READY_SECONDS):
+            await self._ready.wait()
+        if self.closed.is_set():
+            raise BackendError("the session has ended")
+        if not self.ready:
+            raise CannotAsk("the client has not finished its handshake")
+        if len(self._outstanding) + len(questions) > MAX_OUTSTANDING:
+            raise BackendError("too many questions are waiting for this client's answers")
+        put: list[_Asked] = []
+        try:
+            with trio.move_on_after(ANSWER_SECONDS):
+                asked = {
+                    key: await self._put(send, put, question.method, _with(question.params, meta))
+                    for key, question in questions.items()
+                }
+                return {
+                    key: await self._settled(send, put, asked[key], question, meta)
+                    for key, question in questions.items()
+                }
+            raise BackendError("the client did not answer in time")
+        finally:
+            await self._withdraw(send, put)
+
+    async def ask_plain(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        """A request that is no question to anybody (`ping`). Raises `BackendError`."""
+        if self.closed.is_set() or not may_send(self._state, method):
+            raise BackendError("the client cannot be asked for this now")
+        put: list[_Asked] = []
+        try:
+            with trio.move_on_after(PING_SECONDS):
+                return _result(await (await self._put(send, put, method, params)).wait())
+            raise BackendError("the client did not answer in time")
+        finally:
+            await self._withdraw(send, put)
+
+    async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
+        self._asked += 1
+        asked = _Asked(f"server-{self._asked}")
+        put.append(asked)
+        self._outstanding[asked.id] = asked
+        await send(encode_request(asked.id, method, params))
+        return asked
+
+    async def _settled(
+        self,
+        send: Send,
+        put: list[_Asked],
+        asked: _Asked,
+        question: Question,
+        meta: Mapping[str, Any] | None,
+    ) -> Mapping[str, Any]:
+        answer = _result(await asked.wait())
+        problem = asking.problem(question, answer)
+        if problem is not None:
+            again = await self._put(send, put, question.method, _with(_pressed(question, problem), meta))
+            answer = _result(await again.wait())
+            problem = asking.problem(question, answer)
+        if problem is not None:
+            raise BackendError(f"the client's answer is not what was asked for: {problem}")
+        return answer
+
+    async def _withdraw(self, send: Send, put: Iterable[_Asked]) -> None:
+        needless = [asked for asked in put if asked.open]
+        for asked in put:
+            self._outstanding.pop(asked.id, None)
+        if not needless or self.closed.is_set():
+            return
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            for asked in needless:
+                told = {"requestId": asked.id, "reason": "the answer is not needed any more"}
+                await send(encode_notification("notifications/cancelled", told))
+
+    # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def close(self) -> None:
+        """What runs is cancelled, what was asked has no answer, streams end. By `Sessions.end`, or the wire that owns it."""
+        self._hear(Said.GOODBYE)
+        self.closed.set()
+        self._ready.set()
+        for running in list(self._running.values()):
+            running.cancel()
+        for asked in self._outstanding.values():
+            asked.settle(None)
+        self._changes.clear()
+        self.log.close()
+
+    def _hear(self, said: Said) -> None:
+        then = step(self._state, said)
+        if isinstance(then, State):
+            self._state = then
+            if then is State.READY:
+                self._ready.set()
+
+
+class Sessions:
+    """Everybody's. Nothing in it waits but `run`."""
+
+    def __init__(
+        self,
+        *,
+        per_caller: int = MAX_PER_CALLER,
+        overall: int = MAX_OVERALL,
+        idle_seconds: float = IDLE_SECONDS,
+    ) -> None:
+        self._per_caller = per_caller
+        self._overall = overall
+        self._idle_seconds = idle_seconds
+        self._allowance = Allowance()
+        self._by_caller: dict[str, dict[str, Session]] = {}
+        self._all: dict[str, Session] = {}
+
+    def count(self) -> int:
+        return len(self._all)
+
+    def create(
+        self, principal: Principal, address: str, revision: Revision, params: InitializeParams
+    ) -> Session:
+        """Called when `initialize` is answered with that revision. Raises `TooManySessions`."""
+        caller = caller_of(principal, address)
+        own = self._by_caller.get(caller, {})
+        if len(own) >= self._per_caller:
+            self._make_room(own.values(), f"all {len(own)} sessions that you may have are in use")
+        if len(self._all) >= self._overall:
+            # Its own first: one caller must not live at the expense of the others for longer than it has to.
+            unused = [session for session in own.values() if not session.busy]
+            self._make_room(unused or self._all.values(), "all sessions of this server are in use")
+        declared = params.capabilities
+        session = Session(
+            secrets.token_urlsafe(_ID_BYTES),
+            caller,
+            revision,
+            capabilities=cast("dict[str, Any]", declared) if isinstance(declared, dict) else {},
+            client=_claimed(params.client_info),
+            allowance=self._allowance,
+        )
+        self._all[session.id] = self._by_caller.setdefault(caller, {})[session.id] = session
+        return session
+
+    def find(self, session_id: str, principal: Principal, address: str) -> Session | None:
+        """The caller's session of that id, which counts as using it. None: it has ended, never was, or is another's."""
+        session = self._all.get(session_id)
+        if session is None or session.caller != caller_of(principal, address):
+            return None
+        session.touch()
+        return session
+
+    def end(self, session: Session) -> None:
+        if self._all.pop(session.id, None) is None:
+            return
+        own = self._by_caller[session.caller]
+        del own[session.id]
+        if not own:
+            del self._by_caller[session.caller]
+        session.close()
+
+    def publish(self, kind: str) -> None:
+        """Tell every session that one of the lists has changed: `tools`, `prompts` or `resources`."""
+        method = f"notifications/{kind}/list_changed"
+        message = encode_notification(method, {})
+        for session in self._all.values():
+            session.changed(method, message)
+
+    def updated(self, uri: str) -> None:
+        """Tell the sessions that watch it that this resource has changed."""
+        method = "notifications/resources/updated"
+        message = encode_notification(method, {"uri": uri})
+        for session in self._all.values():
+            if uri in session.watched:
+                session.changed(f"{method} {uri}", message)
+
+    async def run(self) -> None:
+        """For ever: end what nobody has used for long."""
+        while True:
+            await trio.sleep(SWEEP_SECONDS)
+            too_old = trio.current_time() - self._idle_seconds
+            for session in [one for one in self._all.values() if one.last_used <= too_old and not one.busy]:
+                self.end(session)
+
+    def _make_room(self, sessions: Iterable[Session], refusal: str) -> None:
+        unused = min(
+            (session for session in sessions if not session.busy),
+            key=lambda session: session.last_used,
+            default=None,
+        )
+        if unused is None:
+            raise TooManySessions(refusal)
+        self.end(unused)
+
+
+def _with(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return params if meta is None else {**params, "_meta": {**params.get("_meta", {}), **meta}}
+
+
+def _pressed(question: Question, problem: str) -> Mapping[str, Any]:
+    """The question again, with what was wrong with the answer, where there is a person who could read it."""
+    message = question.params.get("message")
+    if not isinstance(message, str):
+        return question.params
+    return {**question.params, "message": f"{message}\n({problem})"}
+
+
+def _result(response: Response) -> Mapping[str, Any]:
+    """Raises `BackendError` for an answer that is none."""
+    if response.error is not None:
+        raise BackendError(why_refused(response.error))
+    try:
+        return _decode_object(response.result or _NOTHING)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BackendError("the client's answer is not an object") from error
+
+
+def _claimed(info: Any) -> str:
+    """What a client calls itself, fit to be printed."""
+    if not isinstance(info, dict):
+        return ""
+    told = cast("dict[str, Any]", info)
+    text = f"{told.get('name', '')}/{told.get('version', '')}"
+    return "".join(character for character in text[:SHOWN_CHARACTERS] if character.isprintable())

@@ -1,0 +1,233 @@
+"""The context: how a running function speaks with its caller. `Context` in async functions, `SyncContext` in others.
+
+The two have the same methods; those of the first are awaited, those of the second block their thread. Both stand on a
+`Line`, which carries events out and answers in (call.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine, Mapping
+from typing import Any, Literal, Protocol, TypeVar, overload
+
+from .content import given
+from .function import Contextual
+from .plain import plain
+from .questions import (
+    Elicited,
+    Messages,
+    Question,
+    Root,
+    Sampled,
+    elicitation,
+    elicitation_url,
+    roots,
+    sampling,
+)
+
+T = TypeVar("T")
+Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+Json = dict[str, Any]
+
+
+class Line(Protocol):
+    subject: str
+    call_id: str
+    can: frozenset[str]
+    resumed: Any
+    wants_progress: bool
+    level: str | None
+    cancelled: bool
+
+    async def emit(self, event: Json) -> None: ...
+
+    async def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]: ...
+
+    async def request(self, event: Json) -> Json: ...
+
+    def next_key(self) -> str: ...
+
+    def wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
+        """From a thread. Raises `Cancelled`."""
+        ...
+
+
+def progress_event(progress: float, total: float | None, message: str | None) -> Json:
+    for number in (progress, 0 if total is None else total):
+        if not isinstance(number, (int, float)):  # pyright: ignore[reportUnnecessaryIsInstance] - an author's
+            raise TypeError(f"progress is told in numbers, not {number!r}")
+    return {"event": "progress", "progress": progress, **given(total=total, message=_text(message))}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+class _Base(Contextual):
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+    @property
+    def subject(self) -> str:
+        """Who calls: an opaque name that stays the same."""
+        return self._line.subject
+
+    @property
+    def call_id(self) -> str:
+        """The server's name for this call, as in its log."""
+        return self._line.call_id
+
+    @property
+    def resumed(self) -> Any:
+        """The last checkpoint of an earlier run of this very call; None in the first run."""
+        return self._line.resumed
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the caller has given up. A sync function that uses no context looks here now and then."""
+        return self._line.cancelled
+
+    def can(self, ability: str) -> bool:
+        """Whether the client can be asked: "elicitation", "elicitation.url", "sampling", "sampling.tools", "roots"."""
+        return ability in self._line.can
+
+    async def _progress(self, progress: float, total: float | None, message: str | None) -> None:
+        event = progress_event(progress, total, message)
+        if self._line.wants_progress:
+            await self._line.emit(event)
+
+    async def _log(self, level: str, data: Any, logger: str | None) -> None:
+        if level not in LEVELS:
+            raise ValueError(f"{level!r} is none of {', '.join(LEVELS)}")
+        if self._line.level is not None and LEVELS.index(level) >= LEVELS.index(self._line.level):
+            await self._line.emit(
+                {"event": "message", "level": level, "data": plain(data), **given(logger=_text(logger))}
+            )
+
+    async def _one(self, question: Question[T], key: str | None) -> T:
+        key = key or self._line.next_key()
+        return (await self._line.ask({key: question}))[key]
+
+    async def _checkpoint(self, data: Any) -> None:
+        await self._line.request({"event": "checkpoint", "data": plain(data)})
+
+    async def _become_task(self) -> bool:
+        return bool((await self._line.request({"event": "become_task"})).get("task"))
+
+    async def _close_stream(self) -> None:
+        await self._line.emit({"event": "close_stream"})
+
+
+class Context(_Base):
+    """In async functions. Asking pauses the call; on 2026-07-28 the answers come with a new request, and the function is
+    run again from the start, where the same question returns at once. So questions are told apart by keys that are the
+    same in every run: by the order of asking, unless `key` is given."""
+
+    async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        await self._progress(progress, total, message)
+
+    async def log(self, level: Level, data: Any, logger: str | None = None) -> None:
+        """For the client's log, if it wants one of this level. The server's own log takes what is printed."""
+        await self._log(level, data, logger)
+
+    async def debug(self, data: Any) -> None:
+        await self._log("debug", data, None)
+
+    async def info(self, data: Any) -> None:
+        await self._log("info", data, None)
+
+    async def warning(self, data: Any) -> None:
+        await self._log("warning", data, None)
+
+    async def error(self, data: Any) -> None:
+        await self._log("error", data, None)
+
+    @overload
+    async def elicit(self, message: str, schema: type[T], key: str | None = None) -> Elicited[T]: ...
+    @overload
+    async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]: ...
+    async def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]:
+        """A form for the person: `schema` is a flat type, the type of a single value, or a JSON Schema. Raises
+        `CannotAsk`."""
+        return await self._one(elicitation(message, schema), key)
+
+    async def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited[None]:
+        return await self._one(elicitation_url(message, url), key)
+
+    async def sample(
+        self, messages: Messages, *, max_tokens: int = 1000, key: str | None = None, **params: Any
+    ) -> Sampled:
+        """A completion of the client's model. Raises `CannotAsk`."""
+        return await self._one(sampling(messages, max_tokens=max_tokens, **params), key)
+
+    async def roots(self, key: str | None = None) -> list[Root]:
+        return await self._one(roots(), key)
+
+    async def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]:
+        """Several questions at once, of `elicitation`, `elicitation_url`, `sampling` and `roots`, by keys of yours."""
+        return await self._line.ask(questions)
+
+    async def checkpoint(self, data: Any) -> None:
+        """What is kept when this returns: should the call run again, it finds `data` (JSON) in `ctx.resumed`."""
+        await self._checkpoint(data)
+
+    async def become_task(self) -> bool:
+        """From here on nobody need wait for the answer. False if the caller cannot come back for it."""
+        return await self._become_task()
+
+    async def close_stream(self) -> None:
+        """Let go of the caller's connection, where the caller can come back for the answer."""
+        await self._close_stream()
+
+
+class SyncContext(_Base):
+    """In sync functions: the methods of `Context`, which block. Once the call is cancelled, each of them raises
+    `Cancelled`."""
+
+    def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
+        self._line.wait(self._progress(progress, total, message))
+
+    def log(self, level: Level, data: Any, logger: str | None = None) -> None:
+        self._line.wait(self._log(level, data, logger))
+
+    def debug(self, data: Any) -> None:
+        self.log("debug", data)
+
+    def info(self, data: Any) -> None:
+        self.log("info", data)
+
+    def warning(self, data: Any) -> None:
+        self.log("warning", data)
+
+    def error(self, data: Any) -> None:
+        self.log("error", data)
+
+    @overload
+    def elicit(self, message: str, schema: type[T], key: str | None = None) -> Elicited[T]: ...
+    @overload
+    def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]: ...
+    def elicit(self, message: str, schema: Any, key: str | None = None) -> Elicited[Any]:
+        return self._line.wait(self._one(elicitation(message, schema), key))
+
+    def elicit_url(self, message: str, url: str, key: str | None = None) -> Elicited[None]:
+        return self._line.wait(self._one(elicitation_url(message, url), key))
+
+    def sample(
+        self, messages: Messages, *, max_tokens: int = 1000, key: str | None = None, **params: Any
+    ) -> Sampled:
+        return self._line.wait(self._one(sampling(messages, max_tokens=max_tokens, **params), key))
+
+    def roots(self, key: str | None = None) -> list[Root]:
+        return self._line.wait(self._one(roots(), key))
+
+    def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]:
+        return self._line.wait(self._line.ask(questions))
+
+    def checkpoint(self, data: Any) -> None:
+        self._line.wait(self._checkpoint(data))
+
+    def become_task(self) -> bool:
+        return self._line.wait(self._become_task())
+
+    def close_stream(self) -> None:
+        self._line.wait(self._close_stream())

@@ -1,0 +1,78 @@
+"""What a caller is told when a function raises. Tracebacks go to the log, never to the caller."""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+from typing import Any
+
+from .answers import failure
+from .errors import CannotAsk, NotFound, ProtocolError, ToolFailure, Unfit
+
+Event = dict[str, Any]
+
+# A message for a model to read, not a dump.
+LONGEST_TEXT = 2000
+CANCELLED: Event = {"event": "error", "kind": "cancelled", "message": "cancelled"}
+_HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
+_UNFIT = {"read": "not_found", "prompt": "bad_arguments", "complete": "bad_arguments"}
+
+
+def event_of(error: BaseException, kind: str) -> Event:
+    """How a call of this kind ends; an unexpected error is logged."""
+    error = _innermost(error)
+    text = str(error) or type(error).__name__
+    if isinstance(error, ToolFailure):
+        return {"event": "final", "result": failure(text)} if kind == "tool" else _error("failed", text)
+    if isinstance(error, Unfit):
+        text = f"wrong argument: {text}"
+        return {"event": "final", "result": failure(text)} if kind == "tool" else _error(_UNFIT[kind], text)
+    if isinstance(error, ProtocolError):
+        return {**_error("protocol", text), "code": error.code, "data": error.data}
+    if isinstance(error, CannotAsk):
+        return _error("refused", text)
+    if isinstance(error, NotFound) and kind == "read":
+        return _error("not_found", text)
+    log(error)
+    return _error("failed", described(error))
+
+
+def described(error: BaseException) -> str:
+    text = str(error).strip()
+    name = type(error).__name__
+    return _bounded(f"{name}: {text}" if text else name)
+
+
+def log(error: BaseException) -> None:
+    """The traceback, from where the author's code begins, as one piece."""
+    import traceback
+
+    lines = traceback.format_exception(type(error), error, without_us(error.__traceback__))
+    sys.stderr.write("".join(lines))
+    sys.stderr.flush()
+
+
+def without_us(trace: TracebackType | None) -> TracebackType | None:
+    """From the first frame that is not of this package; all of it, if there is none."""
+    frame = trace
+    while frame is not None and frame.tb_frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.tb_next
+    return frame or trace
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """Task groups wrap what a task raised; a single cause is what the author means."""
+    while True:
+        inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
+        if type(inner) is not tuple or len(inner) != 1:
+            return error
+        error = inner[0]
+
+
+def _bounded(text: str) -> str:
+    return text if len(text) <= LONGEST_TEXT else text[: LONGEST_TEXT - 1] + "…"
+
+
+def _error(kind: str, text: str) -> Event:
+    return {"event": "error", "kind": kind, "message": _bounded(text)}

@@ -1,0 +1,284 @@
+"""What a file offers: tools, resources, templates and prompts, each a function and how lists show it.
+
+The shapes are those of MCP 2025-11-25; what only we know about a tool is beside them (`taskByHand`, `deadlineSeconds`).
+"""
+
+from __future__ import annotations
+
+import collections.abc
+import re
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Optional, Union
+
+from . import foreign
+from .content import Content, Message, Progress, Result, given, icons_of
+from .docstring import described, parameters_of, summary_of
+from .errors import Misuse
+from .function import Function
+from .hints import MISSING, alternatives, is_record, strip
+from .param import with_notes
+from .plain import plain
+from .schema import LISTS, MAPPINGS, Schemas, is_anything, with_default
+
+if typing.TYPE_CHECKING:
+    from .answers import Shape
+
+Wire = dict[str, Any]
+Icons = Optional[Sequence[Union[str, Mapping[str, Any]]]]
+Dict = Optional[Mapping[str, Any]]
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_TASK = ("forbidden", "optional", "required", "by_hand")
+_HINTS = {
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+_VARIABLES = re.compile(r"\{[+#./;?&]?([^{}]+)\}")
+
+
+class Tool:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        input_schema: Dict = None,
+        output_schema: Dict = None,
+        annotations: Dict = None,
+        icons: Icons = None,
+        meta: Dict = None,
+        task: str | None = None,
+        deadline: float | None = None,
+    ) -> None:
+        self.function = Function(function, "the tool")
+        self.name = name or self.function.name
+        if not _NAME.fullmatch(self.name):
+            raise Misuse(
+                f"{self.function.where}: the name {self.name!r} must be 1 to 64 of letters, digits, '_', '.', '-'"
+            )
+        if task is not None and task not in _TASK:
+            raise Misuse(f"{self.function.where}: task={task!r} is none of {', '.join(_TASK)}")
+        if deadline is not None and not deadline > 0:
+            raise Misuse(f"{self.function.where}: deadline={deadline!r} is in seconds, and more than 0")
+        self._whole: str | None = None  # the parameter that takes all arguments as one dict
+        self._own_schema = input_schema is not None
+        given_input = self._take(input_schema) if input_schema is not None else self._input()
+        self.shape: Shape
+        given_output, self.shape = self._output(output_schema)
+        # An author's schema is passed on unaltered, with its order.
+        self.wire: Wire = given(
+            name=self.name,
+            title=title,
+            description=description or summary_of(self.function.doc),
+            icons=icons_of(icons),
+            inputSchema=given_input,
+            outputSchema=given_output,
+            annotations=None
+            if annotations is None
+            else {_HINTS.get(k, k): v for k, v in annotations.items()},
+            execution={"taskSupport": task} if task not in (None, "by_hand") else None,
+            _meta=None if meta is None else plain(dict(meta)),
+            taskByHand=True if task == "by_hand" else None,
+            deadlineSeconds=deadline,
+        )
+
+    def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """By the names of the function's parameters. Raises `Unfit`."""
+        if self._whole is not None:
+            return {self._whole: dict(arguments)}
+        return self.function.from_json(arguments, strict=not self._own_schema)
+
+    def _input(self) -> Wire:
+        schemas = Schemas()
+        told = parameters_of(self.function.doc)
+        properties: dict[str, Wire] = {}
+        for field in self.function.parameters:
+            where = f"{self.function.where}, parameter {field.name!r}"
+            schema = schemas.of(field.hint, where)
+            if field.default is not MISSING:
+                schema = with_default(schema, field.default)
+            properties[field.name] = described(schema, told.get(field.name))
+        schema = given(
+            type="object",
+            properties=properties or None,
+            required=[field.name for field in self.function.parameters if field.required] or None,
+        )
+        if not self.function.takes_any:
+            schema["additionalProperties"] = False
+        return schemas.closed(schema)
+
+    def _take(self, schema: Mapping[str, Any]) -> Wire:
+        """Whether the function can be called with what the author's own schema allows."""
+        where = self.function.where
+        if schema.get("type") != "object":
+            raise Misuse(f'{where}: input_schema must say "type": "object" at its root')
+        properties: Any = schema.get("properties", {})
+        names = {field.name for field in self.function.parameters}
+        if len(names) == 1 and not names & set(properties):
+            (field,) = self.function.parameters
+            bare = strip(field.hint)[0]
+            if is_anything(bare) or (typing.get_origin(bare) or bare) in MAPPINGS:
+                self._whole = field.name
+                return dict(schema)
+        missing = [] if self.function.takes_any else [name for name in properties if name not in names]
+        if missing:
+            raise Misuse(
+                f"{where}: input_schema has {', '.join(missing)}, which the function does not take. Give it parameters "
+                "of these names, **kwargs, or one parameter (arguments: dict) for all of them"
+            )
+        if not schema.get("patternProperties") and schema.get("additionalProperties") is False:
+            for field in self.function.parameters:
+                if field.required and field.name not in properties:
+                    raise Misuse(f"{where}: the parameter {field.name!r} is not in input_schema")
+        return dict(schema)
+
+    def _output(self, schema: Dict) -> tuple[Wire | None, Shape]:
+        if schema is not None:
+            return dict(schema), "object" if schema.get("type") == "object" else "any"
+        if self.function.is_async_generator or self.function.is_generator:
+            return None, "none"
+        hint, notes, _ = strip(self.function.returns)
+        where = f"{self.function.where}, its result"
+        schemas = Schemas(answers=True)
+        if _is_object(hint):
+            found = with_notes(schemas.of(hint, where), notes, where)
+            return schemas.closed({"type": "object", **found}), "object"
+        if _is_list_of_objects(hint):
+            items = with_notes(schemas.of(hint, where), notes, where)
+            # Until 2025-11-25 the root is an object, and so it is everywhere.
+            around = {"type": "object", "properties": {"result": items}, "required": ["result"]}
+            return schemas.closed(around), "wrapped"
+        return None, "none"
+
+
+def _is_object(hint: Any) -> bool:
+    if is_record(hint) or foreign.is_foreign(hint):
+        return not issubclass(hint, (Content, Message, Progress, Result))
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if foreign.is_foreign(origin) or is_record(origin):
+        return True
+    return origin in MAPPINGS and len(args) == 2 and not is_anything(args[1])
+
+
+def _is_list_of_objects(hint: Any) -> bool:
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin not in (*LISTS, tuple) or origin is collections.abc.Iterable or not args:
+        return False
+    if origin is tuple and (len(args) != 2 or args[1] is not Ellipsis):
+        return False
+    return all(_is_object(strip(member)[0]) for member in alternatives(args[0]))
+
+
+class Resource:
+    """With variables in its address, a template."""
+
+    def __init__(
+        self,
+        uri: str,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        mime_type: str | None = None,
+        size: int | None = None,
+        annotations: Dict = None,
+        icons: Icons = None,
+        meta: Dict = None,
+    ) -> None:
+        if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance] - @resource without an address
+            raise Misuse('a resource needs its address: @resource("test://name")')
+        self.function = Function(function, f"the resource {uri}:")
+        self.uri = uri
+        self.mime_type = mime_type
+        self.variables = tuple(
+            variable.strip().rstrip("*").split(":")[0]
+            for group in _VARIABLES.findall(uri)
+            for variable in group.split(",")
+        )
+        if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri):
+            raise Misuse(f'{self.function.where}: an address begins with a scheme, as in "notes://{uri}"')
+        self._check()
+        self.wire: Wire = given(
+            **{"uriTemplate" if self.variables else "uri": uri},
+            name=name or self.function.name,
+            title=title,
+            description=description or summary_of(self.function.doc),
+            mimeType=mime_type,
+            size=None if self.variables else size,
+            icons=icons_of(icons),
+            annotations=None if annotations is None else plain(dict(annotations)),
+            _meta=None if meta is None else plain(dict(meta)),
+        )
+
+    def _check(self) -> None:
+        taken = {field.name for field in self.function.parameters}
+        for field in self.function.parameters:
+            if field.required and field.name not in self.variables:
+                raise Misuse(
+                    f"{self.function.where}: {field.name!r} is no variable of the address; write {{{field.name}}} in it, "
+                    "or give the parameter a default"
+                )
+        for variable in self.variables:
+            if variable not in taken and not self.function.takes_any:
+                raise Misuse(
+                    f"{self.function.where}: the variable {{{variable}}} needs a parameter of its name"
+                )
+
+
+class Prompt:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        title: str | None = None,
+        description: str | None = None,
+        icons: Icons = None,
+        meta: Dict = None,
+    ) -> None:
+        self.function = Function(function, "the prompt")
+        self.name = name or self.function.name
+        self.description = description or summary_of(self.function.doc)
+        told = parameters_of(self.function.doc)
+        arguments: list[Wire] = []
+        for field in self.function.parameters:
+            notes = with_notes({}, strip(field.hint)[1], self.function.where)
+            arguments.append(
+                given(
+                    name=field.name,
+                    title=notes.get("title"),
+                    description=notes.get("description") or told.get(field.name),
+                    required=field.required,
+                )
+            )
+        self.wire: Wire = given(
+            name=self.name,
+            title=title,
+            description=self.description,
+            arguments=arguments or None,
+            icons=icons_of(icons),
+            _meta=None if meta is None else plain(dict(meta)),
+        )
+
+
+class Completion:
+    """A function of what was typed so far, `value`, and of the arguments that are settled, `known`."""
+
+    def __init__(self, target: str, argument: str, function: Callable[..., Any]) -> None:
+        self.target = target
+        self.argument = argument
+        self.function = Function(function, f"the completion of {target}, {argument}:")
+        names = [field.name for field in self.function.parameters if field.name != "known"]
+        self.takes_known = len(names) < len(self.function.parameters) or self.function.takes_any
+        if len(names) != 1:
+            raise Misuse(f"{self.function.where}: it takes what was typed, and `known` if it likes")
+        self._value = names[0]
+
+    def arguments(self, value: str, known: Mapping[str, str]) -> dict[str, Any]:
+        return {self._value: value, **({"known": dict(known)} if self.takes_known else {})}

@@ -1,0 +1,129 @@
+"""JSON lines over two file descriptors: out with a bounded queue, in without ever blocking the loop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import select
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+# The protocol's own limit for a line, in bytes.
+MAX_LINE = 8 * 1024 * 1024
+# What may wait for a slow reader before those who write have to wait as well. A pipe holds 64 KiB besides.
+HIGH_WATER = 256 * 1024
+_CHUNK = 256 * 1024
+
+
+class LineTooLong(ValueError):
+    pass
+
+
+def encoded(event: Any) -> bytes:
+    """Raises `LineTooLong`, and `ValueError` at NaN and infinity."""
+    text = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    # A lone surrogate (of a file name, say) has no UTF-8.
+    line = text.encode("utf-8", "replace") + b"\n"
+    if len(line) > MAX_LINE:
+        raise LineTooLong(f"{len(line)} bytes are more than the {MAX_LINE >> 20} MiB that a message may have")
+    return line
+
+
+class Outgoing:
+    """Used from the loop's thread alone."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, broken: Callable[[], None]) -> None:
+        self._loop = loop
+        self._fd = fd
+        self._broken = broken
+        self._buffer = bytearray()
+        self._waiting: list[asyncio.Future[None]] = []
+        self.closed = False
+        os.set_blocking(fd, False)
+
+    def write(self, line: bytes) -> None:
+        if self.closed:
+            return
+        if self._buffer:
+            self._buffer += line
+            return
+        sent = self._send(line)
+        if sent < len(line):
+            self._buffer += memoryview(line)[sent:]
+            self._loop.add_writer(self._fd, self._continue)
+
+    async def drain(self) -> None:
+        """Waits until there is room again."""
+        while len(self._buffer) > HIGH_WATER:
+            room = self._loop.create_future()
+            self._waiting.append(room)
+            await room
+
+    def close(self, seconds: float) -> None:
+        """Sends what is left, for at most so long."""
+        self._loop.remove_writer(self._fd)
+        end = time.monotonic() + seconds
+        while self._buffer and not self.closed:
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([], [self._fd], [], left)[1]:
+                break
+            del self._buffer[: self._send(self._buffer)]
+        self.closed = True
+
+    def _continue(self) -> None:
+        del self._buffer[: self._send(self._buffer)]
+        if not self._buffer or self.closed:
+            self._loop.remove_writer(self._fd)
+        if len(self._buffer) <= HIGH_WATER:
+            for room in self._waiting:
+                if not room.done():
+                    room.set_result(None)
+            self._waiting.clear()
+
+    def _send(self, data: Any) -> int:
+        try:
+            return os.write(self._fd, data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            # Nobody reads any more: what is left has no address.
+            self.closed = True
+            self._buffer.clear()
+            self._broken()
+            return len(data)
+
+
+class Incoming:
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._buffer = bytearray()
+        self._searched = 0
+        os.set_blocking(fd, False)
+
+    def read(self) -> Iterator[bytes] | None:
+        """The lines that are complete by now; None at the end. Raises `LineTooLong`."""
+        try:
+            chunk = os.read(self._fd, _CHUNK)
+        except (BlockingIOError, InterruptedError):
+            return iter(())
+        except OSError:
+            return None
+        if not chunk:
+            return None
+        self._buffer += chunk
+        return self._lines()
+
+    def _lines(self) -> Iterator[bytes]:
+        while True:
+            end = self._buffer.find(b"\n", self._searched)
+            if end < 0:
+                self._searched = len(self._buffer)
+                if self._searched > MAX_LINE:
+                    raise LineTooLong("the server sent a line without an end")
+                return
+            line = bytes(self._buffer[:end])
+            del self._buffer[: end + 1]
+            self._searched = 0
+            yield line

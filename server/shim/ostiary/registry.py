@@ -1,0 +1,258 @@
+"""What a file has registered, and the decorators that register it.
+
+Decorators reach the registry of the file that is being loaded, and functions that run that of their server. A child has
+one; several files in one process have one each, told apart by a context variable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from typing import Any, Callable, TypeVar, overload
+
+from .errors import Misuse
+from .offers import Completion, Dict, Icons, Prompt, Resource, Tool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Registry:
+    def __init__(self) -> None:
+        self.tools: dict[str, Tool] = {}
+        self.resources: dict[str, Resource] = {}  # templates too, by their address
+        self.prompts: dict[str, Prompt] = {}
+        self.completions: dict[tuple[str, str], Completion] = {}
+        # Set while somebody serves it; both may be called from any thread.
+        self.changed: Callable[[], None] | None = None
+        self.updated: Callable[[str], None] | None = None
+
+    def add_tool(self, tool: Tool) -> None:
+        _put(
+            self.tools,
+            tool.name,
+            tool,
+            f"{tool.function.where}: there is a tool {tool.name!r} already; give it a name=",
+        )
+        self._tell()
+
+    def add_resource(self, resource: Resource) -> None:
+        where = resource.function.where
+        _put(self.resources, resource.uri, resource, f"{where}: {resource.uri} is a resource already")
+        self._tell()
+
+    def add_prompt(self, prompt: Prompt) -> None:
+        where = prompt.function.where
+        _put(
+            self.prompts,
+            prompt.name,
+            prompt,
+            f"{where}: there is a prompt {prompt.name!r} already; give it a name=",
+        )
+        self._tell()
+
+    def add_completion(self, completion: Completion) -> None:
+        key = (completion.target, completion.argument)
+        _put(self.completions, key, completion, f"{completion.function.where}: there is one for it already")
+        self._tell()
+
+    def remove(self, offers: dict[str, Any], key: str, what: str) -> None:
+        if offers.pop(key, None) is None:
+            raise Misuse(f"there is no {what} {key!r} to remove")
+        for target, argument in list(self.completions):
+            if target == key:
+                del self.completions[target, argument]
+        self._tell()
+
+    def is_empty(self) -> bool:
+        return not (self.tools or self.resources or self.prompts)
+
+    def check(self) -> None:
+        """When the file has been loaded: does every completion complete something? Raises `Misuse`."""
+        for (target, argument), completion in self.completions.items():
+            names = self.arguments_of(target)
+            if names is None:
+                raise Misuse(f"{completion.function.where}: there is no such prompt or template")
+            if argument not in names:
+                raise Misuse(f"{completion.function.where}: it has {', '.join(names) or 'no arguments'}")
+
+    def arguments_of(self, target: str) -> Sequence[str] | None:
+        if target in self.prompts:
+            return [field.name for field in self.prompts[target].function.parameters]
+        if target in self.resources:
+            return self.resources[target].variables
+        return None
+
+    def catalog(self) -> dict[str, Any]:
+        resources = list(self.resources.values())
+        targets = dict.fromkeys(target for target, _ in self.completions)
+        return {
+            "tools": [tool.wire for tool in self.tools.values()],
+            "resources": [resource.wire for resource in resources if not resource.variables],
+            "resourceTemplates": [resource.wire for resource in resources if resource.variables],
+            "prompts": [prompt.wire for prompt in self.prompts.values()],
+            "completes": [["prompt" if target in self.prompts else "resource", target] for target in targets],
+        }
+
+    def _tell(self) -> None:
+        if self.changed is not None:
+            self.changed()
+
+
+def _put(offers: dict[Any, Any], key: Any, offer: Any, taken: str) -> None:
+    if key in offers:
+        raise Misuse(taken)
+    offers[key] = offer
+
+
+# The one of a child process, where threads that the author starts have no context of ours.
+ONLY = Registry()
+current: ContextVar[Registry] = ContextVar("ostiary_registry", default=ONLY)
+
+
+@overload
+def tool(function: F, /) -> F: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    input_schema: Dict = None,
+    output_schema: Dict = None,
+    annotations: Dict = None,
+    icons: Icons = None,
+    meta: Dict = None,
+    task: str | None = None,
+    deadline: float | None = None,
+) -> Callable[[F], F]: ...
+def tool(function: Any = None, /, **options: Any) -> Any:
+    """The function is a tool.
+
+    Its name, and the first paragraph of its docstring, are what a model sees; its type hints are the schema of its
+    arguments, and of its answer if that is a dataclass, a TypedDict or the like. With `input_schema=`, the arguments come
+    as that schema says: by name, or all in one dict if the function takes a single parameter that is none of them.
+
+    On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do
+    twice it puts behind `ctx.checkpoint` and `ctx.resumed`.
+    """
+
+    def register(function: Any) -> Any:
+        current.get().add_tool(Tool(function, **options))
+        return function
+
+    return register if function is None else register(function)
+
+
+def resource(
+    uri: str,
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    mime_type: str | None = None,
+    size: int | None = None,
+    annotations: Dict = None,
+    icons: Icons = None,
+    meta: Dict = None,
+) -> Callable[[F], F]:
+    """What the function returns is what there is to read at `uri`; `{variables}` in it are its parameters.
+
+    It returns text, bytes, a value that is sent as JSON, content, or a list of them. `None` and `NotFound`: no such thing.
+    """
+
+    def register(function: F) -> F:
+        add_resource(
+            uri,
+            function,
+            name=name,
+            title=title,
+            description=description,
+            mime_type=mime_type,
+            size=size,
+            annotations=annotations,
+            icons=icons,
+            meta=meta,
+        )
+        return function
+
+    if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance] - @resource without an address
+        raise Misuse('a resource needs its address: @resource("test://name")')
+    return register
+
+
+@overload
+def prompt(function: F, /) -> F: ...
+@overload
+def prompt(
+    *,
+    name: str | None = None,
+    title: str | None = None,
+    description: str | None = None,
+    icons: Icons = None,
+    meta: Dict = None,
+) -> Callable[[F], F]: ...
+def prompt(function: Any = None, /, **options: Any) -> Any:
+    """The function makes a prompt: text, content, `user(…)` and `assistant(…)` messages, or a list of them.
+
+    Its parameters are the prompt's arguments. They arrive as text and are converted to their hints.
+    """
+
+    def register(function: Any) -> Any:
+        current.get().add_prompt(Prompt(function, **options))
+        return function
+
+    return register if function is None else register(function)
+
+
+def completion(target: str, argument: str) -> Callable[[F], F]:
+    """The function knows what an argument of a prompt, or a variable of a template, could be: `f(value, known)`.
+
+    `value` is what was typed so far, `known` the arguments that are settled. At most 100 of its texts are shown.
+    """
+
+    def register(function: F) -> F:
+        current.get().add_completion(Completion(target, argument, function))
+        return function
+
+    return register
+
+
+def add_tool(function: Callable[..., Any], **options: Any) -> None:
+    """As the decorator does, and at any time: clients are told that the list has changed."""
+    current.get().add_tool(Tool(function, **options))
+
+
+def add_resource(uri: str, function: Callable[..., Any], **options: Any) -> None:
+    current.get().add_resource(Resource(uri, function, **options))
+
+
+def add_prompt(function: Callable[..., Any], **options: Any) -> None:
+    current.get().add_prompt(Prompt(function, **options))
+
+
+def remove_tool(name: str | Callable[..., Any]) -> None:
+    registry = current.get()
+    registry.remove(registry.tools, _name_of(registry.tools, name), "tool")
+
+
+def remove_resource(uri: str) -> None:
+    registry = current.get()
+    registry.remove(registry.resources, uri, "resource")
+
+
+def remove_prompt(name: str | Callable[..., Any]) -> None:
+    registry = current.get()
+    registry.remove(registry.prompts, _name_of(registry.prompts, name), "prompt")
+
+
+def updated(uri: str) -> None:
+    """The resource has changed: those who watch it are told."""
+    tell = current.get().updated
+    if tell is not None:
+        tell(uri)
+
+
+def _name_of(offers: Mapping[str, Tool | Prompt], name: str | Callable[..., Any]) -> str:
+    if isinstance(name, str):
+        return name
+    return next((key for key, offer in offers.items() if offer.function.call == name), repr(name))

@@ -1,0 +1,60 @@
+"""Serving one file or module over two file descriptors: load it, say what it offers or why it is broken, run its calls.
+
+A child does this in its main thread (child.py); the server can do it in a thread of its own, over a socket pair.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .loading import CannotLoad, load
+from .registry import Registry
+
+PROTOCOL = 1
+
+
+def serve(
+    receive: int,
+    send: int,
+    *,
+    file: str | None = None,
+    module: str | None = None,
+    threads: int = 8,
+    registry: Registry | None = None,
+    started: Callable[[Callable[[], None]], None] = lambda stop: None,
+) -> int:
+    """Blocks until the server says stop or goes away; 0, or 1 if there is nothing to serve.
+
+    `started` is lent a function that stops it, from any thread or signal handler.
+    """
+    registry = Registry() if registry is None else registry
+    python = ".".join(map(str, sys.version_info[:3]))
+    try:
+        try:
+            loaded = load(registry, file=file, module=module)
+            offer = {"catalog": registry.catalog(), "files": loaded.files()}
+            _say(send, {"event": "ready", "protocol": PROTOCOL, "python": python, **offer})
+        except CannotLoad as error:
+            _say(
+                send, {"event": "broken", "error": str(error), "traceback": error.trace, "files": error.files}
+            )
+            return 1
+    except BrokenPipeError:
+        return 1
+    # Only now, so that the server hears sooner that the file is in order.
+    import asyncio
+
+    from .loop import Loop
+
+    asyncio.run(Loop(registry, threads, loaded.files).run(receive, send, started))
+    return 0
+
+
+def _say(fd: int, event: dict[str, Any]) -> None:
+    line = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    while line:
+        line = line[os.write(fd, line) :]

@@ -1,0 +1,98 @@
+"""What is to be done as a task, for whom, and within which limits: plain values, as they are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from auth.model import Principal, PrincipalKind
+from server.backends.base import Outlet
+from server.mcp.tasks import Ending
+
+_HOUR_MS: Final = 3_600_000
+
+# Callers that cannot be told from one another: what they know of a task is its id, and nothing else makes it theirs.
+_NAMELESS: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
+
+
+class Who(msgspec.Struct, frozen=True, kw_only=True):
+    """A `Principal` as it is kept."""
+
+    kind: str
+    subject: str
+    client_id: str | None = None
+    grant_id: str | None = None
+    scopes: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, principal: Principal) -> Who:
+        return cls(
+            kind=principal.kind.value,
+            subject=principal.subject,
+            client_id=principal.client_id,
+            grant_id=principal.grant_id,
+            scopes=principal.scopes,
+        )
+
+    def principal(self) -> Principal:
+        return Principal(
+            kind=PrincipalKind(self.kind),
+            subject=self.subject,
+            client_id=self.client_id,
+            grant_id=self.grant_id,
+            scopes=self.scopes,
+        )
+
+
+class Order(msgspec.Struct, frozen=True, kw_only=True):
+    """One call. It is kept, sealed, until the call has ended, so that it can be run again after a restart."""
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    principal: Who
+    call_id: str
+    can: frozenset[str] = frozenset()
+    answers: Mapping[str, Mapping[str, Any]] = {}  # to questions that were asked before it became a task
+    resumed: Any = None  # the last checkpoint
+
+
+Perform: TypeAlias = Callable[[Order, Outlet], Awaitable[Ending]]
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose a task is, and at which server. `known`: the caller can be told from others, so it may list what it has."""
+
+    caller: str
+    server: str
+    known: bool
+
+
+def owner_of(principal: Principal, server: str) -> Owner:
+    if principal.kind in _NAMELESS:
+        return Owner(caller="anonymous", server=server, known=False)
+    caller = f"{principal.kind.value}:{principal.subject}:{principal.client_id or ''}"
+    return Owner(caller=caller, server=server, known=True)
+
+
+class TaskTerms(msgspec.Struct, frozen=True, kw_only=True):
+    ttl_ms: int = 24 * _HOUR_MS  # from its making until it is forgotten, unless the caller asks for another
+    max_ttl_ms: int = 30 * 24 * _HOUR_MS
+    poll_ms: int = 1000  # how often a client should look
+    per_owner: int = 100  # at work at once; callers without a login may have half of `overall` together
+    overall: int = 10_000
+    kept_per_owner: int = 1000  # with those that have ended and are not forgotten yet
+    kept_overall: int = 100_000
+    # Whoever runs a task says so every few seconds; silent for longer than this, it is taken for dead.
+    lease_ms: int = 20_000
+    renew_seconds: float = 5.0
+
+
+# What one task may keep. Larger, and it is no longer a matter of keeping what was said, but of storing files.
+MAX_RESULT_BYTES: Final = 8 * 1024 * 1024
+MAX_CHECKPOINT_BYTES: Final = 1024 * 1024
+MAX_ANSWERS_BYTES: Final = 8 * 1024 * 1024  # in one go
+MAX_QUESTIONS: Final = 200  # in its whole life
+MAX_KEY: Final = 128  # characters

@@ -1,0 +1,179 @@
+"""Getting in over the bridge: the stored login, refreshes, and a device login while requests wait."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+
+import httpx2
+import msgspec
+import pytest
+import trio
+from bridge_pair import Host, bridged
+from fake_server import FakeServer, Response, Seen, as_json
+from test_access import stored
+
+from server.client.door import log_in_by_code
+from server.client.errors import ClientError, LoginDenied, LoginExpired
+from server.client.login import DeviceCode
+from server.client.tokens import TokenFile
+
+
+def logged_in(fake: FakeServer, file: TokenFile, *, expired: bool = False) -> None:
+    now = time.time_ns() // 1_000_000
+    obtained = now - 3_600_000 if expired else now
+    login = stored(fake, file)
+    file.put(msgspec.structs.replace(login, obtained_at=obtained, expires_at=obtained + 3_600_000))
+
+
+def echo(host: Host, request_id: int) -> None:
+    host.modern(request_id, "tools/call", {"name": "echo", "arguments": {"text": "hello"}})
+
+
+async def heard(host: Host, count: int) -> set[int]:
+    answers = [await host.hear() for _ in range(count)]
+    assert all(answer["result"]["content"][0]["text"] == "hello" for answer in answers)
+    return {answer["id"] for answer in answers}
+
+
+async def test_a_stored_login_is_used_and_refreshed_before_its_end(fake: FakeServer, file: TokenFile) -> None:
+    logged_in(fake, file, expired=True)
+    async with bridged(fake.url, file) as host:
+        for number in range(5):
+            echo(host, number)
+        assert await heard(host, 5) == set(range(5))
+    assert fake.count["refreshed"] == 1
+    sent = {request.headers["authorization"] for request in fake.requests("/mcp")}
+    assert sent == {f"Bearer {next(iter(fake.valid))}"}
+
+
+async def test_a_token_that_is_refused_is_refreshed_once_for_all(fake: FakeServer, file: TokenFile) -> None:
+    logged_in(fake, file)
+    fake.valid.clear()
+    async with bridged(fake.url, file) as host:
+        for number in range(5):
+            echo(host, number)
+        assert await heard(host, 5) == set(range(5))
+    assert fake.count["refreshed"] == 1
+
+
+async def test_a_server_that_refuses_every_token_is_not_asked_for_ever(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    logged_in(fake, file)
+
+    async def refuse(request: Seen) -> Response:
+        return as_json({}, 401)
+
+    fake.overrides["/mcp"] = refuse
+    async with bridged(fake.url, file) as host:
+        echo(host, 1)
+        assert "does not accept this login; run ostiary login" in (await host.error())[2]
+    assert len(fake.requests("/mcp")) == 2
+
+
+async def test_an_open_server_needs_no_login(fake: FakeServer, file: TokenFile) -> None:
+    fake.login_needed = False
+    async with bridged(fake.url, file) as host:
+        echo(host, 1)
+        assert await heard(host, 1) == {1}
+    assert all("authorization" not in request.headers for request in fake.seen)
+
+
+async def test_without_a_login_and_nobody_to_ask_requests_fail_at_once(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    async with bridged(fake.url, file) as host:
+        for number in range(2):
+            echo(host, number)
+            request_id, code, text = await host.error()
+            assert (request_id, code) == (number, -32603)
+            assert text == f"not logged in at {fake.url}; run ostiary login {fake.url}"
+        assert host.said == [f"not logged in at {fake.url}; run ostiary login {fake.url}"]
+        logged_in(fake, file)  # in a terminal, meanwhile
+        echo(host, 3)
+        assert await heard(host, 1) == {3}
+
+
+def by_code(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, shown: list[DeviceCode]
+) -> Callable[[], Awaitable[None]]:
+    def trouble(error: ClientError) -> None:
+        raise AssertionError(error)
+
+    async def log_in() -> None:
+        await log_in_by_code(client, file, fake.url, show=shown.append, trouble=trouble)
+
+    return log_in
+
+
+async def test_the_first_request_waits_for_a_login_and_all_wait_for_the_same(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    shown: list[DeviceCode] = []
+    async with bridged(fake.url, file, log_in=by_code(fake, file, client, shown)) as host:
+        for number in range(5):
+            echo(host, number)
+        assert await heard(host, 5) == set(range(5))
+    assert [code.user_code for code in shown] == ["WDJB-MJHT"]
+    (asked,) = fake.requests("/device_authorization")
+    assert asked.form["client_name"].endswith(" connect")
+    assert file.get(fake.url) is not None
+
+
+async def test_a_login_that_ended_is_replaced_by_a_new_one(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    logged_in(fake, file, expired=True)
+    fake.refresh_token = "another"
+    shown: list[DeviceCode] = []
+    async with bridged(fake.url, file, log_in=by_code(fake, file, client, shown)) as host:
+        echo(host, 1)
+        assert await heard(host, 1) == {1}
+    assert len(shown) == 1
+
+
+async def test_a_login_goes_on_when_the_request_that_began_it_is_cancelled(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    asked, approved = trio.Event(), trio.Event()
+    begun = 0
+
+    async def log_in() -> None:
+        nonlocal begun
+        begun += 1
+        asked.set()
+        await approved.wait()
+        logged_in(fake, file)
+
+    async with bridged(fake.url, file, log_in=log_in) as host:
+        echo(host, 1)
+        with trio.fail_after(5):
+            await asked.wait()
+        host.cancel(1)
+        echo(host, 2)
+        approved.set()
+        assert await heard(host, 1) == {2}
+        assert host.nothing_more()
+    assert begun == 1
+
+
+@pytest.mark.parametrize(("error", "logins"), [(LoginDenied("no"), 1), (LoginExpired("too late"), 2)])
+async def test_a_denied_login_is_not_asked_for_again_and_one_that_ran_out_is(
+    fake: FakeServer, file: TokenFile, error: ClientError, logins: int
+) -> None:
+    begun = 0
+
+    async def log_in() -> None:
+        nonlocal begun
+        begun += 1
+        raise error
+
+    async with bridged(fake.url, file, log_in=log_in) as host:
+        for number in range(2):
+            echo(host, number)
+            assert (await host.error())[:2] == (number, -32603)
+        logged_in(fake, file)
+        echo(host, 3)
+        assert await heard(host, 1) == {3}
+    assert begun == logins
