@@ -152,6 +152,7 @@ async def serve(
                     )
                     await draining.wait()
                     log.info("server.draining", seconds=config.drain_seconds)
+                await services.tasks.stop()  # before the agents go: what runs is left to the next start, not failed
                 for offering in services.offerings.values():
                     await offering.aclose()
                 background.cancel_scope.cancel()

@@ -46,7 +46,7 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
     calls: Calls
     wasmagent: bool  # the handshake era has them in the dialect of `compat.tasks`
     sync_timeout_seconds: float
-    ttl_ms: int  # unless the caller asks for another
+    ttl_ms: int  # unless the caller asks for less
 
     def face(self, revision: Revision) -> Face | None:
         """What tasks look like in this revision; None where there are none."""
@@ -88,7 +88,12 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
         # What bounds a task is its time to live; until it is one, somebody waits.
         with trio.move_on_after(entry.terms.deadline_seconds):
             found = await self.tasks.attempt(
-                order, line, owner=desk.owner, face=face, after_seconds=how.after_seconds
+                order,
+                line,
+                owner=desk.owner,
+                face=face,
+                after_seconds=how.after_seconds,
+                ttl_ms=self.ttl_ms,
             )
         match found:
             case Snapshot():
@@ -110,7 +115,7 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
         return await self._start(self._order(asked), desk, face, None)
 
     async def _start(self, order: Order, desk: Desk, face: Face, ttl_ms: int | None) -> Snapshot:
-        return await self.tasks.start(order, owner=desk.owner, face=face, ttl_ms=ttl_ms or self.ttl_ms)
+        return await self.tasks.start(order, owner=desk.owner, face=face, ttl_ms=min(ttl_ms or self.ttl_ms, self.ttl_ms))
 
     def _order(self, asked: Asked) -> Order:
         return Order(
@@ -120,6 +125,7 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
             principal=Who.of(asked.principal),
             call_id=asked.call_id,
             can=asked.can,
+            resumed=asked.resumed,
         )
 
 

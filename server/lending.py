@@ -122,9 +122,15 @@ async def open_lender(
             key=subkey("tasks"),
             boot_id=boot_id,
             log=log,
-            announce=lambda server, task_id: offerings[server].task_changed(task_id),
+            announce=partial(_announce, offerings),
         ),
         subkey=subkey,
         log=log,
         boot_id=boot_id,
     )
+
+
+def _announce(offerings: Mapping[str, Offering], server: str, task_id: str) -> None:
+    offering = offerings.get(server)
+    if offering is not None:  # a task may be older than the configuration
+        offering.task_changed(task_id)

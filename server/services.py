@@ -150,6 +150,11 @@ async def build(
 def _count(metrics: Metrics, offerings: Mapping[str, Offering]) -> None:
     parts = offerings.values()
     metrics.gauge(
+        "tasks_living",
+        "Tasks of the event loop: connections, streams, calls and what runs beside them",
+        lambda: trio.lowlevel.current_statistics().tasks_living,
+    )
+    metrics.gauge(
         "subscriptions",
         "Open subscription streams",
         lambda: sum(part.subscriptions.count() for part in parts),

@@ -253,9 +253,7 @@ class Session:
             raise CannotAsk("the client cannot be asked for this", required)
         with trio.move_on_after(READY_SECONDS):
             await self._ready.wait()
-        if self.closed.is_set():
-            raise BackendError("the session has ended")
-        if not self.ready:
+        if not self.ready and not self.closed.is_set():
             raise CannotAsk("the client has not finished its handshake")
         if len(self._outstanding) + len(questions) > MAX_OUTSTANDING:
             raise BackendError("too many questions are waiting for this client's answers")
@@ -276,7 +274,7 @@ class Session:
 
     async def ask_plain(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A request that is no question to anybody (`ping`). Raises `BackendError`."""
-        if self.closed.is_set() or not may_send(self._state, method):
+        if not may_send(self._state, method):
             raise BackendError("the client cannot be asked for this now")
         put: list[_Asked] = []
         try:
@@ -287,6 +285,8 @@ class Session:
             await self._withdraw(send, put)
 
     async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
+        if self.closed.is_set():
+            raise BackendError("the session has ended")
         self._asked += 1
         asked = _Asked(f"server-{self._asked}")
         put.append(asked)
@@ -316,7 +316,7 @@ class Session:
         needless = [asked for asked in put if asked.open]
         for asked in put:
             self._outstanding.pop(asked.id, None)
-        if not needless or self.closed.is_set():
+        if not needless:
             return
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             for asked in needless:

@@ -202,7 +202,7 @@ class Attempt:
         self.events = events
         self.checkpointed = resumed
         self.task: TaskOutlet | None = None
-        self._line = line
+        self._line: Outlet | None = line  # let go of when nobody waits at its other end
         self._can_as_task = can_as_task
         self._clock = clock
         self._make = make
@@ -215,11 +215,12 @@ class Attempt:
             await self.task.emit(event)
             return
         self.events.add(event, at=self._clock())
-        await self._line.emit(event)
+        if self._line is not None:
+            await self._line.emit(event)
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Answer]:
         named = self.asked.name(questions)
-        if self.task is None:
+        if self._line is not None:
             with trio.CancelScope() as scope:  # should it become a task meanwhile, the task asks
                 self._asking.add(scope)
                 try:
@@ -238,10 +239,11 @@ class Attempt:
 
     async def checkpoint(self, data: Any) -> None:
         async with self._making:
-            if self.task is None:
+            if self._line is not None:
                 await self._line.checkpoint(data)
                 self.checkpointed = data
                 return
+        assert self.task is not None
         await self.task.checkpoint(data)
 
     async def become_task(self) -> bool:
@@ -249,12 +251,13 @@ class Attempt:
             if self.task is None and not self._ended:
                 self.task = await self._make(self)
                 if self.task is not None:
+                    self._line = None
                     for scope in self._asking:
                         scope.cancel()
         return self.task is not None
 
     async def close_stream(self) -> None:
-        if self.task is None:
+        if self._line is not None:
             await self._line.close_stream()
 
     async def end(self) -> None:

@@ -103,6 +103,11 @@ kind = "demo"
 # base_url = "http://127.0.0.1:11434/v1"
 # model = "llama3.2"
 # api_key = "env:OPENAI_API_KEY"
+
+# Functions of a Python file, which runs in a process of your own interpreter.
+# [[server.agent]]
+# kind = "python"
+# file = "agent.py"
 """
 
 

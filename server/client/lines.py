@@ -7,6 +7,7 @@ shares the open file (on a terminal that is stderr, and the shell), and does not
 from __future__ import annotations
 
 import os
+import select
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from dataclasses import dataclass, field
 
@@ -77,8 +78,15 @@ def reader(fd: int) -> Read:
     """Reads from `fd`. A read that is cancelled leaves its thread behind, and what that reads is lost: for the end only."""
     limiter = trio.CapacityLimiter(1)
 
+    def read_some() -> bytes:
+        while True:
+            try:
+                return os.read(fd, CHUNK)
+            except BlockingIOError:  # whoever opened it did not want to block
+                _wait(fd, select.POLLIN)
+
     async def read() -> bytes:
-        return await trio.to_thread.run_sync(os.read, fd, CHUNK, limiter=limiter, abandon_on_cancel=True)
+        return await trio.to_thread.run_sync(read_some, limiter=limiter, abandon_on_cancel=True)
 
     return read
 
@@ -93,9 +101,18 @@ def writer(fd: int) -> Write:
     def write_all(data: bytes) -> None:
         view = memoryview(data)
         while view:
-            view = view[os.write(fd, view) :]
+            try:
+                view = view[os.write(fd, view) :]
+            except BlockingIOError:
+                _wait(fd, select.POLLOUT)
 
     async def write(line: bytes) -> None:
         await trio.to_thread.run_sync(write_all, line + b"\n", limiter=limiter, abandon_on_cancel=True)
 
     return write
+
+
+def _wait(fd: int, event: int) -> None:
+    poll = select.poll()
+    poll.register(fd, event)
+    poll.poll()

@@ -52,6 +52,10 @@ class SessionLine:
         self.resumable = False  # the client knows an id by which it can come back
         self.outcome: Outcome | None = None
 
+    def open(self) -> None:
+        """The stream is about to begin, although there is nothing to say."""
+        self.resumable = self.resumable or (self._heard and self._session.revision.primes)
+
     def lose(self) -> None:
         """The client has left. Unless it can come back, nobody will ever read the stream."""
         self._heard = self._heard and self.resumable
@@ -113,15 +117,12 @@ async def answer_in_session(visit: Visit, session: Session, crew: Crew, job: Job
         finally:
             line.finish(outcome)
 
-    def about_to_open() -> None:
-        line.resumable = line.resumable or bool(reply.opening)
-
     crew.start(work)
     with session.stream_open(), line.stream.read() as reader:
-        parting = await follow(visit, reader, on_ping=about_to_open)
+        parting = await follow(visit, reader, on_ping=line.open)
     if parting is Parting.GONE:
         return line.lose()
-    if parting is Parting.MORE or (line.resumable and reply.takes_events):
+    if parting is Parting.MORE or line.resumable:
         return await reply.close(farewell(parting, session.revision))
     if line.outcome is not None:
         return await visit.finish(line.outcome)

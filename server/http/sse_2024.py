@@ -11,7 +11,6 @@ import secrets
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
-from urllib.parse import parse_qs
 
 import trio
 
@@ -57,7 +56,20 @@ class _Wire:
         self.log: Final = EventLog(allowance)
         self.stream: Final = self.log.open()
         self.session: Session | None = None
-        self.begun: Final = trio.Event()
+        self._begun = trio.Event()
+
+    def begin(self, session: Session) -> None:
+        self.session = session
+        self._begun.set()
+
+    async def tell_changes(self) -> None:
+        """What belongs to no request has no stream of its own here."""
+        await self._begun.wait()
+        if (session := self.session) is not None:
+            with session.stream_open(), session.unsolicited.read() as reader:
+                session.catch_up()
+                while (event := await reader.next()) is not None:
+                    await self.send(event.message)
 
     async def send(self, message: bytes) -> None:
         self.stream.append(message)
@@ -134,7 +146,7 @@ class SseEndpoint:
             with wire.stream.read() as reader:
                 await visit.reply.ping()
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(_tell_changes, wire)
+                    nursery.start_soon(wire.tell_changes)
                     parting = await follow(visit, reader, until=visit.draining, framed=_as_message)
                     nursery.cancel_scope.cancel()
             if parting is not Parting.GONE:
@@ -152,15 +164,13 @@ class SseEndpoint:
         if visit.scope["method"] != "POST":
             error = InvalidRequest("POST a JSON-RPC message here")
             return await reply.refuse(error, status=405, extra=(_POST_ONLY,))
-        named = parse_qs(visit.scope["query_string"].decode("latin-1"), max_num_fields=16).get(
-            "session", [""]
-        )
-        wire = self._wires.get(named[0])
-        if wire is None or wire.caller != caller_of(visit.principal, visit.address):
-            return await reply.refuse(SessionNotFound("unknown session"))
         message = await visit.message()
         if message is None:
             return None
+        # Looked up only now: the stream may have ended while the body came.
+        wire = self._wires.get(_named(visit.scope["query_string"]))
+        if wire is None or wire.caller != caller_of(visit.principal, visit.address):
+            return await reply.refuse(SessionNotFound("unknown session"))
         session = wire.session
         if isinstance(message, Batch):
             return await reply.refuse(InvalidRequest("this version has no batches"))
@@ -190,8 +200,7 @@ class SseEndpoint:
             session = self._sessions.create(visit.principal, visit.address, route.revision, params)
         except TooManySessions as error:
             return self._refuse(wire, error, route.id)
-        wire.session = session
-        wire.begun.set()
+        wire.begin(session)
         self._lent.log.info("session.began", client=session.client, version=session.revision.version)
         wire.stream.append((await self._exchange(visit, route, session).run(SILENT)).body)
         return None
@@ -221,16 +230,10 @@ class SseEndpoint:
         wire.stream.append(encode_error(request_id, error, revision))
 
 
-async def _tell_changes(wire: _Wire) -> None:
-    """What belongs to no request has no stream of its own here."""
-    await wire.begun.wait()
-    session = wire.session
-    if session is None:
-        return
-    with session.stream_open(), session.unsolicited.read() as reader:
-        session.catch_up()
-        while (event := await reader.next()) is not None:
-            await wire.send(event.message)
+def _named(query: bytes) -> str:
+    """The id in a query, which is all that there is in it."""
+    name, _, value = query.decode("latin-1").partition("=")
+    return value if name == "session" else ""
 
 
 def _as_message(event: Event) -> bytes:

@@ -243,11 +243,6 @@ def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _Too
     )
 
 
-def tool_result_fields(result: ToolResult, revision: Revision, server: Server) -> Mapping[str, Any]:
-    """A tool's result as a plain object, to be put into another result (that of a task)."""
-    return msgspec.to_builtins(_tool_result(result, revision, server))
-
-
 def _older(block: Content, revision: Revision) -> Content:
     """Kinds of content that a revision does not know become text that says the same."""
     if isinstance(block, ResourceLink):

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 from typing import Any
@@ -106,7 +106,7 @@ def connecting(command: list[str], environment: dict[str, str], folder: Path) ->
                     pass
 
 
-def connect(program: Program, server: Server, *options: str) -> Any:
+def connect(program: Program, server: Server, *options: str) -> AbstractContextManager[Connected]:
     command = [*program.command, "connect", server.endpoint, *options]
     return connecting(command, program.environment(), program.home)
 
@@ -129,6 +129,11 @@ def server(program: Program) -> Iterator[Server]:
         yield server
 
 
+def open_session(bridge: Connected) -> None:
+    assert bridge.ask(0, "initialize", OPENING, modern=False)["protocolVersion"] == "2025-11-25"
+    bridge.send({"method": "notifications/initialized"})
+
+
 def calls(server: Server, tool: str) -> list[dict[str, Any]]:
     """What the server's log says of ended calls."""
     events = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
@@ -143,35 +148,59 @@ def test_an_open_server_lists_calls_and_reports_progress(
         if modern:
             assert "2026-07-28" in bridge.ask(0, "server/discover", modern=True)["supportedVersions"]
         else:
-            assert bridge.ask(0, "initialize", OPENING, modern=False)["protocolVersion"] == "2025-11-25"
-            bridge.send({"method": "notifications/initialized"})
+            open_session(bridge)
         tools = bridge.ask(1, "tools/list", modern=modern)["tools"]
         assert {tool["name"] for tool in tools} == {"echo", "clock", "countdown"}
         echoed = bridge.ask(2, "tools/call", {"name": "echo", "arguments": {"text": "grüße"}}, modern=modern)
         assert echoed["content"] == [{"type": "text", "text": "grüße"}]
-        counting = request(
-            3, "tools/call", {"name": "countdown", "arguments": {"from": 3, "seconds": 0}}, modern=modern
-        )
-        counting["params"]["_meta"] = {**counting["params"].get("_meta", {}), "progressToken": "p"}
-        bridge.send(counting)
-        heard = [bridge.hear() for _ in range(5)]
-        assert [message["params"]["progress"] for message in heard[:4]] == [0, 1, 2, 3]
-        assert heard[4]["id"] == 3
+        counting = {"name": "countdown", "arguments": {"from": 2, "seconds": 0.2}}
+        asked = request(3, "tools/call", counting, modern=modern)
+        asked["params"]["_meta"] = {**asked["params"].get("_meta", {}), "progressToken": "p"}
+        bridge.send(asked)
+        steps: list[float] = []
+        while "id" not in (message := bridge.hear()):
+            assert message["params"]["progressToken"] == "p"
+            steps.append(message["params"]["progress"])
+        assert message["id"] == 3
+        assert steps == sorted(set(steps)) != []
         assert bridge.hang_up() == 0
         assert bridge.log.read_text() == ""
 
 
-def test_a_call_that_is_cancelled_stops_at_the_server(program: Program, open_server: Server) -> None:
+@pytest.mark.parametrize("modern", [True, False], ids=["modern", "legacy"])
+def test_a_call_that_is_cancelled_stops_at_the_server(
+    program: Program, open_server: Server, modern: bool
+) -> None:
     with connect(program, open_server) as bridge:
+        if not modern:
+            open_session(bridge)
         counting = {"name": "countdown", "arguments": {"from": 30, "seconds": 10}}
-        bridge.send(request(1, "tools/call", {**counting}, modern=True))
-        bridge.ask(2, "tools/list", modern=True)
+        asked = request(1, "tools/call", counting, modern=modern)
+        asked["params"]["_meta"] = {**asked["params"].get("_meta", {}), "progressToken": "p"}
+        bridge.send(asked)
+        assert bridge.hear()["method"] == "notifications/progress"  # it runs
         bridge.send({"method": "notifications/cancelled", "params": {"requestId": 1}})
         until("the end of the call", lambda: calls(open_server, "countdown") or None)
-        bridge.ask(3, "tools/list", modern=True)
+        bridge.ask(3, "tools/list", modern=modern)
         assert bridge.hang_up() == 0
 
 
+def test_a_server_that_was_started_again_is_gone_on_with(program: Program) -> None:
+    with ExitStack() as stack:
+        with program.serving("--auth", "none") as server:
+            port = server.url.rpartition(":")[2]
+            bridge = stack.enter_context(connect(program, server))
+            open_session(bridge)
+            bridge.ask(1, "tools/list", modern=False)
+        bridge.send(request(2, "tools/list", modern=False))
+        assert "nothing answers" in bridge.hear()["error"]["message"]
+        with program.serving("--auth", "none", "--port", port):
+            assert len(bridge.ask(3, "tools/list", modern=False)["tools"]) == 3
+            assert "the server forgot this session" in bridge.log.read_text()
+            assert bridge.hang_up() == 0
+
+
+@pytest.mark.slow
 def test_a_login_is_shown_on_stderr_while_the_first_request_waits_and_is_refreshed_later(
     program: Program, server: Server
 ) -> None:
@@ -190,6 +219,7 @@ def test_a_login_is_shown_on_stderr_while_the_first_request_waits_and_is_refresh
         assert bridge.hang_up() == 0
 
 
+@pytest.mark.slow
 def test_without_login_a_request_fails_at_once_and_says_how_to_log_in(
     program: Program, server: Server
 ) -> None:

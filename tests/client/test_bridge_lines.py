@@ -29,8 +29,11 @@ async def test_a_last_line_without_an_end_is_a_line() -> None:
     assert [line async for line in read_lines(read)] == [b"a", b"bc"]
 
 
-async def test_descriptors_stay_blocking_and_a_full_pipe_holds_the_writer_up() -> None:
+@pytest.mark.parametrize("blocking", [True, False])
+async def test_descriptors_stay_as_they_are_and_a_full_pipe_holds_the_writer_up(blocking: bool) -> None:
     out, into = os.pipe()
+    os.set_blocking(out, blocking)
+    os.set_blocking(into, blocking)
     try:
         write = writer(into)
         line = b"x" * (1024 * 1024)  # more than a pipe holds
@@ -51,8 +54,7 @@ async def test_descriptors_stay_blocking_and_a_full_pipe_holds_the_writer_up() -
                     received += await read()
                 await done.wait()
         assert bytes(received) == line + b"\n"
-        assert os.get_blocking(out)
-        assert os.get_blocking(into)
+        assert os.get_blocking(out) == os.get_blocking(into) == blocking
     finally:
         os.close(out)
         os.close(into)

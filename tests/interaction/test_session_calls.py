@@ -11,9 +11,10 @@ import trio.testing
 
 from server.backends.base import CannotAsk, Final, Message, Outlet, Progress, ToolCall
 from server.backends.catalog import Terms
+from server.mcp.messages import Notification, decode_one
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.session_house import PROGRESS, Steps, asks, living
-from tests.pair import frames, messages, next_frame, next_message, talk
+from tests.pair import frames, messages, modern, next_frame, next_message, talk
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ELICITS = {"elicitation": {}}
@@ -111,6 +112,81 @@ async def test_a_client_that_takes_one_form_gets_that(accept: str) -> None:
             assert (answer.status, answer.headers["content-type"]) == (200, accept)
             last = answer.json if accept == "application/json" else messages(answer.body)[-1]
             assert last["result"]["content"][0]["text"] == "done"
+
+
+async def test_a_client_that_takes_only_json_gets_it_however_long_it_takes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def silent(call: ToolCall, outlet: Outlet) -> Final:
+        await trio.sleep(80)
+        return says("at last")
+
+    async with living(agent(silent=silent)) as made:
+        one = await talk(made.pair)
+        answer = await one.ask("tools/call", {"name": "silent"}, accept="application/json", seconds=100)
+        assert answer.json["result"]["content"][0]["text"] == "at last"
+        assert made.session(one).log.find("1-0") is None
+
+
+async def test_a_client_that_takes_only_json_is_asked_on_its_other_stream() -> None:
+    async with living(agent(asks=asks)) as made:
+        one = await talk(made.pair, capabilities=ELICITS)
+        with trio.fail_after(5):
+            async with one.listens() as aside:
+                await aside.started.wait()
+                async with one.opens("tools/call", {"name": "asks"}, accept="application/json") as call:
+                    await one.reply(await next_message(aside), result={"action": "decline"})
+                    assert "decline" in str((await call.answer()).json)
+
+
+async def test_a_tool_says_no_more_than_its_client_reads() -> None:
+    said = 0
+
+    async def chatty(call: ToolCall, outlet: Outlet) -> Final:
+        nonlocal said
+        for step in range(1, 50):
+            said = step
+            await outlet.emit(Message(level="info", data=step))
+        return says("done")
+
+    async with living(agent(chatty=chatty)) as made:
+        one = await talk(made.pair)
+        inner, reads = made.pair.app, trio.Semaphore(0)
+
+        async def slowly_read(scope: Any, receive: Any, send: Any) -> None:
+            async def slow_send(message: Any) -> None:
+                if message["type"] == "http.response.body":
+                    await reads.acquire()
+                await send(message)
+
+            await inner(scope, receive, slow_send)
+
+        made.pair.app = slowly_read
+        with trio.fail_after(5):
+            async with one.opens("tools/call", {"name": "chatty"}) as call:
+                await trio.testing.wait_all_tasks_blocked()
+                assert said == 1
+                reads.release()
+                await trio.testing.wait_all_tasks_blocked()
+                assert said == 2
+                for _ in range(100):
+                    reads.release()
+                assert len(messages((await call.answer()).body)) == 50
+
+
+async def test_a_modern_call_that_names_a_session_is_not_part_of_it() -> None:
+    steps = Steps()
+    async with living(agent(work=steps)) as made:
+        one = await talk(made.pair)
+        body, headers = modern("tools/call", {"name": "work", **PROGRESS})
+        with trio.fail_after(5):
+            async with made.pair.open(body=body, headers=headers | {"mcp-session-id": one.id}) as call:
+                steps.report()
+                assert (await next_frame(call)).id is None
+                assert not made.session(one).busy
+                call.hang_up()
+                await steps.ended.wait()
+        assert steps.how == "cancelled"
 
 
 async def test_refusals_have_their_status_as_long_as_nothing_was_said() -> None:
@@ -283,6 +359,27 @@ async def test_a_cancelled_request_stops_and_is_not_answered(streaming: bool) ->
         assert messages(answer.body) == []
         assert answer.status == (200 if streaming else 202)
         assert made.house.measured == [("work", "cancelled")]
+
+
+async def test_an_answer_that_was_ready_when_it_was_cancelled_is_not_sent() -> None:
+    begun, go_on = trio.Event(), trio.Event()
+
+    async def work(call: ToolCall, outlet: Outlet) -> Final:
+        begun.set()
+        await go_on.wait()
+        return says("done")
+
+    async with living(agent(work=work)) as made:
+        one = await talk(made.pair)
+        with trio.fail_after(5):
+            async with one.opens("tools/call", {"name": "work"}, request_id=9) as call:
+                await begun.wait()
+                go_on.set()
+                note = b'{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":9}}'
+                message = decode_one(note)
+                assert isinstance(message, Notification)
+                made.session(one).note(message)
+                assert (await call.answer()).body == b""
 
 
 async def test_another_sessions_request_cannot_be_cancelled() -> None:

@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 import trio
+from msgspec import structs
 
 from auth.model import Principal, PrincipalKind
+from server.mcp.messages import Implementation
+from server.mcp.results import Server
 from server.sessions import Sessions
 from tests.interaction.agents import USER, agent, house
 from tests.interaction.session_house import living
@@ -81,6 +84,19 @@ async def test_nothing_but_a_handshake_that_succeeded_begins_one(verb: str) -> N
         body, headers = modern("initialize", {"protocolVersion": "2025-11-25"})
         refused = await made.pair.request(body=body, headers=headers | {"authorization": "Bearer a"})
         assert refused.status == 404 and "mcp-session-id" not in refused.headers
+        assert made.sessions.count() == 0
+
+
+async def test_a_handshake_that_goes_wrong_leaves_no_session() -> None:
+    async with living() as made:
+        endpoint: Any = made.pair.app
+        no_json: Any = object()
+        endpoint._lent = structs.replace(
+            endpoint._lent, server=Server(Implementation(name="x", version="1"), instructions=no_json)
+        )
+        body, headers = legacy("initialize", {"protocolVersion": "2025-11-25"})
+        answer = await made.pair.request(body=body, headers=headers)
+        assert answer.json["error"]["code"] == -32603 and "mcp-session-id" not in answer.headers
         assert made.sessions.count() == 0
 
 

@@ -14,6 +14,7 @@ import trio.testing
 from auth.model import Principal, PrincipalKind
 from server.backends.catalog import Source
 from server.http.sse_2024 import MAX_PER_CALLER, SseEndpoint
+from server.sessions import Sessions
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Living, Steps, asks, living
 from tests.pair import (
@@ -180,8 +181,8 @@ async def test_an_address_is_of_use_to_its_caller_only() -> None:
                 address = await hello(made, stream, **mine)
                 assert (await made.post(address, request("ping"))).status == 401
                 assert (await made.post(address, request("ping"), authorization="Bearer b")).status == 404
-                for guess in ("/mcp/messages", "/mcp/messages?session=", "/mcp/messages?session=guessed"):
-                    assert (await made.post(guess, request("ping"), **mine)).status == 404
+                for guess in ("", "?session=", "?session=guessed", "?x=" + "&a" * 999, "?session"):
+                    assert (await made.post(f"/mcp/messages{guess}", request("ping"), **mine)).status == 404
                 for path in (address, "/mcp/sse"):
                     refused = await made.post(path, request("ping"), origin="http://evil.example", **mine)
                     assert refused.status == 403
@@ -237,6 +238,59 @@ async def test_each_address_has_one_verb(verb: str, path: str) -> None:
         async with made.pair.open(verb, path=path) as exchange:
             answer = await exchange.answer()
         assert answer.status == 405 and answer.headers["allow"]
+
+
+async def test_a_caller_with_no_session_to_spare_is_told_so() -> None:
+    async with old(sessions=Sessions(per_caller=1)) as made:
+        with trio.fail_after(5):
+            async with made.stream() as first:
+                await hello(made, first)
+                async with made.stream() as second:
+                    address = await address_of(second)
+                    assert (await made.post(address, request("initialize", HELLO))).status == 202
+                    assert (await next_message(second))["error"]["code"] == 1430
+                    first.hang_up()
+                    await first.ended.wait()
+                    assert (await made.post(address, request("initialize", HELLO))).status == 202
+                    assert "result" in await next_message(second)
+
+
+async def test_a_message_whose_stream_ends_while_it_comes_begins_nothing() -> None:
+    async with old() as made:
+        with trio.fail_after(5):
+            async with made.stream() as stream:
+                address = await address_of(stream)
+                path, _, query = address.partition("?")
+                inner, more = made.pair.app, trio.Event()
+
+                async def slowly(scope: Any, receive: Any, send: Any) -> None:
+                    async def slow_receive() -> Any:
+                        await more.wait()
+                        return await receive()
+
+                    await inner(scope, slow_receive, send)
+
+                body = encode(request("initialize", HELLO))
+                async with Pair(app=slowly).open(body=body, path=path, query=query, headers=SENT) as post:
+                    await trio.testing.wait_all_tasks_blocked()
+                    stream.hang_up()
+                    await stream.ended.wait()
+                    more.set()
+                    assert (await post.answer()).status == 404
+        assert made.living.sessions.count() == 0
+
+
+async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
+    async with old() as made:
+        mcp: Any = made.living.pair.app
+
+        async def broken(authorization: str | None, *, origin: str, server: str, path: str) -> object:
+            raise OSError("disk on fire")
+
+        mcp.threshold.authenticate = broken
+        async with made.stream() as stream:
+            answer = await stream.answer()
+        assert answer.status == 500 and "disk" not in answer.body.decode()
 
 
 async def test_the_stream_is_an_event_stream_or_nothing() -> None:

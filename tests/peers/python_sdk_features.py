@@ -92,6 +92,7 @@ class TaskId(RequestParams):
 
 
 class GetTask(Request[TaskId, Literal["tasks/get"]]):
+    name_param = "taskId"  # what the header Mcp-Name repeats
     method: Literal["tasks/get"] = "tasks/get"
     params: TaskId
 

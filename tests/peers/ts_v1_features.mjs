@@ -69,12 +69,14 @@ async function tasks() {
   const stream = tasks.callToolStream(slow, CallToolResultSchema, { task: { ttl: 60_000 } });
   const { value: created } = await stream.next();
   await stream.return();
-  const listed = (await tasks.listTasks()).tasks.map(({ taskId }) => taskId);
+  // Callers that nobody can tell apart have no list.
+  const lists = client.getServerCapabilities().tasks.list !== undefined;
+  const listed = lists && (await tasks.listTasks()).tasks.some(({ taskId }) => taskId === created.task.taskId);
   const cancelled = await tasks.cancelTask(created.task.taskId);
   return {
     task: await task("slow_compute", { seconds: 0.2, label: "ts" }),
     asking_task: await task("confirm_delete", { filename: "notes.txt" }),
-    task_listed: listed.includes(created.task.taskId),
+    task_listed: listed,
     task_cancelled: cancelled.status,
   };
 }

@@ -55,6 +55,7 @@ class Call:
         self.wants_progress = bool(context.get("progress"))
         self.level: str | None = context.get("level")
         self.cancelled = False
+        self.begun = False
         self.over = False
         self._message = message
         self.kind: str = message["kind"]
@@ -67,6 +68,9 @@ class Call:
 
     async def run(self) -> Json:
         """The event that ends the call, without its id."""
+        self.begun = True
+        if self.cancelled:
+            return CANCELLED
         try:
             event = {"event": "final", "result": await self._result()}
         except asyncio.CancelledError as error:

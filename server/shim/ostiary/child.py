@@ -35,6 +35,8 @@ def main(arguments: list[str]) -> int:
         # Neither programs that the author starts nor their forks may hold or read the server's line.
         os.set_inheritable(fd, False)
     os.register_at_fork(after_in_child=lambda: _close(options.receive, options.send))
+    # Ctrl-C in the server's terminal is the server's matter.
+    signal.signal(signal.SIGINT, _ignore)
     status = serve(
         options.receive,
         options.send,
@@ -81,11 +83,11 @@ def _started(receive: int, stop: Callable[[], None]) -> None:
         stop()
         _give_up_later()  # an async function that blocks keeps the loop from stopping
 
-    def ignore(number: int, frame: FrameType | None) -> None:
-        """Ctrl-C in the server's terminal is the server's matter."""
-
     signal.signal(signal.SIGTERM, terminate)
-    signal.signal(signal.SIGINT, ignore)
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Not SIG_IGN, which programs that the author starts would inherit."""
 
 
 def _give_up_later() -> None:

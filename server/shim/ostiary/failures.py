@@ -14,6 +14,7 @@ Event = dict[str, Any]
 
 # A message for a model to read, not a dump.
 LONGEST_TEXT = 2000
+LONGEST_TRACE = 20_000
 CANCELLED: Event = {"event": "error", "kind": "cancelled", "message": "cancelled"}
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
 _UNFIT = {"read": "not_found", "prompt": "bad_arguments", "complete": "bad_arguments"}
@@ -48,8 +49,10 @@ def log(error: BaseException) -> None:
     """The traceback, from where the author's code begins, as one piece."""
     import traceback
 
-    lines = traceback.format_exception(type(error), error, without_us(error.__traceback__))
-    sys.stderr.write("".join(lines))
+    text = "".join(traceback.format_exception(type(error), error, without_us(error.__traceback__)))
+    if len(text) > LONGEST_TRACE:
+        text = text[: LONGEST_TRACE // 2] + "\n…\n" + text[-LONGEST_TRACE // 2 :]
+    sys.stderr.write(text)
     sys.stderr.flush()
 
 

@@ -92,11 +92,11 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def is_typed_dict(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, dict) and hasattr(cast(Any, hint), "__required_keys__")
+    return isinstance(hint, type) and issubclass(hint, dict) and hasattr(cast("Any", hint), "__required_keys__")
 
 
 def is_named_tuple(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(cast(Any, hint), "_fields")
+    return isinstance(hint, type) and issubclass(hint, tuple) and hasattr(cast("Any", hint), "_fields")
 
 
 def is_record(hint: Any) -> bool:

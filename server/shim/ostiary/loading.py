@@ -103,7 +103,8 @@ def _is_theirs(path: str, base: str) -> bool:
     if not path.startswith(base + os.sep) or path.startswith(_OURS):
         return False
     steps = path[len(base) + 1 :].split(os.sep)
-    return not any(step in _NOT_THEIRS or step.startswith(".") for step in steps)
+    # What Python makes up a name for ("<string>") is no file.
+    return not any(step in _NOT_THEIRS or step.startswith((".", "<")) for step in steps)
 
 
 def _files_below(base: str) -> list[str]:

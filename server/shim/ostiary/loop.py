@@ -8,6 +8,7 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .call import Call
@@ -39,12 +40,10 @@ class Loop:
         self._stopping = asyncio.Event()
         self._incoming = Incoming(receive)
         self._outgoing = Outgoing(self.loop, send, self._stopping.set)
-        self.registry.changed = self._soon(self._changed)
-        self.registry.updated = lambda uri: self._soon(
-            lambda: self.send({"event": "updated", "uri": str(uri)})
-        )()
+        self.registry.changed = lambda: self._now(self._changed)
+        self.registry.updated = lambda uri: self._now(partial(self._updated, str(uri)))
         self.loop.add_reader(receive, self._read)
-        started(self._soon(self._stopping.set))
+        started(partial(self._soon, self._stopping.set))
         try:
             await self._stopping.wait()
         finally:
@@ -67,14 +66,17 @@ class Loop:
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
-    def _soon(self, action: Callable[[], None]) -> Callable[[], None]:
-        """The action, done in the loop: for other threads. Nothing, once the loop has ended."""
+    def _now(self, action: Callable[[], None]) -> None:
+        """In the loop's thread: at once if this is it, so that what an async function does is told before its answer."""
+        if threading.get_ident() == self.thread:
+            action()
+        else:
+            self._soon(action)
 
-        def later() -> None:
-            with contextlib.suppress(RuntimeError):
-                self.loop.call_soon_threadsafe(action)
-
-        return later
+    def _soon(self, action: Callable[[], None]) -> None:
+        """From any thread or signal handler. Nothing, once the loop has ended."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(action)
 
     def _read(self) -> None:
         try:
@@ -105,14 +107,16 @@ class Loop:
         call, task = self._calls.get(message["id"], (None, None))
         if call is not None and task is not None and not call.over:
             call.cancel()
-            task.cancel()
+            # A task that is cancelled before its first step would end without a word.
+            if call.begun:
+                task.cancel()
 
     async def _run(self, call: Call) -> None:
         try:
             self._finish(call, await call.run())
             await self._outgoing.drain()
         except asyncio.CancelledError:
-            # Cancelled before its first step, or while its last line waits for room.
+            # While its last line waits for room; or else an author's function has got at this task.
             self._finish(call, CANCELLED)
         finally:
             self._calls.pop(call.id, None)
@@ -127,6 +131,9 @@ class Loop:
             self.send({**event, "id": call.id})
         except ValueError as error:
             self.send({**event_of(error, call.kind), "id": call.id})
+
+    def _updated(self, uri: str) -> None:
+        self.send({"event": "updated", "uri": uri})
 
     def _changed(self) -> None:
         if not self._catalog_is_due:

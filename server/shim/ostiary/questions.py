@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Generic, Literal, TypeVar, Union, overload, cast
+from typing import Any, Callable, Generic, Literal, TypeVar, Union, cast, overload
 
 from . import foreign
 from .answers import messages_of
@@ -130,7 +130,7 @@ def roots() -> Question[list[Root]]:
 
 def _sampled(answer: Mapping[str, Any]) -> Sampled:
     said: Any = answer.get("content")
-    blocks: list[dict[str, Any]] = said if type(said) is list else [said or {}]
+    blocks = cast("list[dict[str, Any]]", said if isinstance(said, list) else [said or {}])
     return Sampled(
         text="".join(block["text"] for block in blocks if block.get("type") == "text"),
         role=answer.get("role", "assistant"),

@@ -1,0 +1,598 @@
+"""The child over its real line: starting, running calls side by side, cancelling, stopping, and not being able to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Serve
+from shim_child import SHIM, Child
+
+# Where other interpreters are installed, the file is served by them as well; 3.9 is the oldest that must do.
+OTHERS = [
+    pytest.param(str(path), id=path.parent.parent.name)
+    for minor in (9, 10, 12, 13, 14)
+    for path in sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python"))[-1:]
+]
+
+
+def text_of(event: dict[str, Any]) -> str:
+    return event["result"]["content"][0]["text"]
+
+
+@pytest.mark.parametrize("python", [pytest.param(sys.executable, id="this"), *OTHERS])
+def test_a_file_is_served_by_every_supported_python(tmp_path: Path, children: ExitStack, python: str) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text(
+        textwrap.dedent("""
+        from __future__ import annotations
+        import asyncio, enum, datetime
+        from dataclasses import dataclass, field
+        from typing import Annotated, Literal, Optional, TypedDict
+        from ostiary import Context, Image, Param, SyncContext, tool, resource, prompt, user, Text
+
+        class Size(enum.Enum):
+            S = "small"
+            L = "large"
+
+        @dataclass
+        class Cake:
+            name: str
+            size: Size = Size.S
+            layers: list[str] = field(default_factory=list)
+            baked: Optional[datetime.date] = None
+
+        @tool
+        async def bake(cake: Cake, oven: Annotated[int, Param("degrees", ge=100)], ctx: Context) -> Cake:
+            await ctx.progress(1, 2, "warming")
+            answer = await ctx.elicit("How big?", Size)
+            cake.size = answer.content
+            return cake
+
+        @tool
+        def slowly(ctx: SyncContext, words: tuple[str, ...] = ("a",)):
+            for number, word in enumerate(words):
+                ctx.progress(number)
+                yield word
+
+        @tool
+        async def stream():
+            yield "one "
+            await asyncio.sleep(0)
+            yield "two"
+
+        @resource("cake://{name}")
+        def read(name: str) -> str:
+            return "# " + name
+
+        @prompt
+        def ask(topic: str, loud: bool = False):
+            return [user("about " + topic + ("!" if loud else ""))]
+        """),
+        "utf-8",
+    )
+    child = children.enter_context(Child(file, python=python))
+    ready = child.hear()
+    assert ready["event"] == "ready", ready
+    bake = ready["catalog"]["tools"][0]
+    assert bake["inputSchema"]["properties"]["oven"] == {"type": "integer", "description": "degrees", "minimum": 100}
+    call = child.start("bake", {"cake": {"name": "Napoleon", "baked": "2026-01-02"}, "oven": 180}, progress=True)
+    assert child.hear() == {"event": "progress", "id": call, "progress": 1, "total": 2, "message": "warming"}
+    asked = child.hear()
+    assert list(asked["questions"]) == ["ask-1"]
+    answer = {"ask-1": {"action": "accept", "content": {"value": "large"}}}
+    child.tell({"do": "answer", "id": call, "ask": asked["ask"], "answers": answer})
+    assert child.end(call)["result"]["structuredContent"] == {
+        "name": "Napoleon", "size": "large", "layers": [], "baked": "2026-01-02",
+    }  # fmt: skip
+    assert child.text("slowly", {"words": ["x", "y"]}) == "xy"
+    assert child.text("stream") == "one two"
+    read = child.end(child.send("read", uri="cake://x", template="cake://{name}", arguments={"name": "x"}))
+    assert read["result"]["contents"] == [{"uri": "cake://x", "mimeType": "text/plain", "text": "# x"}]
+    asked = child.end(child.send("prompt", name="ask", arguments={"topic": "tea", "loud": "true"}))
+    assert text_of({"result": {"content": [asked["result"]["messages"][0]["content"]]}}) == "about tea!"
+    child.tell({"do": "stop"})
+    assert child.wait()[0] == 0
+
+
+def test_what_is_printed_never_reaches_the_line(serve: Serve) -> None:
+    child = serve("""
+        import os, subprocess, sys
+        from ostiary import tool
+        print('{"event": "final", "id": 1}')
+        @tool
+        def loud() -> str:
+            print("to stdout"); print("to stderr", file=sys.stderr)
+            subprocess.run([sys.executable, "-c", "print('from a program')"])
+            return "done"
+    """)
+    assert child.text("loud") == "done"
+    child.tell({"do": "stop"})
+    status, output = child.wait()
+    assert status == 0
+    assert {"to stdout", "to stderr", "from a program"} <= set(output.splitlines())
+
+
+def test_programs_and_forks_of_the_author_do_not_hold_the_line(serve: Serve) -> None:
+    child = serve("""
+        import os, subprocess, sys
+        from ostiary import tool
+        fds = [int(fd) for fd in sys.argv[sys.argv.index("--fds") + 1].split(",")]
+        def held():
+            found = []
+            for fd in fds:
+                try: found.append(os.fstat(fd).st_mode and fd)
+                except OSError: pass
+            return found
+        @tool
+        def by_us() -> str:
+            return str(len(held()))
+        @tool
+        def by_a_program() -> str:
+            code = f"fds = {fds}\\nimport os\\n" + "for fd in fds:\\n  try: os.fstat(fd); print(fd)\\n  except OSError: pass"
+            done = subprocess.run([sys.executable, "-c", code], stdout=-1, close_fds=False, check=True, text=True)
+            return done.stdout
+        @tool
+        def by_a_fork() -> str:
+            read, write = os.pipe()
+            if os.fork() == 0:
+                os.write(write, repr(held()).encode())
+                os._exit(0)
+            os.wait()
+            return os.read(read, 100).decode()
+    """)
+    assert child.text("by_us") == "2"
+    assert child.text("by_a_program") == ""
+    assert child.text("by_a_fork") == "[]"
+
+
+def test_async_calls_and_sync_calls_run_side_by_side(serve: Serve) -> None:
+    child = serve("""
+        import threading
+        from ostiary import tool
+        both = threading.Barrier(2)
+        @tool
+        def meet() -> str:
+            both.wait(10)
+            return "met"
+        @tool
+        async def quick() -> str:
+            return "quick"
+    """)
+    first = child.start("meet")
+    assert child.text("quick") == "quick"
+    second = child.start("meet")
+    assert {child.hear()["id"], child.hear()["id"]} == {first, second}
+
+
+def test_no_more_sync_functions_run_at_once_than_there_are_threads(serve: Serve) -> None:
+    child = serve(
+        """
+        import threading
+        from ostiary import tool
+        running, most, lock = 0, 0, threading.Lock()
+        @tool
+        def work() -> None:
+            global running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            threading.Event().wait(0.02)
+            with lock:
+                running -= 1
+        @tool
+        async def peak() -> int:
+            return most
+        """,
+        "--threads", "2",
+    )  # fmt: skip
+    calls = [child.start("work") for _ in range(8)]
+    assert sorted(child.hear()["id"] for _ in calls) == calls
+    assert child.text("peak") == "2"
+
+
+def test_cancelling_an_async_call_runs_its_finally_before_the_call_ends(serve: Serve) -> None:
+    child = serve("""
+        import asyncio
+        from ostiary import Context, tool
+        done = []
+        @tool
+        async def sleep(ctx: Context) -> str:
+            try:
+                await ctx.progress(1)
+                await asyncio.sleep(3600)
+            finally:
+                await asyncio.sleep(0)
+                done.append("cleaned up")
+        @tool
+        async def what() -> str:
+            return " ".join(done)
+    """)
+    call = child.start("sleep", progress=True)
+    assert child.hear()["event"] == "progress"
+    child.tell({"do": "cancel", "id": call})
+    assert child.hear() == {"event": "error", "kind": "cancelled", "message": "cancelled", "id": call}
+    assert child.text("what") == "cleaned up"
+
+
+def test_a_cancelled_sync_call_ends_at_once_and_its_function_at_the_next_use_of_the_context(serve: Serve) -> None:
+    child = serve("""
+        import threading
+        from ostiary import Cancelled, SyncContext, tool
+        waiting, go, over = threading.Event(), threading.Event(), threading.Event()
+        seen = []
+        @tool
+        def stubborn(ctx: SyncContext) -> str:
+            waiting.set()
+            go.wait(10)
+            seen.append(ctx.cancelled)
+            try:
+                ctx.progress(2)
+                seen.append("went on")
+            except Exception:
+                seen.append("swallowed")
+            finally:
+                over.set()
+            return "late"
+        @tool
+        def is_waiting() -> str:
+            return str(waiting.wait(10))
+        @tool
+        async def release() -> None:
+            go.set()
+        @tool
+        def after() -> str:
+            over.wait(10)
+            return repr(seen)
+    """)
+    call = child.start("stubborn", progress=True)
+    assert child.text("is_waiting") == "True"
+    child.tell({"do": "cancel", "id": call})
+    assert child.end(call)["kind"] == "cancelled"
+    child.call("release")
+    assert child.text("after") == "[True]"  # and nothing more was heard of the first call
+
+
+def test_a_sync_call_that_waits_for_an_answer_wakes_when_it_is_cancelled(serve: Serve) -> None:
+    child = serve("""
+        import threading
+        from ostiary import SyncContext, tool
+        over = threading.Event()
+        @tool
+        def ask(ctx: SyncContext):
+            try:
+                ctx.elicit("Well?", str)
+            finally:
+                over.set()
+        @tool
+        def is_over() -> str:
+            return str(over.wait(10))
+    """)
+    call = child.start("ask")
+    assert child.hear()["event"] == "ask"
+    child.tell({"do": "cancel", "id": call})
+    assert child.end(call)["kind"] == "cancelled"
+    assert child.text("is_over") == "True"
+
+
+def test_a_call_that_is_cancelled_before_it_begins_or_after_it_ended_ends_once(serve: Serve) -> None:
+    child = serve("""
+        from ostiary import tool
+        @tool
+        async def quick() -> str:
+            return "quick"
+    """)
+    call = child.start("quick")
+    child.tell({"do": "cancel", "id": call})
+    assert child.hear()["id"] == call
+    child.tell({"do": "cancel", "id": call})
+    child.tell({"do": "cancel", "id": 999})
+    assert child.text("quick") == "quick"
+
+
+def test_an_unexpected_exception_names_its_class_and_keeps_its_traceback_for_the_log(serve: Serve) -> None:
+    child = serve("""
+        import sys
+        from ostiary import tool
+        @tool
+        def divide(a: int) -> float:
+            return a / 0
+        @tool
+        async def leave() -> None:
+            sys.exit("bye")
+        @tool
+        async def long() -> None:
+            raise RuntimeError("x" * 100_000)
+    """)
+    assert child.end(child.start("divide", {"a": 1})) == {
+        "event": "error", "kind": "failed", "message": "ZeroDivisionError: division by zero", "id": 1,
+    }  # fmt: skip
+    assert child.end(child.start("leave"))["message"] == "SystemExit: bye"
+    assert len(child.end(child.start("long"))["message"]) <= 2000
+    child.tell({"do": "stop"})
+    status, output = child.wait()
+    assert status == 0
+    assert "return a / 0" in output
+
+
+def test_an_answer_that_is_too_large_fails_its_call_alone(serve: Serve) -> None:
+    child = serve("""
+        from ostiary import Context, tool
+        @tool
+        async def big(size: int) -> str:
+            return "x" * size
+        @tool
+        async def chatty(ctx: Context) -> str:
+            await ctx.info("x" * 9_000_000)
+            return "unreached"
+    """)
+    failed = child.end(child.start("big", {"size": 9_000_000}))
+    assert failed["kind"] == "failed"
+    assert "8 MiB" in failed["message"]
+    assert "8 MiB" in child.end(child.start("chatty", level="debug"))["message"]
+    assert len(child.text("big", {"size": 8_000_000})) == 8_000_000
+
+
+def test_a_server_that_does_not_read_makes_the_writer_wait(serve: Serve) -> None:
+    child = serve("""
+        from ostiary import Context, tool
+        sent = 0
+        @tool
+        async def flood(ctx: Context) -> None:
+            global sent
+            for number in range(10_000):
+                await ctx.info("x" * 1000)
+                sent = number + 1
+        @tool
+        def count() -> int:
+            return sent
+    """)
+    call = child.start("flood", level="info")
+    child.hear()
+    counting = child.start("count")  # answered behind what waits: at most a pipe and the queue
+    heard = 1
+    while (event := child.hear())["id"] != counting:
+        heard += event["id"] == call
+    assert heard < 2000
+    assert int(text_of(event)) < 2000
+    while child.hear()["event"] == "message":
+        heard += 1
+    assert heard == 10_000
+
+
+@pytest.mark.parametrize("how", ["stop", "end of input", "SIGTERM"])
+def test_a_child_that_is_told_to_stop_cancels_what_runs_and_exits_with_0(serve: Serve, how: str) -> None:
+    child = serve("""
+        import asyncio, atexit
+        from ostiary import Context, tool
+        atexit.register(print, "the end")
+        @tool
+        async def sleep(ctx: Context) -> None:
+            try:
+                await ctx.progress(1)
+                await asyncio.sleep(3600)
+            finally:
+                print("cleaned up")
+    """)
+    child.start("sleep", progress=True)
+    child.hear()
+    if how == "stop":
+        child.tell({"do": "stop"})
+    elif how == "SIGTERM":
+        child.process.send_signal(signal.SIGTERM)
+    else:
+        child.hang_up()
+    status, output = child.wait()
+    assert status == 0
+    assert output.splitlines() == ["cleaned up", "the end"]
+
+
+@pytest.mark.parametrize("how", ["SIGTERM", "end of input"])
+def test_a_function_that_blocks_the_loop_does_not_outlive_the_server(serve: Serve, how: str) -> None:
+    child = serve("""
+        import time
+        from ostiary import Context, tool
+        @tool
+        async def rude(ctx: Context) -> None:
+            await ctx.progress(1)
+            while True:
+                time.sleep(0.01)
+    """)
+    child.start("rude", progress=True)
+    child.hear()
+    if how == "SIGTERM":
+        child.process.send_signal(signal.SIGTERM)
+    else:
+        child.hang_up()
+    assert child.wait()[0] == 0
+
+
+def test_the_interrupt_key_is_left_to_the_server(serve: Serve) -> None:
+    child = serve("def hello() -> str:\n    return 'hello'\n")
+    child.process.send_signal(signal.SIGINT)
+    assert child.text("hello") == "hello"
+
+
+def test_lists_that_change_are_told_before_the_answer_of_the_call_that_changed_them(serve: Serve) -> None:
+    child = serve("""
+        from ostiary import add_prompt, add_resource, add_tool, remove_tool, tool, updated
+        def late(): return "late"
+        @tool
+        async def more() -> str:
+            add_tool(late, description="Came later.")
+            add_prompt(late, name="p")
+            add_resource("test://late", late)
+            return "more"
+        @tool
+        def less() -> str:
+            remove_tool("late")
+            return "less"
+        @tool
+        def touch() -> str:
+            updated("test://late")
+            return "touched"
+    """)
+    call = child.start("more")
+    catalog = child.hear()
+    assert catalog["event"] == "catalog"
+    assert [tool["name"] for tool in catalog["catalog"]["tools"]] == ["more", "less", "touch", "late"]
+    assert [prompt["name"] for prompt in catalog["catalog"]["prompts"]] == ["p"]
+    assert child.end(call)["event"] == "final"
+    assert child.text("late") == "late"
+    call = child.start("less")
+    assert "late" not in [tool["name"] for tool in child.hear()["catalog"]["tools"]]
+    assert child.end(call)["event"] == "final"
+    call = child.start("touch")
+    assert child.hear() == {"event": "updated", "uri": "test://late"}
+    assert child.end(call)["event"] == "final"
+
+
+def test_a_file_without_decorators_offers_its_public_functions(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "kitchen.py").write_text("def cook(): ...\n")
+    child = serve("""
+        from kitchen import cook
+        from dataclasses import dataclass
+        @dataclass
+        class Meal:
+            name: str
+        def serve_meal(meal: Meal) -> str:
+            "Serves."
+            return meal.name
+        def _hidden(): ...
+        async def wash() -> None: ...
+    """)
+    assert child.text("serve_meal", {"meal": {"name": "soup"}}) == "soup"
+    assert child.end(child.start("cook"))["kind"] == "failed"
+    assert child.end(child.start("_hidden"))["kind"] == "failed"
+    assert child.call("wash") == {"content": []}
+
+
+def test_a_module_of_a_package_is_served_with_its_relative_imports(tmp_path: Path, children: ExitStack) -> None:
+    package = tmp_path / "shop"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "prices.py").write_text("APPLE = 3\n")
+    (package / "agent.py").write_text("from .prices import APPLE\ndef price() -> int:\n    return APPLE\n")
+    child = children.enter_context(Child(None, module="shop.agent", cwd=tmp_path))
+    ready = child.hear()
+    assert ready["event"] == "ready", ready
+    assert [os.path.basename(path) for path in ready["files"]] == ["__init__.py", "agent.py", "prices.py"]
+    assert child.text("price") == "3"
+
+
+def test_the_files_that_make_up_an_agent_are_named(tmp_path: Path, children: ExitStack) -> None:
+    (tmp_path / ".venv" / "lib").mkdir(parents=True)
+    (tmp_path / ".venv" / "lib" / "package.py").touch()
+    (tmp_path / "unused.py").touch()
+    (tmp_path / "used.py").touch()
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "import sys; sys.path.append('.venv/lib')\nimport used, package, json\ndef f(): ...\n", "utf-8"
+    )
+    child = children.enter_context(Child(file))
+    assert child.hear()["files"] == [str(file), str(tmp_path / "used.py")]
+
+
+def test_processes_that_an_author_starts_find_the_file_again(serve: Serve) -> None:
+    child = serve("""
+        import multiprocessing
+        from ostiary import tool
+        def square(x): return x * x
+        @tool
+        def squares() -> list[int]:
+            with multiprocessing.get_context("spawn").Pool(1) as pool:
+                return pool.map(square, [1, 2, 3])
+    """)
+    assert child.call("squares")["structuredContent"] == {"result": [1, 4, 9]}
+
+
+BROKEN = {
+    "a syntax error": ("x = 1\ndef f(:\n    pass\n", "agent.py:2: SyntaxError: "),
+    "an exception": ("x = 1\n\nx.y\n", "agent.py:3: AttributeError: 'int' object has no attribute 'y'"),
+    "a missing module": ("import nowhere_at_all\n", "agent.py:1: ModuleNotFoundError: No module named 'nowhere_at_all' (for "),
+    "an exit": ("import sys\nsys.exit(3)\n", "agent.py:2: the file ended the program"),
+    "nothing offered": ("x = 1\n", "agent.py: nothing is offered: put @tool"),
+    "two of a name": (
+        "from ostiary import tool\n@tool\ndef f(): ...\n@tool\ndef f(): ...\n",
+        "the tool f(): there is a tool 'f' already; give it a name=",
+    ),
+    "a class": ("from ostiary import tool\n@tool\nclass A: ...\n", "agent.py:2: the tool: this is a class"),
+    "no function": ("from ostiary import tool\ntool(name='x')(3)\n", "agent.py:2: the tool: this is no function"),
+    "a type without a form": (
+        "import io\nfrom ostiary import tool\n@tool\ndef f(x: io.StringIO): ...\n",
+        "the tool f(), parameter 'x': the type StringIO has no form in JSON",
+    ),
+    "a bad name": ("from ostiary import tool\n@tool(name='a b')\ndef f(): ...\n", "must be 1 to 64 of letters"),
+    "a hint that cannot be read": (
+        "from __future__ import annotations\nfrom ostiary import tool\n@tool\ndef f(x: Nowhere): ...\n",
+        "the tool f(): a type hint cannot be read: name 'Nowhere' is not defined",
+    ),
+    "arguments without names": ("from ostiary import tool\n@tool\ndef f(*x): ...\n", "so *args and / cannot be used ('x')"),
+    "a completion of nothing": (
+        "from ostiary import completion\ndef g(): ...\n@completion('p', 'a')\ndef f(value): ...\n",
+        "there is no such prompt or template",
+    ),
+    "a template without its parameter": (
+        "from ostiary import resource\n@resource('test://{id}')\ndef f(): ...\n",
+        "the variable {id} needs a parameter of its name",
+    ),
+    "a parameter without its variable": (
+        "from ostiary import resource\n@resource('test://x')\ndef f(id): ...\n",
+        "'id' is no variable of the address",
+    ),
+    "an address without a scheme": ("from ostiary import resource\n@resource('x')\ndef f(): ...\n", "begins with a scheme"),
+    "a resource without an address": ("from ostiary import resource\n@resource\ndef f(): ...\n", "needs its address"),
+    "an unknown way to be a task": ("from ostiary import tool\n@tool(task='x')\ndef f(): ...\n", "task='x' is none of"),
+    "an own schema that is no object's": (
+        "from ostiary import tool\n@tool(input_schema={})\ndef f(): ...\n",
+        'input_schema must say "type": "object"',
+    ),
+    "an own schema with other names": (
+        "from ostiary import tool\n@tool(input_schema={'type': 'object', 'properties': {'b': {}}})\ndef f(a: int): ...\n",
+        "input_schema has b, which the function does not take",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_a_file_that_cannot_be_served_says_where_and_what_to_change(
+    tmp_path: Path, children: ExitStack, case: str
+) -> None:
+    text, expected = BROKEN[case]
+    file = tmp_path / "agent.py"
+    file.write_text(text, "utf-8")
+    child = children.enter_context(Child(file))
+    broken = child.hear()
+    assert broken["event"] == "broken"
+    assert expected in broken["error"]
+    assert broken["error"].startswith("agent.py")
+    assert "\n" not in broken["error"]
+    assert broken["files"] == [str(file)]
+    assert child.wait()[0] == 1
+
+
+def test_a_mistake_in_an_imported_file_is_shown_there_and_that_file_is_watched(
+    tmp_path: Path, children: ExitStack
+) -> None:
+    (tmp_path / "part.py").write_text("\n\nraise ValueError('no')\n")
+    file = tmp_path / "agent.py"
+    file.write_text("import part\n")
+    child = children.enter_context(Child(file))
+    broken = child.hear()
+    assert broken["error"] == "part.py:3: ValueError: no"
+    assert broken["files"] == [str(file), str(tmp_path / "part.py")]
+    assert broken["traceback"].endswith("ValueError: no\n")
+
+
+def test_a_command_line_that_is_wrong_is_refused() -> None:
+    for options in ([], ["--fds", "3,4"], ["--fds", "a,b", "--file", "x"], ["--fds", "3,4", "--file", "x", "--threads", "0"]):
+        ran = subprocess.run([sys.executable, str(SHIM / "run.py"), *options], capture_output=True, check=False)
+        assert ran.returncode == 2
+        assert ran.stderr.startswith(b"usage: run.py --fds IN,OUT")
