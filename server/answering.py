@@ -99,6 +99,7 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
         lent=lent_by(services, name, sessions=compat.sessions != "none"),
         crew=services.crew,
         sessions_required=compat.sessions == "required",
+        batches_widened=compat.batch,
         guard=door.admit,
         authenticate=admission.authenticate,
         forbid=admission.forbid,

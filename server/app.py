@@ -151,7 +151,10 @@ async def serve(
                         boot=services.boot_id,
                     )
                     await draining.wait()
+                    drained_by = trio.current_time() + config.drain_seconds
                     log.info("server.draining", seconds=config.drain_seconds)
+                with trio.move_on_at(drained_by):
+                    await services.crew.wait_idle()
                 await services.tasks.stop()  # before the agents go: what runs is left to the next start, not failed
                 for offering in services.offerings.values():
                     await offering.aclose()

@@ -90,6 +90,7 @@ async def serve_stdio(
             )
             await conversation.run(read, write, stopping=stopping)
         with trio.move_on_after(CLOSING_SECONDS):
+            await lender.tasks.stop()  # before the agents go, whose end would look like a failure of theirs
             await offering.aclose()
         background.cancel_scope.cancel()
     log.info("server.stopped")

@@ -8,25 +8,25 @@ http/session_*.py's. Spec: basic/lifecycle, basic/transports "Session Management
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, cast
 
 import msgspec
 import trio
-from msgspec import Raw
 
 from auth.model import Principal, PrincipalKind
 from server.backends.base import BackendError, CannotAsk, LogLevel
 from server.event_log import Allowance, EventLog
 from server.mcp import questions as asking
 from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
-from server.mcp.legacy import Said, State, encode_request, heard, may_send, step, why_refused
+from server.mcp.legacy import Said, State, heard, may_send, step
 from server.mcp.messages import Notification, RequestId, Response
 from server.mcp.params import InitializeParams
 from server.mcp.questions import Question
 from server.mcp.results import encode_notification
 from server.mcp.versions import Revision
+from server.outstanding import Answers, Outstanding, Send
 
 # As many as one person's windows and gateways have open; beyond it the one unused for longest gives way.
 MAX_PER_CALLER: Final = 64
@@ -36,28 +36,17 @@ MAX_OVERALL: Final = 4096
 IDLE_SECONDS: Final = 30 * 60.0
 # How late an idle session may end.
 SWEEP_SECONDS: Final = 60.0
-# A person has to read a form, or fetch something to fill it in with. Tools have deadlines of their own besides.
-ANSWER_SECONDS: Final = 10 * 60.0
 # `initialized` may be overtaken by the request after it; it is not far behind.
 READY_SECONDS: Final = 5.0
-# Whether the client is alive: not a question for a person.
-PING_SECONDS: Final = 30.0
-# Questions open at once: several calls with several fields each. A client that answers none of them is not asked more.
-MAX_OUTSTANDING: Final = 32
 # Requests at once. Their work goes on without their connections, so connections do not bound it.
 MAX_RUNNING: Final = 64
 # Resources that one session may watch.
 MAX_WATCHED: Final = 1024
-# Telling a client that its answer is not needed any more is a courtesy.
-FAREWELL_SECONDS: Final = 2.0
 # What a client says of itself goes into logs.
 SHOWN_CHARACTERS: Final = 100
 
 _ID_BYTES: Final = 24  # 192 bits: the id is no proof of who calls, but it must not be guessed either
 _SHARED_SUBJECTS: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
-
-Send: TypeAlias = Callable[[bytes], Awaitable[None]]
-Answers: TypeAlias = Mapping[str, Mapping[str, Any]]
 
 
 class _Cancelled(msgspec.Struct, rename="camel"):
@@ -65,8 +54,6 @@ class _Cancelled(msgspec.Struct, rename="camel"):
 
 
 _decode_cancelled: Final = msgspec.json.Decoder(_Cancelled).decode
-_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
-_NOTHING: Final = Raw(b"null")
 
 
 def caller_of(principal: Principal, address: str) -> str:
@@ -102,31 +89,6 @@ class Running:
         return bool(self.scope.__exit__(*exc))
 
 
-class _Asked:
-    """A request of ours, until its answer is there."""
-
-    __slots__ = ("_there", "answer", "id")
-
-    def __init__(self, request_id: str) -> None:
-        self.id: Final = request_id
-        self.answer: Response | None = None  # None although `wait` has returned: the session has ended
-        self._there = trio.Event()
-
-    def settle(self, answer: Response | None) -> None:
-        self.answer = answer
-        self._there.set()
-
-    async def wait(self) -> Response:
-        await self._there.wait()
-        if self.answer is None:
-            raise BackendError("the session has ended")
-        return self.answer
-
-    @property
-    def open(self) -> bool:
-        return not self._there.is_set()
-
-
 class Session:
     def __init__(
         self,
@@ -154,8 +116,7 @@ class Session:
         self._state = State.INITIALIZING
         self._ready = trio.Event()
         self._running: dict[RequestId, Running] = {}
-        self._outstanding: dict[str, _Asked] = {}
-        self._asked = 0
+        self._outstanding = Outstanding()
         self._streams = 0
         self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
 
@@ -185,9 +146,7 @@ class Session:
 
     def answer(self, response: Response) -> None:
         """An answer to a question of ours. Any other is ignored: it may just be late."""
-        asked = self._outstanding.get(response.id) if isinstance(response.id, str) else None
-        if asked is not None and asked.open:
-            asked.settle(response)
+        self._outstanding.answer(response)
 
     def running(self, request_id: RequestId) -> Running:
         return Running(self, request_id)
@@ -255,73 +214,13 @@ class Session:
             await self._ready.wait()
         if not self.ready and not self.closed.is_set():
             raise CannotAsk("the client has not finished its handshake")
-        if len(self._outstanding) + len(questions) > MAX_OUTSTANDING:
-            raise BackendError("too many questions are waiting for this client's answers")
-        put: list[_Asked] = []
-        try:
-            with trio.move_on_after(ANSWER_SECONDS):
-                asked = {
-                    key: await self._put(send, put, question.method, _with(question.params, meta))
-                    for key, question in questions.items()
-                }
-                return {
-                    key: await self._settled(send, put, asked[key], question, meta)
-                    for key, question in questions.items()
-                }
-            raise BackendError("the client did not answer in time")
-        finally:
-            await self._withdraw(send, put)
+        return await self._outstanding.ask(send, questions, meta)
 
     async def ask_plain(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
         """A request that is no question to anybody (`ping`). Raises `BackendError`."""
         if not may_send(self._state, method):
             raise BackendError("the client cannot be asked for this now")
-        put: list[_Asked] = []
-        try:
-            with trio.move_on_after(PING_SECONDS):
-                return _result(await (await self._put(send, put, method, params)).wait())
-            raise BackendError("the client did not answer in time")
-        finally:
-            await self._withdraw(send, put)
-
-    async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
-        if self.closed.is_set():
-            raise BackendError("the session has ended")
-        self._asked += 1
-        asked = _Asked(f"server-{self._asked}")
-        put.append(asked)
-        self._outstanding[asked.id] = asked
-        await send(encode_request(asked.id, method, params))
-        return asked
-
-    async def _settled(
-        self,
-        send: Send,
-        put: list[_Asked],
-        asked: _Asked,
-        question: Question,
-        meta: Mapping[str, Any] | None,
-    ) -> Mapping[str, Any]:
-        answer = _result(await asked.wait())
-        problem = asking.problem(question, answer)
-        if problem is not None:
-            again = await self._put(send, put, question.method, _with(_pressed(question, problem), meta))
-            answer = _result(await again.wait())
-            problem = asking.problem(question, answer)
-        if problem is not None:
-            raise BackendError(f"the client's answer is not what was asked for: {problem}")
-        return answer
-
-    async def _withdraw(self, send: Send, put: Iterable[_Asked]) -> None:
-        needless = [asked for asked in put if asked.open]
-        for asked in put:
-            self._outstanding.pop(asked.id, None)
-        if not needless:
-            return
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            for asked in needless:
-                told = {"requestId": asked.id, "reason": "the answer is not needed any more"}
-                await send(encode_notification("notifications/cancelled", told))
+        return await self._outstanding.request(send, method, params)
 
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -332,8 +231,7 @@ class Session:
         self._ready.set()
         for running in list(self._running.values()):
             running.cancel()
-        for asked in self._outstanding.values():
-            asked.settle(None)
+        self._outstanding.close()
         self._changes.clear()
         self.log.close()
 
@@ -438,28 +336,6 @@ class Sessions:
         if unused is None:
             raise TooManySessions(refusal)
         self.end(unused)
-
-
-def _with(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    return params if meta is None else {**params, "_meta": {**params.get("_meta", {}), **meta}}
-
-
-def _pressed(question: Question, problem: str) -> Mapping[str, Any]:
-    """The question again, with what was wrong with the answer, where there is a person who could read it."""
-    message = question.params.get("message")
-    if not isinstance(message, str):
-        return question.params
-    return {**question.params, "message": f"{message}\n({problem})"}
-
-
-def _result(response: Response) -> Mapping[str, Any]:
-    """Raises `BackendError` for an answer that is none."""
-    if response.error is not None:
-        raise BackendError(why_refused(response.error))
-    try:
-        return _decode_object(response.result or _NOTHING)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise BackendError("the client's answer is not an object") from error
 
 
 def _claimed(info: Any) -> str:

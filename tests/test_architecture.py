@@ -20,6 +20,7 @@ ABOVE_CALLS = frozenset(
     {
         "server.cli",
         "server.app",
+        "server.app_stdio",
         "server.answering",
         "server.services",
         "server.http",
@@ -45,13 +46,22 @@ RULES = (
         forbidden=frozenset({"server.cli"}),
         exempt=("server/cli", "server/__main__.py"),
     ),
-    Rule(package="server", forbidden=frozenset({"server.app"}), exempt=("server/cli", "server/app.py")),
-    # Nobody but `app` picks a concrete store.
     Rule(
         package="server",
-        forbidden=frozenset({"server.store.sqlite"}),
-        exempt=("server/store", "server/app.py"),
+        forbidden=frozenset({"server.app", "server.app_stdio"}),
+        exempt=("server/cli", "server/app.py", "server/app_stdio.py"),
     ),
+    # Nobody but `app` picks a concrete store; over stdio that is the one in memory.
+    Rule(
+        package="server",
+        forbidden=frozenset({"server.store.sqlite", "server.store.inline"}),
+        exempt=("server/store", "server/app.py", "server/app_stdio.py"),
+    ),
+    # What stdio loads at its start is little: no pages, no login.
+    Rule(
+        package="server/app_stdio.py", forbidden=frozenset({"server.app", "server.http", "server.services"})
+    ),
+    Rule(package="server/stdio.py", forbidden=frozenset({"server.store", "server.http", "server.services"})),
     Rule(
         package="server/mcp",
         forbidden=HTTP_FRAMEWORKS

@@ -17,7 +17,8 @@ from server.mcp.messages import Notification, Response, decode_one
 from server.mcp.params import InitializeParams
 from server.mcp.questions import Question
 from server.mcp.versions import REVISIONS
-from server.sessions import MAX_OUTSTANDING, MAX_RUNNING, MAX_WATCHED, Session, Sessions
+from server.outstanding import MAX_OUTSTANDING
+from server.sessions import MAX_RUNNING, MAX_WATCHED, Session, Sessions
 
 ALICE = Principal(kind=PrincipalKind.USER, subject="alice", client_id="c1")
 BOB = Principal(kind=PrincipalKind.USER, subject="bob", client_id="c1")

@@ -47,7 +47,9 @@ def command(url: str, no_login: bool) -> None:
         show(code, local=address.loopback, qr=None)
         left = terminal.duration((code.expires_at - wall_clock()) / 1000 + 1)
         say(f"waiting up to {left} for approval, and the first request with it")
-        say_hint(f"many programs show this only in a log; first logging in is easier: ostiary login {address.url}")
+        say_hint(
+            f"many programs show this only in a log; first logging in is easier: ostiary login {address.url}"
+        )
 
     def trouble(error: ClientError) -> None:
         say(f"{terminal.clean(str(error))}, trying again")

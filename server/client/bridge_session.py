@@ -130,7 +130,7 @@ class SessionSide:
             await self._ready.wait()
             self._ready = trio.Event()
             session = self._session
-            if session is None:
+            if session is None or not session.initialized:
                 continue
             lost = False
             async with trio.open_nursery() as nursery:
@@ -159,12 +159,13 @@ class SessionSide:
         """The client's `initialize`. One that comes later replaces the session before it."""
         async with self._changing:
             before = self._session
-            await self._shake_hands(asking, self._write)
+            # Before the answer is written: what the client says next finds the session there.
+            await self._shake_hands(asking, self._write, self._adopt)
             replaced = before if before is not self._session else None
         if replaced is not None:
             await self._farewell(replaced)
 
-    async def _shake_hands(self, asking: Asking, write: Write) -> None:
+    async def _shake_hands(self, asking: Asking, write: Write, adopt: Callable[[_Session], None]) -> None:
         """The answer to `initialize` names the version, the headers of its response the session."""
         async with self._carrier.post(
             asking.line, headers={}, silence_seconds=self._patience.answer_seconds
@@ -174,22 +175,25 @@ class SessionSide:
                 return
             named = response.headers.get("mcp-session-id")
 
-            def adopt(answer: Mapping[str, Any]) -> None:
+            def begun(answer: Mapping[str, Any]) -> None:
                 result = mapping(answer.get("result"))
                 if result:
-                    self._adopt(asking, result.get("protocolVersion"), named)
+                    adopt(self._session_of(asking, result.get("protocolVersion"), named))
 
-            if not await Relay(asking, self._carrier, write, adopt).hear(response, EventDecoder()):
+            if not await Relay(asking, self._carrier, write, begun).hear(response, EventDecoder()):
                 raise broken_off(self._carrier.host)
 
-    def _adopt(self, asking: Asking, version: object, named: str | None) -> None:
+    def _session_of(self, asking: Asking, version: object, named: str | None) -> _Session:
         if named is not None and not is_header_safe(named):
             raise BadAnswer(f"{self._carrier.host} sent an unusable session id")
         wanted = {"MCP-Protocol-Version": version, "Mcp-Session-Id": named}
         headers = {name: value for name, value in wanted.items() if is_header_safe(value)}
+        return _Session(params=asking.params, id=named, headers=headers)
+
+    def _adopt(self, session: _Session) -> None:
         if self._session is not None:
             self._session.over.set()
-        self._session = _Session(params=asking.params, id=named, headers=headers)
+        self._session = session
 
     async def _begin_again(self, lost: _Session) -> _Session:
         """A new session with the client's own words of introduction. Whoever comes second finds it there."""
@@ -201,17 +205,20 @@ class SessionSide:
             opening = asking_for(
                 msgspec.json.encode(body), (request_id,), "initialize", lost.params, modern=False
             )
-            await self._shake_hands(opening, _swallow)
-            session = self._session
-            if session is None or session is lost:
+            found: list[_Session] = []
+            await self._shake_hands(opening, _swallow, found.append)
+            if not found:
                 raise BadAnswer(
                     f"{self._carrier.host} forgot this session and begins no new one",
                     hint="start the client again",
                 )
+            (session,) = found
             if lost.initialized:
                 await self._post(INITIALIZED, session)
                 session.initialized = True
-                self._ready.set()
+            # Only now, in one step: a request that is cancelled on the way leaves no half-opened session behind.
+            self._adopt(session)
+            self._ready.set()
         self._say(
             "the server forgot this session; a new one was begun, without what was subscribed to before"
         )

@@ -64,7 +64,8 @@ _SESSION_VERBS: Final = frozenset({"GET", "HEAD", "DELETE"})
 
 class McpEndpoint:
     """`await endpoint(scope, receive, send)` for `/mcp` and `/mcp/`. `name` is the server's name in the configuration.
-    `sessions_required`: requests of the handshake era belong to a session; where `lent` has none, there are none."""
+    `sessions_required`: requests of the handshake era belong to a session; where `lent` has none, there are none.
+    `batches_widened`: arrays in every revision of that era."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class McpEndpoint:
         forbid: Forbid,
         max_body_bytes: int = MAX_BODY_BYTES,
         sessions_required: bool = False,
+        batches_widened: bool = False,
     ) -> None:
         self.threshold: Final = Threshold(
             name=name, guard=guard, authenticate=authenticate, forbid=forbid, max_body_bytes=max_body_bytes
@@ -84,6 +86,7 @@ class McpEndpoint:
         self._lent = lent
         self._crew = crew
         self._sessions_required = sessions_required
+        self._batches_widened = batches_widened
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = joined(scope["headers"])
@@ -183,7 +186,8 @@ class McpEndpoint:
 
     async def _batch(self, visit: Visit, batch: Batch, session: Session | None) -> None:
         reply = visit.reply
-        revision = open_batch(batch, visit.headers, None if session is None else session.revision)
+        agreed = None if session is None else session.revision
+        revision = open_batch(batch, visit.headers, agreed, widened=self._batches_widened)
         if isinstance(revision, Rejection):
             reply.revision = revision.revision
             return await reply.refuse(revision.error)

@@ -262,7 +262,7 @@ def _modern(
         name: Any = getattr(params, row.named_by)
         if isinstance(name, str) and not mirrors(headers.get(NAME_HEADER), name):
             return Rejection(
-                HeaderMismatch(f"Mcp-Name is missing, malformed, or is not params.{row.named_by}"),
+                HeaderMismatch("Mcp-Name is missing, malformed, or is not what the body names"),
                 message.id,
                 LATEST,
             )

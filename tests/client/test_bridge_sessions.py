@@ -434,3 +434,29 @@ async def test_silence_without_end_is_an_error(server: StreamingServer, file: To
         request_id, code, text = await host.error()
         assert (request_id, code) == (1, -32603)
         assert "did not answer in time" in text
+
+
+async def test_a_request_cancelled_while_its_session_is_begun_again_leaves_none_half_open(
+    server: StreamingServer, host: Host
+) -> None:
+    server.offers_get = False
+    await host.open_session()
+    host.request(0, "ping")
+    await host.hear()
+    server.forget()
+    never = trio.Event()
+
+    async def hang(request: Seen) -> Answer:
+        await never.wait()
+        return Response(202)
+
+    server.methods["notifications/initialized"] = hang
+    host.request(1, "ping")
+    await server.until(lambda: len(server.requests("notifications/initialized")) == 2)
+    del server.methods["notifications/initialized"]
+    host.cancel(1)
+    host.request(2, "ping")
+    assert (await host.hear())["id"] == 2
+    opened = server.requests("notifications/initialized")
+    assert [seen.headers["mcp-session-id"] for seen in opened] == ["s-1", "s-2", "s-3"]
+    assert server.requests("ping")[-1].headers["mcp-session-id"] == "s-3"

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,6 +48,7 @@ class Leg:
     title: str
     runs: Sequence[Sequence[str]]  # options of one call of the suite each
     scenarios: int  # how many must have run
+    abreast: int = 1  # calls at once: those that mostly sleep, and change nothing that the others look at
 
 
 LEGS: Mapping[str, Leg] = MappingProxyType(
@@ -65,6 +67,7 @@ LEGS: Mapping[str, Leg] = MappingProxyType(
             title="the tasks extension",
             runs=tuple(("--scenario", name) for name in TASK_SCENARIOS),
             scenarios=10,
+            abreast=4,
         ),
         "D": Leg(
             title="2025-06-18 and 2025-03-26",
@@ -102,9 +105,8 @@ def main(arguments: Sequence[str]) -> int:
     options = read_arguments(arguments)
     began = time.monotonic()
     KEPT.parent.mkdir(exist_ok=True)
-    folder = Path(
-        tempfile.mkdtemp(prefix="conformance-", dir=KEPT.parent)
-    )  # of this run, should there be others
+    # A folder of this run, should there be others at the same time.
+    folder = Path(tempfile.mkdtemp(prefix="conformance-", dir=KEPT.parent))
     verdicts: list[Verdict] = []
     complaints: list[str] = []
     try:
@@ -163,28 +165,28 @@ def server_at(options: argparse.Namespace, kept: Path) -> Generator[str]:
 def run_leg(name: str, url: str, options: argparse.Namespace, kept: Path) -> tuple[list[Verdict], list[str]]:
     """What the leg found, and what is wrong about the run itself."""
     leg = LEGS[name]
+    runs = [only(run, options.scenario) if options.scenario else run for run in leg.runs]
+
+    def one(number: int) -> subprocess.CompletedProcess[str] | None:
+        run = runs[number]
+        return None if run is None else run_suite(url, run, kept / f"{name}{number}")
+
+    with ThreadPoolExecutor(leg.abreast) as pool:
+        ended = list(pool.map(one, range(len(runs))))
     verdicts: list[Verdict] = []
     complaints: list[str] = []
-    for number, run in enumerate(leg.runs):
-        chosen = only(run, options.scenario) if options.scenario else run
-        if chosen is None:
+    for number, done in enumerate(ended):
+        if done is None:
             continue
-        folder = kept / f"{name}{number}"
-        done = run_suite(url, chosen, folder)
         if options.verbose:
-            print(f"── {name}: {' '.join(chosen)}\n{done.stdout}{done.stderr}")
-        found = read_verdicts(name, folder)
+            print(f"── {name}: {' '.join(done.args)}\n{done.stdout}{done.stderr}")
+        found = read_verdicts(name, kept / f"{name}{number}")
         verdicts += found
         # A scenario that a revision does not have is refused by name; the other legs may have it.
-        if (
-            done.returncode
-            and not options.scenario
-            and not any(verdict.having("FAILURE") for verdict in found)
-        ):
+        explained = options.scenario or any(verdict.having("FAILURE") for verdict in found)
+        if done.returncode and not explained:
             said = "\n".join((done.stdout + done.stderr).strip().splitlines()[-5:])
-            complaints.append(
-                f"leg {name}: the suite ended with {done.returncode} and no failed check:\n{said}"
-            )
+            complaints.append(f"leg {name}: the suite ended with {done.returncode}, no check failed:\n{said}")
     if not options.scenario and len(verdicts) < leg.scenarios:
         complaints.append(f"leg {name}: {len(verdicts)} of {leg.scenarios} scenarios ran")
     return verdicts, complaints

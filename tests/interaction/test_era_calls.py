@@ -1,0 +1,348 @@
+"""Tools, resources, prompts, completions and pages: the same on every wire, and in every era as that era has it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio.testing
+
+from server.backends.base import Final, Outlet, Progress, ToolCall
+from server.backends.catalog import Source, Terms
+from server.mcp.messages import AudioContent, ResourceLink, TextContent, Tool, ToolAnnotations
+from tests.interaction.agents import ANYTHING, agent, says
+from tests.interaction.everything import Everything, everything, plain
+from tests.interaction.wires import Client, client
+from tests.requirements import Cell
+
+LISTS = {
+    "tools/list": "tools",
+    "resources/list": "resources",
+    "resources/templates/list": "resourceTemplates",
+    "prompts/list": "prompts",
+}
+
+
+# ── tools ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("tools.unknown")
+async def test_an_unknown_tool_is_an_error_of_the_protocol(cell: Cell) -> None:
+    async with client(cell) as one:
+        assert (await one.call("nothing")).code == -32602
+
+
+@pytest.mark.requirement("tools.malformed")
+@pytest.mark.parametrize("params", [{}, {"name": 7}, {"name": "plain", "arguments": [1]}])
+async def test_parameters_that_are_not_a_calls_are_an_error_of_the_protocol(params: Any, cell: Cell) -> None:
+    async with client(cell) as one:
+        assert (await one.ask("tools/call", params)).code == -32602
+
+
+@pytest.mark.requirement("tools.arguments")
+async def test_wrong_arguments_are_a_result_to_learn_from(cell: Cell) -> None:
+    async with client(cell) as one:
+        result = (await one.call("plain", {"n": "secret-value"})).result
+        assert result["isError"] is True
+        text = result["content"][0]["text"]
+        assert "n: " in text and "secret-value" not in text
+
+
+@pytest.mark.requirement("tools.failure")
+async def test_a_tool_that_fails_says_so_in_its_result(cell: Cell) -> None:
+    async with client(cell) as one:
+        reply = await one.call("fails")
+        assert reply.result["isError"] is True and reply.text == "no luck today"
+
+
+@pytest.mark.requirement("tools.hidden")
+async def test_a_hidden_tool_is_as_unknown_as_one_that_is_not_there(cell: Cell) -> None:
+    def policy(_principal: Any, entry: Any) -> bool:
+        return getattr(entry, "tool", None) is None or entry.tool.name != "logs"
+
+    async with client(cell, policy=policy) as one:
+        tools = (await one.ask("tools/list")).result["tools"]
+        assert tools and "logs" not in [tool["name"] for tool in tools]
+        hidden, unknown = await one.call("logs"), await one.call("nogs")
+        assert hidden.error["message"].replace("logs", "nogs") == unknown.error["message"]
+        assert hidden.code == unknown.code == -32602
+
+
+@pytest.mark.requirement("tools.structured")
+@pytest.mark.requirement("tools.structured-older")
+async def test_structured_content_is_said_in_the_text_too(cell: Cell) -> None:
+    async with client(cell) as one:
+        reply = await one.call("structured")
+        assert reply.text == '{"n":7}'
+        older = cell.version < "2025-06-18"
+        assert reply.result.get("structuredContent") == (None if older else {"n": 7})
+
+
+@pytest.mark.requirement("tools.output")
+async def test_an_answer_that_breaks_its_promise_is_our_fault(cell: Cell) -> None:
+    async def liar(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(content=(), structured={"n": "seven"})
+
+    schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
+    listed = {"liar": Tool(name="liar", input_schema=ANYTHING, output_schema=schema)}
+    async with client(cell, agent(listed=listed, liar=liar)) as one:
+        assert (await one.call("liar")).code == -32603
+
+
+@pytest.mark.requirement("tools.content")
+async def test_kinds_of_content_are_sent_as_they_are_where_they_are_known(cell: Cell) -> None:
+    async def all_kinds(call: ToolCall, outlet: Outlet) -> Final:
+        return Final(
+            content=(
+                TextContent(text="x"),
+                AudioContent(data="AAAA", mime_type="audio/wav"),
+                ResourceLink(uri="test://one", name="one"),
+            )
+        )
+
+    async with client(cell, agent(all_kinds=all_kinds)) as one:
+        content = (await one.call("all_kinds")).result["content"]
+        assert [block["type"] for block in content] == ["text", "audio", "resource_link"]
+
+
+@pytest.mark.requirement("tools.fields")
+async def test_a_tool_is_listed_as_its_author_wrote_it(cell: Cell) -> None:
+    listed = {
+        "full": Tool(
+            name="full",
+            title="Full",
+            description="Everything.",
+            input_schema=ANYTHING,
+            output_schema={"type": "object"},
+            annotations=ToolAnnotations(read_only_hint=True),
+        )
+    }
+    async with client(cell, agent(listed=listed, full=plain)) as one:
+        assert (await one.ask("tools/list")).result["tools"] == [
+            {
+                "name": "full",
+                "title": "Full",
+                "description": "Everything.",
+                "inputSchema": {"type": "object"},
+                "outputSchema": {"type": "object"},
+                "annotations": {"readOnlyHint": True},
+            }
+        ]
+
+
+@pytest.mark.requirement("timeout.calls")
+async def test_a_call_is_stopped_at_its_deadline_however_much_it_reports(
+    cell: Cell, autojump_clock: trio.testing.MockClock
+) -> None:
+    async def endless(call: ToolCall, outlet: Outlet) -> Final:
+        step = 0
+        while True:
+            step += 1
+            await outlet.emit(Progress(progress=step))
+            await trio.sleep(1)
+
+    source = agent(terms=Terms(deadline_seconds=5), endless=endless)
+    async with client(cell, source) as one, one.begins("tools/call", {"name": "endless", "_meta": {"progressToken": 1}}) as asked:  # fmt: skip
+        reply = await asked.reply()
+        assert reply.result["isError"] is True and "5 seconds" in reply.text
+
+
+# ── lists and pages ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def names(one: Client, method: str) -> list[str]:
+    """Everything of a list, page by page."""
+    found: list[str] = []
+    params: dict[str, Any] = {}
+    while True:
+        result = (await one.ask(method, params)).result
+        found += [item["name"] for item in result[LISTS[method]]]
+        if "nextCursor" not in result:
+            return found
+        params = {"cursor": result["nextCursor"]}
+
+
+@pytest.mark.requirement("page.walk")
+@pytest.mark.requirement("list.same-for-all")
+@pytest.mark.parametrize("method", LISTS)
+async def test_pages_lead_through_the_whole_list_in_the_order_of_everybody(method: str, cell: Cell) -> None:
+    async with client(cell) as one:
+        whole = await names(one, method)
+    async with client(cell, page_size=2) as one:
+        assert await names(one, method) == whole
+        await one.call("plain")
+        assert await names(one, method) == whole
+    assert whole
+
+
+@pytest.mark.requirement("page.invalid")
+@pytest.mark.parametrize("method", LISTS)
+async def test_a_cursor_that_was_not_given_out_for_the_list_is_refused(method: str, cell: Cell) -> None:
+    async with client(cell, page_size=1) as one:
+        others = "prompts/list" if method == "tools/list" else "tools/list"
+        foreign = (await one.ask(others)).result["nextCursor"]
+        for cursor in ("", "made up", foreign, foreign[:-1]):
+            assert (await one.ask(method, {"cursor": cursor})).code == -32602
+
+
+# ── resources ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("resources.read")
+@pytest.mark.requirement("resources.templates")
+@pytest.mark.parametrize("uri", ["test://one", "test://numbers/7"])
+async def test_what_is_read_has_its_uri_and_its_content(uri: str, cell: Cell) -> None:
+    async with client(cell) as one:
+        read = (await one.ask("resources/read", {"uri": uri})).result
+        assert read["contents"] == [{"uri": uri, "mimeType": "text/plain", "text": "content"}]
+        (template,) = (await one.ask("resources/templates/list")).result["resourceTemplates"]
+        assert template["uriTemplate"] == "test://numbers/{n}"
+
+
+@pytest.mark.requirement("resources.missing")
+@pytest.mark.requirement("resources.never-empty")
+@pytest.mark.requirement("resources.traversal")
+@pytest.mark.parametrize(
+    "uri",
+    ["test://nothing", "test://numbers/x", "test://empty", "test://numbers/..", "test://numbers/%2e%2e"],
+)
+async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(uri: str, cell: Cell) -> None:
+    async with client(cell) as one:
+        reply = await one.ask("resources/read", {"uri": uri})
+        assert reply.code == (-32602 if one.modern else -32002)
+        assert reply.error["data"] == {"uri": uri}
+
+
+@pytest.mark.requirement("resources.subscribe")
+async def test_a_watched_resource_is_told_of_until_it_is_watched_no_more(cell: Cell) -> None:
+    async with client(cell) as one, one.aside() as next_aside:
+        sessions: Any = one.made.pair.app._lent.sessions  # type: ignore[attr-defined]
+        assert (await one.ask("resources/subscribe", {"uri": "test://one"})).result == {}
+        assert (await one.ask("resources/subscribe", {"uri": "test://nothing"})).code == -32002
+        sessions.updated("test://empty")
+        sessions.updated("test://one")
+        told = await next_aside()
+        assert told["method"] == "notifications/resources/updated" and told["params"] == {"uri": "test://one"}
+        assert (await one.ask("resources/unsubscribe", {"uri": "test://one"})).result == {}
+        sessions.updated("test://one")
+        sessions.publish("tools")
+        assert (await next_aside())["method"] == "notifications/tools/list_changed"
+
+
+@pytest.mark.requirement("tools.changed")
+@pytest.mark.requirement("legacy.pushed")
+async def test_a_changed_list_is_told_to_who_can_hear_of_it(cell: Cell) -> None:
+    async with client(cell) as one:
+        if one.modern:
+            wanted = {"notifications": {"toolsListChanged": True}}
+            async with one.begins("subscriptions/listen", wanted) as stream:
+                await stream.next()
+                one.made.subscriptions.publish("tools")
+                assert (await stream.next())["method"] == "notifications/tools/list_changed"
+            return
+        async with one.aside() as next_aside:
+            one.made.pair.app._lent.sessions.publish("tools")  # type: ignore[attr-defined]
+            assert (await next_aside())["method"] == "notifications/tools/list_changed"
+
+
+# ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("prompts.get")
+async def test_a_prompt_is_messages(cell: Cell) -> None:
+    async with client(cell) as one:
+        (first, _) = (await one.ask("prompts/list")).result["prompts"]
+        assert first["arguments"] == [{"name": "name", "required": True}]
+        found = (await one.ask("prompts/get", {"name": "greet", "arguments": {"name": "Ann"}})).result
+        assert found["messages"] == [{"role": "user", "content": {"type": "text", "text": "{'name': 'Ann'}"}}]
+
+
+@pytest.mark.requirement("prompts.unknown")
+async def test_an_unknown_prompt_is_the_callers_mistake(cell: Cell) -> None:
+    async with client(cell) as one:
+        assert (await one.ask("prompts/get", {"name": "nothing"})).code == -32602
+
+
+@pytest.mark.requirement("prompts.missing-argument")
+async def test_a_prompt_without_what_it_needs_is_the_callers_mistake(cell: Cell) -> None:
+    async with client(cell) as one:
+        for params in ({"name": "greet"}, {"name": "greet", "arguments": {"other": "x"}}):
+            assert (await one.ask("prompts/get", params)).code == -32602
+
+
+# ── completion ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def completing(ref: dict[str, str], name: str, **more: Any) -> dict[str, Any]:
+    return {"ref": ref, "argument": {"name": name, "value": "v"}, **more}
+
+
+GREET = {"type": "ref/prompt", "name": "greet"}
+NUMBERS = {"type": "ref/resource", "uri": "test://numbers/{n}"}
+
+
+@pytest.mark.requirement("complete.values")
+@pytest.mark.requirement("complete.no-capability")
+@pytest.mark.parametrize(("ref", "name"), [(GREET, "name"), (NUMBERS, "n")])
+async def test_a_completion_shows_a_hundred_and_says_that_there_are_more(
+    ref: Any, name: str, cell: Cell
+) -> None:
+    async with client(cell) as one:
+        if cell.version == "2024-11-05":
+            assert "completions" not in one.welcome["capabilities"]
+        found = (await one.ask("completion/complete", completing(ref, name))).result["completion"]
+        assert found["values"] == [f"v{n}" for n in range(100)]
+        assert (found["total"], found["hasMore"]) == (150, True)
+
+
+@pytest.mark.requirement("complete.context")
+async def test_a_completion_knows_what_is_settled(cell: Cell) -> None:
+    async with client(cell) as one:
+        context = {"arguments": {"town": "Oslo"}}
+        reply = await one.ask("completion/complete", completing(GREET, "name", context=context))
+        assert reply.result["completion"]["values"] == ["town=Oslo"]
+
+
+@pytest.mark.requirement("complete.unknown")
+@pytest.mark.parametrize(
+    "params",
+    [
+        completing({"type": "ref/prompt", "name": "nothing"}, "name"),
+        completing(GREET, "nothing"),
+        completing(NUMBERS, "nothing"),
+        completing({"type": "ref/other", "name": "greet"}, "name"),
+        {"ref": GREET},
+    ],
+)
+async def test_completing_what_does_not_exist_is_the_callers_mistake(params: Any, cell: Cell) -> None:
+    async with client(cell) as one:
+        assert (await one.ask("completion/complete", params)).code == -32602
+
+
+@pytest.mark.requirement("complete.capability")
+async def test_completions_are_declared(cell: Cell) -> None:
+    async with client(cell) as one:
+        declared = one.welcome or (await one.ask("server/discover")).result
+        assert declared["capabilities"]["completions"] == {}
+
+
+# ── what each revision has ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("legacy.echo")
+async def test_each_revision_with_a_handshake_is_agreed_on_and_served(cell: Cell) -> None:
+    async with client(cell) as one:
+        assert one.welcome["protocolVersion"] == cell.version
+        assert (await one.call("plain")).text == "done"
+
+
+@pytest.mark.requirement("headers.mirror-elsewhere")
+async def test_an_argument_that_is_repeated_in_a_header_needs_none_on_a_pipe(cell: Cell) -> None:
+    async def query(call: ToolCall, outlet: Outlet) -> Final:
+        return says("ran")
+
+    schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}
+    listed = {"query": Tool(name="query", input_schema=schema)}
+    source = Source(name="a", backend=Everything({"query": query}, listed))
+    async with client(cell, source) as one:
+        assert (await one.call("query", {"region": "eu"})).text == "ran"
