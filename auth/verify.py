@@ -154,17 +154,21 @@ class Verifier:
         )
         if not sound:
             return None
-        if live.kind == principal.kind and principal.scopes <= live.ceiling:
+        return _under_ceiling(principal, live)
+
+    async def still(self, principal: Principal) -> Principal | None:
+        """For work that outlives the request it came with: who may go on, as what the user may have now; None once the login
+        was ended, or its user or client disabled. One that ran out by itself ends no work that was begun under it. Raises
+        what the store raises."""
+        grant_id = principal.grant_id
+        if grant_id is None:
             return principal
-        # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
-        allowed = scopes.narrow(scopes.join(claims.scopes), scopes.join(live.ceiling))
-        return Principal(
-            kind=PrincipalKind(live.kind),
-            subject=claims.subject,
-            client_id=claims.client_id,
-            grant_id=claims.grant_id,
-            scopes=frozenset(scopes.parse(allowed)),
-        )
+        live = self._live.get(grant_id) or await self._live.load(grant_id)
+        if live is None or not live.usable:
+            return None
+        if (live.subject, live.client_id) != (principal.subject, principal.client_id):
+            return None
+        return _under_ceiling(principal, live)
 
     def _invalid(self, server: str, origin: str, path: str | None) -> Refused:
         return challenge(
@@ -175,6 +179,20 @@ class Verifier:
             error="invalid_token",
             description="the access token is not valid (any more)",
         )
+
+
+def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
+    if live.kind == principal.kind and principal.scopes <= live.ceiling:
+        return principal
+    # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
+    allowed = scopes.narrow(scopes.join(principal.scopes), scopes.join(live.ceiling))
+    return Principal(
+        kind=PrincipalKind(live.kind),
+        subject=principal.subject,
+        client_id=principal.client_id,
+        grant_id=principal.grant_id,
+        scopes=frozenset(scopes.parse(allowed)),
+    )
 
 
 def bearer(authorization: str | None) -> str | None:

@@ -58,14 +58,13 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: FilteringBoun
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
     from server.backends.environment import child_environment
-    from server.backends.offer import LONGEST_SECONDS
     from server.backends.python import PythonBackend, PythonConfig
 
     if isinstance(agent, PythonConfig):
-        # Its tools have deadlines of their own, known once it runs; it keeps them by itself.
         environment = child_environment(agent.environment)
         python = PythonBackend(agent, environment=environment, name=name, log=log)
-        return Source(name=name, backend=python, terms=_terms(LONGEST_SECONDS))
+        terms = Terms(scopes=CALLING, deadline_seconds=agent.deadline_seconds)
+        return Source(name=name, backend=python, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
 
 

@@ -155,7 +155,9 @@ async def serve(
                     log.info("server.draining", seconds=config.drain_seconds)
                 with trio.move_on_at(drained_by):
                     await services.crew.wait_idle()
-                await services.tasks.stop()  # before the agents go: what runs is left to the next start, not failed
+                await (
+                    services.tasks.stop()
+                )  # before the agents go: what runs is left to the next start, not failed
                 for offering in services.offerings.values():
                     await offering.aclose()
                 background.cancel_scope.cancel()

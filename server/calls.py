@@ -29,11 +29,13 @@ from server.backends.base import (
     Progress,
     ProtocolFailure,
     ToolCall,
+    ToolCrashed,
 )
 from server.backends.base import (
     Final as BackendAnswer,
 )
 from server.backends.catalog import Catalog, Entry
+from server.backends.outlets import Unhurried
 from server.mcp.errors import (
     AgentError,
     BackendFailed,
@@ -145,6 +147,9 @@ class Calls:
         except Paused:
             outcome = "asked"
             raise
+        except ToolCrashed as error:
+            outcome = "error"
+            return ToolResult(content=(TextContent(text=str(error)),), is_error=True)
         except BackendError as error:
             outcome = "refused" if isinstance(error, CannotAsk) else "failed"
             raise told(error) from error
@@ -187,8 +192,8 @@ class Calls:
         if entry.terms.quick or asked.unhurried:
             answer = await entry.backend.call(call, outlet)
         else:
-            with trio.move_on_after(entry.terms.deadline_seconds):
-                answer = await entry.backend.call(call, outlet)
+            with trio.move_on_after(entry.terms.deadline_seconds) as deadline:
+                answer = await entry.backend.call(call, Unhurried(outlet, deadline))
         if answer is None:
             return too_slow(asked.tool, entry.terms.deadline_seconds), "timeout"
         if answer.is_error:

@@ -14,7 +14,15 @@ import trio
 from auth.model import Principal
 from server.backends.base import Outlet
 from server.calls import Asked, Calls, too_slow
-from server.mcp.errors import AgentError, BadParams, MethodNotFound, MissingCapability, UnknownTask
+from server.mcp.errors import (
+    AgentError,
+    BadParams,
+    MethodNotFound,
+    MissingCapability,
+    TooManySubscriptions,
+    TooManyTasks,
+    UnknownTask,
+)
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.results import Shaped, ToolResult
@@ -34,6 +42,8 @@ from server.mcp.tasks import (
     manner,
 )
 from server.mcp.versions import Revision
+from server.store.jobs import StoreUnavailable
+from server.subscriptions import MAX_TOPICS
 from server.task_order import Order, Owner, Who, owner_of
 from server.tasks import Tasks
 
@@ -83,7 +93,12 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
             return refusal
         order = self._order(asked)
         if isinstance(how, AtOnce):
-            return created(face, await self._start(order, desk, face, _ttl(wish)))
+            try:
+                return created(face, await self._start(order, desk, face, _ttl(wish)))
+            except (TooManyTasks, StoreUnavailable):
+                if not how.or_waits:
+                    raise
+                return await self.calls.call(asked)
         found: Snapshot | Completed | Failed | None = None
         # What bounds a task is its time to live; until it is one, somebody waits.
         with trio.move_on_after(entry.terms.deadline_seconds):
@@ -115,7 +130,9 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
         return await self._start(self._order(asked), desk, face, None)
 
     async def _start(self, order: Order, desk: Desk, face: Face, ttl_ms: int | None) -> Snapshot:
-        return await self.tasks.start(order, owner=desk.owner, face=face, ttl_ms=min(ttl_ms or self.ttl_ms, self.ttl_ms))
+        return await self.tasks.start(
+            order, owner=desk.owner, face=face, ttl_ms=min(ttl_ms or self.ttl_ms, self.ttl_ms)
+        )
 
     def _order(self, asked: Asked) -> Order:
         return Order(
@@ -200,11 +217,14 @@ class Desk:
         return await self._open.begin(asked, self, self.face)
 
     async def own(self, task_ids: Sequence[str]) -> list[str]:
-        """Those that are the caller's. Raises `MissingCapability`."""
+        """Those that are the caller's. Raises `MissingCapability`, and `TooManySubscriptions`."""
         if not self.declared:
             raise MissingCapability(REQUIRED_CAPABILITY)
         found: list[str] = []
-        for task_id in dict.fromkeys(task_ids):
+        asked_for = dict.fromkeys(task_ids)
+        if len(asked_for) > MAX_TOPICS:  # each is a look into the store
+            raise TooManySubscriptions(f"a subscription names at most {MAX_TOPICS} resources and tasks")
+        for task_id in asked_for:
             try:
                 await self.get(task_id)
             except UnknownTask:

@@ -26,6 +26,7 @@ from server.library import Library, Reader
 from server.mcp import tasks as task_faces
 from server.mcp.cursors import Cursors
 from server.mcp.errors import (
+    BackendFailed,
     BadParams,
     InternalError,
     McpError,
@@ -64,7 +65,8 @@ from server.mcp.results import (
 )
 from server.mcp.rounds import FRESH, Binding, Open, Replay, Rounds
 from server.sessions import Session, Sessions
-from server.subscriptions import Subscription, Subscriptions
+from server.store.jobs import StoreUnavailable
+from server.subscriptions import Subscription, Subscriptions, task_topic
 
 T = TypeVar("T")
 
@@ -151,6 +153,10 @@ class Exchange:
             result = await route.method.handler(route.params, self)
             return Outcome(encode_result(route.id, result, route.revision, self._lent.server))
         except McpError as error:
+            return Outcome(encode_error(route.id, error, route.revision), error)
+        except StoreUnavailable as problem:  # only tasks need it
+            self._lent.log.warning("store.unavailable", method=route.method.name, reason=str(problem))
+            error = BackendFailed(f"tasks are not available: {problem}")
             return Outcome(encode_error(route.id, error, route.revision), error)
         except Exception:
             self._lent.log.exception("mcp.crashed", method=route.method.name, request=self.call_id)
@@ -390,6 +396,8 @@ class Exchange:
         caller = f"{self.principal.kind.value}:{self.principal.subject}" if self._identified else None
         with lent.subscriptions.open(caller, found.topics) as subscription:
             self._subscription = subscription
+            for task_id in task_ids or ():  # how each stands now: it may have changed since it was looked up
+                subscription.offer(task_topic(task_id))
             if self._ending:
                 subscription.end()
             yield OpenFeed(

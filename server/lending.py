@@ -27,6 +27,7 @@ from server.mcp.rounds import Rounds
 from server.offering import Offering, open_offering
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
+from server.task_logins import Allowed, everybody
 from server.task_work import perform
 from server.tasks import Tasks
 
@@ -98,9 +99,10 @@ async def open_lender(
     log: FilteringBoundLogger,
     measure: Callable[[str], Measure],
     background: trio.Nursery,
+    allowed: Allowed = everybody,
 ) -> Lender:
     """Agents with work of their own do it in `background`, for as long as the server runs. `tasks` is not run here.
-    `measure` is for the server of that name. Raises `CannotStart`."""
+    `measure` is for the server of that name; `allowed` says whose tasks may go on. Raises `CannotStart`."""
     offerings: dict[str, Offering] = {}
     try:
         for server in servers:
@@ -123,6 +125,7 @@ async def open_lender(
             boot_id=boot_id,
             log=log,
             announce=partial(_announce, offerings),
+            allowed=allowed,
         ),
         subkey=subkey,
         log=log,

@@ -33,6 +33,7 @@ from server.backends.base import (
     ResourceRead,
 )
 from server.backends.catalog import AnyEntry, Catalog, PromptEntry, ResourceEntry, TemplateEntry
+from server.backends.outlets import Unhurried
 from server.calls import MUTE, Measure, told
 from server.mcp.errors import (
     BackendFailed,
@@ -123,9 +124,9 @@ class Library:
         template = entry.template.uri_template if isinstance(entry, TemplateEntry) else None
         question = ResourceRead(uri=uri, template=template, arguments=arguments, **reader.told())
 
-        async def read() -> Sequence[ResourceContents]:
+        async def read(outlet: Outlet) -> Sequence[ResourceContents]:
             try:
-                contents = await entry.backend.read(question, reader.outlet)
+                contents = await entry.backend.read(question, outlet)
             except NoSuchResource as error:
                 raise UnknownResource(uri) from error
             if not contents:
@@ -146,7 +147,7 @@ class Library:
             raise BadParams(f"the prompt {name} needs the argument {', '.join(missing)}")
         question = PromptGet(prompt=name, arguments=arguments, **reader.told())
         return await self._perform(
-            "prompts/get", name, reader, entry, lambda: entry.backend.get_prompt(question, reader.outlet)
+            "prompts/get", name, reader, entry, lambda outlet: entry.backend.get_prompt(question, outlet)
         )
 
     async def complete(
@@ -163,7 +164,7 @@ class Library:
             ref=ref, name=name, argument=argument, value=value, known=known, **reader.told()
         )
         found = await self._perform(
-            "completion/complete", name, reader, entry, lambda: entry.backend.complete(question)
+            "completion/complete", name, reader, entry, lambda _outlet: entry.backend.complete(question)
         )
         if len(found.values) <= MAX_COMPLETIONS:
             return found
@@ -202,15 +203,15 @@ class Library:
         return self._standing(principal, entry) is not Standing.HIDDEN
 
     async def _perform(
-        self, method: str, name: str, reader: Reader, entry: AnyEntry, run: Callable[[], Awaitable[T]]
+        self, method: str, name: str, reader: Reader, entry: AnyEntry, run: Callable[[Outlet], Awaitable[T]]
     ) -> T:
         started = self._clock()
         outcome = "cancelled"
         try:
             if self._standing(reader.principal, entry) is Standing.GRANTABLE:
                 raise InsufficientScope(entry.terms.scopes)
-            with trio.move_on_after(entry.terms.deadline_seconds):
-                answer = await run()
+            with trio.move_on_after(entry.terms.deadline_seconds) as deadline:
+                answer = await run(Unhurried(reader.outlet, deadline))
                 outcome = "ok"
                 return answer
             outcome = "timeout"

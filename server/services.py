@@ -132,7 +132,9 @@ async def build(
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,
+        allowed=identity.verifier.still,
     )
+    store.on_changes(lender.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, lender.offerings)
     return Services(
         resolved=resolved,

@@ -2,7 +2,8 @@
 
     start    a row, then the work begins          attempt   the work begins; a row when the tool, or the time, says so
     get, list, wait, answer, cancel               what a caller may do with a task of its own
-    run      owns the work; renews its leases; takes over what another process, or the last run of this one, left behind
+    run      owns the work; renews its leases; takes over what another process, or the last run of this one, left behind;
+             stops what belongs to a login that was ended
 
 A change is committed before anybody is told of it. Everything that a running task writes is conditional on its lease, so work
 that was cancelled, or that another process took over, ends without writing. Run again after a restart is only what has a
@@ -12,7 +13,7 @@ checkpoint, or only waited for answers; what else was interrupted fails, and say
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.leases import Lease
 from server.task_events import Events
 from server.task_ledger import Ledger, Orphan
+from server.task_logins import REVOKED, Allowed, Change, Doubts, everybody, touches
 from server.task_order import MAX_ANSWERS_BYTES, Order, Owner, Perform, TaskTerms, Who, owner_of
 from server.task_outlet import Asked, Attempt, Bell, TaskOutlet
 
@@ -89,6 +91,7 @@ class Tasks:
         boot_id: str,
         log: FilteringBoundLogger,
         announce: Announce,
+        allowed: Allowed = everybody,
         terms: TaskTerms | None = None,
     ) -> None:
         self._terms = terms or TaskTerms()
@@ -99,6 +102,8 @@ class Tasks:
         self._clock = clock
         self._log = log
         self._tell = announce
+        self._allowed = allowed
+        self._doubts = Doubts[_Work]()
         self._works: dict[str, _Work] = {}  # those that are tasks, by the hash of their ids
         self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
         self._running = trio.CancelScope()
@@ -118,6 +123,7 @@ class Tasks:
             with self._running:
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(self._look_after)
+                    nursery.start_soon(self._settle_doubts)
                     task_status.started()
                     async for work in self._begun:
                         nursery.start_soon(self._carry_out, work)
@@ -225,6 +231,7 @@ class Tasks:
         outlet = self._adopt(
             work, lease, snapshot, asked=attempt.asked, events=told, checkpointed=checkpointed
         )
+        self._doubts.add(work)  # what was ended before it was a task was nobody's to tell of
         work.settled.set()
         return outlet
 
@@ -259,8 +266,9 @@ class Tasks:
 
     async def _carry_out(self, work: _Work) -> None:
         try:
-            with work.scope:
-                await self._perform_once(work)
+            if work.outlet is None or await self._may_go_on(work):
+                with work.scope:
+                    await self._perform_once(work)
             if work.attempt is not None:
                 with trio.CancelScope(shield=True):  # waits for one write at most, which the store bounds
                     await work.attempt.end()
@@ -404,6 +412,38 @@ class Tasks:
             self._tell(server, task_id)
         except Exception:  # whoever is told has a fault; the task has none
             self._log.exception("task.not_announced", server=server)
+
+    # ── logins that are ended ────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply_changes(self, changes: Iterable[Change]) -> None:
+        """For the store's `on_changes`. What belongs to those concerned is looked at, and stopped if they were shut out."""
+        touched = touches(changes)
+        for work in self._works.values():
+            if touched(work.order.principal):
+                self._doubts.add(work)
+
+    async def _settle_doubts(self) -> None:
+        while True:
+            work = await self._doubts.next()
+            if work.outlet is None or self._works.get(work.outlet.lease.key) is not work:
+                continue  # it has ended meanwhile
+            try:
+                await self._may_go_on(work)
+            except Exception:  # whatever it is, the others' logins must be looked at
+                self._log.exception("task.not_checked", tool=work.order.tool, request=work.order.call_id)
+
+    async def _may_go_on(self, work: _Work) -> bool:
+        """Stops it if not; from now on it acts as what its caller may be now."""
+        order = work.order
+        now = await self._ledger.insist(lambda: self._allowed(order.principal.principal()))
+        if now is not None:
+            work.order = msgspec.structs.replace(order, principal=Who.of(now))
+            return True
+        assert work.snapshot is not None
+        self._log.info("task.revoked", tool=order.tool, grant=order.principal.grant_id, request=order.call_id)
+        self._drop(work)  # at once; what the store cannot take now, is told to whoever takes the task over
+        await self._end(work.snapshot.server, work.snapshot.id, REVOKED)
+        return False
 
     # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -27,6 +27,7 @@ R2024_11: Final = ("2024-11-05",)
 R2025_03: Final = ("2025-03-26",)
 R2025_06: Final = ("2025-06-18",)
 R2025_11: Final = ("2025-11-25",)
+EACH: Final = (*MODERN, *R2024_11, *R2025_03, *R2025_06, *R2025_11)
 
 
 class Cell(NamedTuple):
@@ -232,11 +233,11 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     "tools": (
         _R("tools.schema",              BOTH,   ANY,   "a tool's schemas are valid, and that of its arguments is an object", "2026-07-28 server/tools, Tool"),
         _R("tools.name",                BOTH,   ANY,   "a tool's name has 1 to 64 of A-Z a-z 0-9 _ . - and is the only one of that name", "2026-07-28 server/tools, Tool Names; ours"),
-        _R("tools.fields",              BOTH,   ANY,   "a tool is listed with the fields that the revision has", "2026-07-28 server/tools; 2025-11-25 server/tools; 2025-03-26 server/tools"),
+        _R("tools.fields",              EACH,   ANY,   "a tool is listed with the fields that the revision has", "2026-07-28 server/tools; 2025-11-25 server/tools; 2025-03-26 server/tools"),
         _R("tools.structured",          BOTH,   ANY,   "structured content is sent where the revision has its kind; the text says the same", "2026-07-28 server/tools, Structured Content; 2025-06-18 server/tools"),
         _R("tools.structured-older",    (*R2024_11, *R2025_03), ANY, "before 2025-06-18 the text alone carries it", "2025-03-26 server/tools"),
         _R("tools.output",              BOTH,   ANY,   "an answer conforms to its outputSchema, or is an error of ours", "2026-07-28 server/tools, Output Schema"),
-        _R("tools.content",             BOTH,   ANY,   "kinds of content that a revision lacks are said in text", "2025-03-26 server/tools; 2025-06-18 server/tools"),
+        _R("tools.content",             EACH,   ANY,   "kinds of content that a revision lacks are said in text", "2025-03-26 server/tools; 2025-06-18 server/tools"),
         _R("tools.unknown",             BOTH,   ANY,   "an unknown tool is -32602", "2026-07-28 server/tools, Error Handling"),
         _R("tools.malformed",           BOTH,   ANY,   "a request that is no tools/call is -32602", "2026-07-28 server/tools, Error Handling"),
         _R("tools.arguments",           BOTH,   ANY,   "wrong arguments are a result with isError that names each, in every revision", "2026-07-28 server/tools, Error Handling; ours"),
@@ -252,11 +253,11 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
         _R("resources.templates",       BOTH,   ANY,   "templates are RFC 6570's, and what fits one can be read", "2026-07-28 server/resources, Resource Templates"),
         _R("resources.traversal",       BOTH,   ANY,   "a variable that could lead out of a directory fits no template", "2026-07-28 server/resources, Security"),
         _R("resources.subscribe",       LEGACY, ANY,   "resources/subscribe and unsubscribe are {}, and a change is told in between", "2025-11-25 server/resources, Subscriptions"),
-        _R("resources.fields",          LEGACY, ANY,   "resources, templates and prompts are listed with the fields that the revision has", "2025-06-18 changelog; 2025-11-25 changelog"),
+        _R("resources.fields",          EACH,   ANY,   "resources, templates and prompts are listed with the fields that the revision has", "2025-06-18 changelog; 2025-11-25 changelog"),
         _R("prompts.get",               BOTH,   ANY,   "a prompt is messages, each with a role and content", "2026-07-28 server/prompts"),
         _R("prompts.unknown",           BOTH,   ANY,   "an unknown prompt is -32602", "2026-07-28 server/prompts, Error Handling"),
         _R("prompts.missing-argument",  BOTH,   ANY,   "a required argument that is missing is -32602", "2026-07-28 server/prompts, Error Handling"),
-        _R("server.fields",             BOTH,   ANY,   "we introduce ourselves with the fields that the revision has", "2025-06-18 changelog; 2025-11-25 changelog"),
+        _R("server.fields",             EACH,   ANY,   "we introduce ourselves with the fields that the revision has", "2025-06-18 changelog; 2025-11-25 changelog"),
     ),
     "pipes": (
         _R("stdio.lines",               BOTH,   PIPE,  "a message is a line of UTF-8 without line breaks in it, and stdout has nothing else", "2026-07-28 basic/transports/stdio"),

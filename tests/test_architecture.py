@@ -80,6 +80,22 @@ RULES = (
         package="server/backends",
         forbidden=ABOVE_CALLS | {"auth", "server.calls", "server.store", "server.control"},
     ),
+    # In the interpreter of an agent there is nothing but the standard library, and what its author installed.
+    Rule(
+        package="server/shim",
+        forbidden=HTTP_FRAMEWORKS
+        | ABOVE_CALLS
+        | {
+            "auth",
+            "trio",
+            "msgspec",
+            "server.mcp",
+            "server.backends",
+            "server.calls",
+            "server.client",
+            "server.store",
+        },
+    ),
     Rule(package="server/calls.py", forbidden=ABOVE_CALLS | {"server.store.sqlite"}),
     Rule(package="server/store", forbidden=ABOVE_CALLS | {"server.mcp", "server.backends", "server.calls"}),
     Rule(

@@ -100,6 +100,7 @@ def test_on_loopback_the_issuer_is_made_from_the_port() -> None:
     assert settings.paths == {"main": "/mcp"}
 
 
+@pytest.mark.requirement("safety.loopback")
 def test_listening_on_the_network_needs_an_issuer_with_https_and_a_login() -> None:
     assert "issuer: is needed" in resolve_problems(host="0.0.0.0")[0]
     assert "unencrypted" in resolve_problems(host="0.0.0.0", issuer="http://agent.example.org")[0]

@@ -131,6 +131,7 @@ async def test_a_newer_reader_replaces_the_older_one() -> None:
     assert not stream.attended
 
 
+@pytest.mark.requirement("safety.queues")
 async def test_the_oldest_events_are_dropped_when_there_are_too_many() -> None:
     made = log(max_events=3)
     old, new = made.open(), made.open()
@@ -169,6 +170,7 @@ async def test_a_stream_may_still_be_found_when_all_its_events_were_dropped_befo
     assert await rest(slow, 1) == [("0-2", b"answer")]
 
 
+@pytest.mark.requirement("safety.queues")
 async def test_the_logs_of_all_sessions_share_one_allowance() -> None:
     allowance = Allowance(100)
     greedy, modest = EventLog(allowance), EventLog(allowance)

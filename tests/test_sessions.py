@@ -87,6 +87,7 @@ def accepts(name: str = "Ann") -> dict[str, Any]:
 # ── whose they are, and how long they last ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("session.given")
 async def test_an_id_is_visible_ascii_and_cannot_be_guessed() -> None:
     sessions = Sessions()
     ids = {begin(sessions).id for _ in range(50)}
@@ -94,6 +95,7 @@ async def test_an_id_is_visible_ascii_and_cannot_be_guessed() -> None:
     assert all(one.isascii() and one.isprintable() and " " not in one and len(one) >= 22 for one in ids)
 
 
+@pytest.mark.requirement("session.bound")
 @pytest.mark.parametrize(
     ("owner", "other"),
     [
@@ -158,6 +160,7 @@ async def test_sessions_in_use_never_give_way() -> None:
     begin(sessions)
 
 
+@pytest.mark.requirement("session.bounds")
 async def test_a_full_server_takes_from_the_newcomer_first_and_then_from_whoever_is_away_for_longest(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -173,6 +176,7 @@ async def test_a_full_server_takes_from_the_newcomer_first_and_then_from_whoever
         begin(sessions, BOB)
 
 
+@pytest.mark.requirement("session.bounds")
 async def test_a_session_nobody_uses_ends_and_one_in_use_does_not(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

@@ -15,16 +15,16 @@ import structlog
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from server.backends.base import Outlet
+from server.backends.base import Final, Outlet, ToolCall
 from server.calls import Asked, Calls
 from server.desk import Tasking
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.tasks import Completed, Ending
-from server.stdio import MAX_HELD, MAX_RUNNING
+from server.stdio import MAX_HELD, MAX_RUNNING, ROOM_SECONDS
 from server.store.inline import open_inline_store
 from server.task_order import Order
 from server.tasks import Tasks
-from tests.interaction.agents import ANYTHING
+from tests.interaction.agents import ANYTHING, says
 from tests.stdio_talk import (
     DRAIN_SECONDS,
     ELICITS,
@@ -312,6 +312,38 @@ async def test_a_batch_of_nothing_to_answer_is_not_answered_and_its_answers_are_
         assert await client.rest() == []
 
 
+async def test_an_id_that_is_in_use_is_refused_within_a_batch(autojump_clock: MockClock) -> None:
+    agent = Everything({})
+    async with talking(shelf(agent)) as client:
+        await client.shake_hands("2025-03-26")
+        await client.say(legacy("tools/call", call("hangs"), id=1))
+        await wait_all_tasks_blocked()
+        calls = [
+            legacy("tools/call", call("echo", text=text), id=number)
+            for text, number in (("a", 1), ("b", 2), ("c", 2))
+        ]
+        await client.say(calls)
+        answers = await client.hear()
+        assert [answer["id"] for answer in answers] == [1, 2, 2]
+        assert ["error" in answer for answer in answers] == [True, False, True]
+        agent.go_on.set()
+        assert texts([(await client.hear())["result"]]) == ["gone on"]
+
+
+async def test_a_batch_for_which_there_is_no_room_is_refused_and_its_ids_are_free(
+    autojump_clock: MockClock,
+) -> None:
+    agent = Everything({})
+    async with talking(shelf(agent)) as client:
+        await client.shake_hands("2025-03-26")
+        await client.say(*[legacy("tools/call", call("hangs"), id=number) for number in range(MAX_HELD)])
+        await client.say([legacy("tools/call", call("echo"), id="x"), {"jsonrpc": "1.0", "id": 3}])
+        assert (await client.hear())["error"]["code"] == 1430
+        agent.go_on.set()
+        assert {(await client.hear())["id"] for _ in range(MAX_HELD)} == set(range(MAX_HELD))
+        assert "result" in await client.answers(legacy("tools/call", call("echo"), id="x"))
+
+
 async def test_what_a_client_cancels_of_a_batch_is_left_out_of_its_answers(autojump_clock: MockClock) -> None:
     agent = Everything({})
     async with talking(shelf(agent)) as client:
@@ -342,6 +374,28 @@ async def test_a_cancelled_call_stops_and_is_not_answered(form: Form, autojump_c
         assert texts([await client.result(form("tools/call", call("echo", text="next"), id="h"))]) == ["next"]
         agent.go_on.set()
         assert (await client.hear())["id"] == 2
+        await client.hang_up()
+        assert await client.rest() == []
+
+
+@ERAS
+async def test_a_cancelled_call_that_ends_with_an_answer_all_the_same_is_not_answered(
+    form: Form, autojump_clock: MockClock
+) -> None:
+    ended = trio.Event()
+
+    async def stubborn(_call: ToolCall, _outlet: Outlet) -> Final:
+        with trio.CancelScope(shield=True):
+            await trio.sleep(1)
+        ended.set()
+        return says("done anyway")
+
+    async with begun(form, Everything({"stubborn": stubborn})) as client:
+        await client.say(form("tools/call", call("stubborn"), id=1))
+        await wait_all_tasks_blocked()
+        await client.say(note("cancelled", {"requestId": 1}))
+        with trio.fail_after(5):
+            await ended.wait()
         await client.hang_up()
         assert await client.rest() == []
 
@@ -406,9 +460,12 @@ async def test_answers_and_cancellations_are_read_when_everything_waits_for_them
         await client.say(legacy("tools/call", call("asks"), id="asks"))
         question = await client.hear()
         filling = [legacy("tools/call", call("hangs"), id=n) for n in range(MAX_HELD + 3)]
+        began = trio.current_time()
         async with trio.open_nursery() as nursery:
             nursery.start_soon(client.say, *filling)
             refused = [await client.hear() for _ in range(4)]
+        # Once it is clear that nothing ends, nothing more is waited for.
+        assert trio.current_time() - began == pytest.approx(ROOM_SECONDS)
         assert [one["id"] for one in refused] == [MAX_HELD - 1, MAX_HELD, MAX_HELD + 1, MAX_HELD + 2]
         assert all(one["error"]["code"] == 1430 for one in refused)
         await client.say({"jsonrpc": "2.0", "id": question["id"], "result": {"action": "cancel"}})

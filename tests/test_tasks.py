@@ -158,6 +158,7 @@ async def ask_once(_order: Order, outlet: Outlet) -> Ending:
 # ── the life of a task ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("tasks.durable")
 async def test_a_task_is_kept_before_its_id_is_told_and_ends_with_its_result(
     autojump_clock: MockClock, store: InlineStore
 ) -> None:
@@ -204,6 +205,7 @@ async def test_an_error_of_the_protocol_and_a_crash_both_end_it_as_failed(
         assert (await made.ended(await made.start("refuse"))).state == "failed"  # the engine goes on
 
 
+@pytest.mark.requirement("tasks.bounds")
 async def test_a_result_that_is_too_large_fails_with_words_that_say_so(
     autojump_clock: MockClock, store: InlineStore
 ) -> None:
@@ -283,6 +285,7 @@ async def test_a_task_out_of_time_is_stopped_and_then_unknown(
             await made.get(task)
 
 
+@pytest.mark.requirement("tasks.bounds")
 @pytest.mark.parametrize(("asked", "given"), [(1, 1000), (10**15, 30 * 86_400_000), (-5, 1000)])
 async def test_a_time_to_live_is_kept_within_limits(
     autojump_clock: MockClock, store: InlineStore, asked: int, given: int
@@ -295,6 +298,8 @@ async def test_a_time_to_live_is_kept_within_limits(
 # ── whose it is ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("tasks.bound")
+@pytest.mark.requirement("core-tasks.bound")
 @pytest.mark.parametrize(
     "stranger",
     [
@@ -347,6 +352,7 @@ async def test_a_list_is_the_callers_own_newest_first_page_by_page(
     assert {task.state for task in first} == {"completed"}
 
 
+@pytest.mark.requirement("tasks.bounds")
 async def test_caps_hold_for_each_owner_and_for_all(autojump_clock: MockClock, store: InlineStore) -> None:
     bob = owner_of(Principal(kind=PrincipalKind.USER, subject="usr_bob"), "main")
     nobody = owner_of(ANONYMOUS, "main")
@@ -508,6 +514,7 @@ async def test_what_does_not_answer_its_question_leaves_it_outstanding(
         assert (await made.get(task)).state == "failed"  # this tool does not expect to be declined
 
 
+@pytest.mark.requirement("tasks.keys")
 async def test_a_key_that_is_used_again_gets_a_name_of_its_own(
     autojump_clock: MockClock, store: InlineStore
 ) -> None:
@@ -698,6 +705,7 @@ async def test_a_call_that_ends_while_it_is_being_made_a_task_is_one_with_its_re
         assert (await made.ended(task)).ending == text("just too late")
 
 
+@pytest.mark.requirement("tasks.not-by-notification")
 async def test_cancelling_the_request_of_a_call_stops_it_but_not_the_task_that_it_became(
     autojump_clock: MockClock,
     store: InlineStore,
@@ -788,6 +796,7 @@ async def checkpointing(what: Order, outlet: Outlet) -> Ending:
     return text(f"resumed at {what.resumed['step']}")
 
 
+@pytest.mark.requirement("tasks.durable")
 @pytest.mark.parametrize("stop", [True, False])
 async def test_after_a_restart_each_task_is_what_the_rules_say(
     autojump_clock: MockClock, store: InlineStore, stop: bool

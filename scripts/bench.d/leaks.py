@@ -79,7 +79,9 @@ def main(arguments: list[str]) -> int:
                     f"{'  left behind by the second time':55} {left.tasks:+7d} {left.sockets:+8d} {left.mib:+8.2f}"
                     f" {left.sessions:+9d}{'  BEYOND THE BOUNDS' if bad else ''}"
                 )
-    print(f"bounds: {MAX_TASKS} tasks, {MAX_SOCKETS} sockets, {MAX_MIB:g} MiB: {'FAILED' if beyond else 'kept'}")
+    print(
+        f"bounds: {MAX_TASKS} tasks, {MAX_SOCKETS} sockets, {MAX_MIB:g} MiB: {'FAILED' if beyond else 'kept'}"
+    )
     return 1 if beyond else 0
 
 

@@ -111,6 +111,10 @@ class CannotAsk(BackendError):
         self.required = required
 
 
+class ToolCrashed(BackendError):
+    """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
+
+
 class NoSuchResource(BackendError):
     """A template's variables name nothing that exists."""
 
@@ -189,6 +193,15 @@ class Library(Protocol):
         ...
 
     async def complete(self, asked: Completing) -> Completion: ...
+
+
+@runtime_checkable
+class Paced(Protocol):
+    """A back-end that says itself how long a call of a tool may take."""
+
+    def deadline(self, tool: str) -> float | None:
+        """Seconds; None for what was settled for all of its tools."""
+        ...
 
 
 class Announce(msgspec.Struct, frozen=True):

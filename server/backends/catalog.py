@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, Library
+from server.backends.base import Backend, Library, Paced
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
@@ -195,7 +195,7 @@ def _lists(sources: Sequence[Source]) -> _Lists:
             f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
         ]
         for tool in offered:
-            own = source.tool_terms.get(tool.name, terms)
+            own = _terms_of(tool, source)
             add(tools, "tool", tool.name, source, lambda: Entry(tool, ToolSchema(tool), backend, own))  # noqa: B023
         if not isinstance(backend, Library):
             continue
@@ -228,6 +228,12 @@ def _lists(sources: Sequence[Source]) -> _Lists:
         MappingProxyType(prompts),
         any(_may_be_task(entry.tool) for entry in tools.values()),
     )
+
+
+def _terms_of(tool: Tool, source: Source) -> Terms:
+    terms = source.tool_terms.get(tool.name, source.terms)
+    seconds = source.backend.deadline(tool.name) if isinstance(source.backend, Paced) else None
+    return terms if seconds is None else msgspec.structs.replace(terms, deadline_seconds=seconds)
 
 
 def _may_be_task(tool: Tool) -> bool:

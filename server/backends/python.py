@@ -23,7 +23,6 @@ from structlog.typing import FilteringBoundLogger
 from server.backends import lines, replies
 from server.backends.base import (
     Announce,
-    BackendError,
     Completing,
     Completion,
     Outlet,
@@ -38,9 +37,9 @@ from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
 from server.backends.keeper import Keeper
 from server.backends.offer import LONGEST_SECONDS, Offer
-from server.backends.outlets import Nobody, Unhurried
+from server.backends.outlets import Nobody
 from server.backends.worker import Peer
-from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, TextContent, Tool
+from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 
 SHIM: Final = Path(__file__).parent.parent / "shim"
 _Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
@@ -98,7 +97,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
 
 
 class PythonBackend:
-    """A `Backend`, a `Library` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `Paced` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -158,17 +157,14 @@ class PythonBackend:
     def completes(self) -> frozenset[tuple[str, str]]:
         return self._offer.completes
 
+    def deadline(self, tool: str) -> float | None:
+        return self._offer.deadlines.get(tool)
+
     async def call(self, call: ToolCall, outlet: Outlet) -> Answer:
-        """A deadline that passes is a result: the tool ran and failed. It does not run while the caller is asked."""
-        seconds = self._offer.deadlines.get(call.tool, self._config.deadline_seconds)
         make = partial(
             lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
         )
-        finished = await self._carry_out(make, outlet, seconds)
-        if finished is None:
-            text = f"the agent did not answer within {seconds:g} s"
-            return Answer(content=[TextContent(text=text)], is_error=True)
-        return replies.tool_answer(finished.result)
+        return replies.tool_answer((await self._carry_out(make, outlet)).result)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         make = partial(
@@ -178,13 +174,13 @@ class PythonBackend:
             template=read.template,
             arguments=read.arguments,
         )
-        return replies.contents((await self._carry_out_in_time(make, outlet)).result)
+        return replies.contents((await self._carry_out(make, outlet)).result)
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
         make = partial(
             lines.GetPrompt, context=lines.context_of(get), name=get.prompt, arguments=get.arguments
         )
-        return replies.prompt((await self._carry_out_in_time(make, outlet)).result)
+        return replies.prompt((await self._carry_out(make, outlet)).result)
 
     async def complete(self, asked: Completing) -> Completion:
         make = partial(
@@ -196,7 +192,7 @@ class PythonBackend:
             value=asked.value,
             known=asked.known,
         )
-        return replies.completion((await self._carry_out_in_time(make, Nobody())).result)
+        return replies.completion((await self._carry_out(make, Nobody())).result)
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""
@@ -205,18 +201,10 @@ class PythonBackend:
     def _offer(self) -> Offer:
         return self._keeper.offer
 
-    async def _carry_out_in_time(self, make: _Make, outlet: Outlet) -> lines.Finished:
-        finished = await self._carry_out(make, outlet, self._config.deadline_seconds)
-        if finished is None:
-            raise BackendError(f"the agent did not answer within {self._config.deadline_seconds:g} s")
-        return finished
-
-    async def _carry_out(self, make: _Make, outlet: Outlet, seconds: float) -> lines.Finished | None:
-        """None: not in time. Raises `BackendError`, and whatever comes out of `outlet`."""
-        with trio.move_on_after(seconds) as scope:
-            worker = await self._keeper.worker()
-            return await worker.call(lambda number: make(id=number), Unhurried(outlet, scope))
-        return None
+    async def _carry_out(self, make: _Make, outlet: Outlet) -> lines.Finished:
+        """Raises `BackendError`, and whatever comes out of `outlet`."""
+        worker = await self._keeper.worker()
+        return await worker.call(lambda number: make(id=number), outlet)
 
     def _starter(
         self, file: Path | None, name: str, log: FilteringBoundLogger, shim: Path

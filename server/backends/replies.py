@@ -19,6 +19,7 @@ from server.backends.base import (
     NoSuchResource,
     PromptFinal,
     ProtocolFailure,
+    ToolCrashed,
 )
 from server.backends.base import Final as Answer
 from server.backends.lines import Failed
@@ -96,7 +97,7 @@ def failure(failed: Failed, refusal: CannotAsk | None) -> BackendError:
         case "cancelled":
             return BackendError("the agent gave the call up")
         case "failed":
-            return BackendError(text or "the agent failed")
+            return ToolCrashed(text or "the agent failed")
 
 
 def _object(data: object) -> Mapping[str, Any] | None:

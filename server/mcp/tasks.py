@@ -94,7 +94,9 @@ class Sync(msgspec.Struct, frozen=True):
 
 
 class AtOnce(msgspec.Struct, frozen=True):
-    """The answer is a task."""
+    """The answer is a task. `or_waits`: where there is no room for one, the caller can as well wait."""
+
+    or_waits: bool = False
 
 
 class ByHand(msgspec.Struct, frozen=True):
@@ -129,14 +131,14 @@ def manner(
                 return Sync()
             if not declared:
                 return Refuse(MissingCapability(REQUIRED_CAPABILITY)) if support == "required" else Sync()
-            return ByHand() if by_hand else AtOnce()
+            return ByHand() if by_hand else AtOnce(or_waits=support == "optional")
         case Face.CORE:
             if asked:
                 return Refuse(MethodNotFound("tools/call with a task, for this tool")) if support == "forbidden" else AtOnce()  # fmt: skip
             return Refuse(MethodNotFound("tools/call without a task, for this tool")) if support == "required" else Sync()  # fmt: skip
         case Face.WASMAGENT:
             if support == "required" or sync_timeout_seconds <= 0:
-                return AtOnce()
+                return AtOnce(or_waits=support != "required")
             return ByHand(sync_timeout_seconds)
         case None:
             return Sync()

@@ -84,6 +84,7 @@ def unsigned(alg: str) -> str:
     return f"{b64(head(alg=alg).encode())}.{b64(claims().encode())}."
 
 
+@pytest.mark.requirement("auth.audience")
 @pytest.mark.parametrize(
     ("token", "why"),
     [
@@ -188,6 +189,7 @@ async def test_a_live_token_is_its_principal_and_the_second_time_without_waiting
         assert identity.check_nowait(f"bearer  {token}", **where) == principal
 
 
+@pytest.mark.requirement("auth.audience")
 async def test_a_token_of_one_server_opens_no_other() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
@@ -268,6 +270,7 @@ async def test_a_restored_store_lets_no_earlier_token_in() -> None:
         assert isinstance(await checked(identity, f"Bearer {token}"), Refused)
 
 
+@pytest.mark.requirement("auth.challenge")
 @pytest.mark.parametrize(
     ("authorization", "error"),
     [
@@ -308,6 +311,7 @@ def test_a_challenge_repeats_the_typed_path_and_off_loopback_the_configured_name
     assert '"https://agent.example/.well-known/oauth-protected-resource/b/mcp"' in strange.www_authenticate
 
 
+@pytest.mark.requirement("auth.scopes")
 def test_insufficient_scope_names_all_scopes_that_are_needed() -> None:
     refused = verify.challenge(
         SITE,
@@ -343,6 +347,7 @@ async def test_remembered_tokens_are_bounded_and_the_oldest_goes_first() -> None
     world.close()
 
 
+@pytest.mark.requirement("auth.no-query")
 async def test_a_token_in_the_query_or_the_form_is_not_looked_at() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]

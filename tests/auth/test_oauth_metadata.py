@@ -62,6 +62,7 @@ async def test_off_loopback_only_the_configured_name_is_published() -> None:
         assert json.loads(server.body) == expected_server("https://agent.example")
 
 
+@pytest.mark.requirement("auth.metadata")
 @pytest.mark.parametrize(
     ("path", "resource"),
     [

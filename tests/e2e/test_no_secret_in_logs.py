@@ -318,6 +318,7 @@ def test_the_log_tells_of_the_whole_life(life: Life) -> None:
     assert len(life.secrets.seen) >= 15
 
 
+@pytest.mark.requirement("safety.no-secrets")
 def test_no_secret_is_in_the_servers_log_at_any_level(life: Life) -> None:
     assert life.secrets.found_in(life.server_log) == []
 
@@ -326,6 +327,7 @@ def test_no_secret_is_in_what_commands_say(life: Life) -> None:
     assert life.secrets.found_in(life.terminal_talk) == []
 
 
+@pytest.mark.requirement("safety.no-secrets")
 def test_no_secret_is_stored_in_clear(life: Life) -> None:
     assert b"olivia" in life.stored  # this is the database, and not compressed
     assert life.secrets.found_in(life.stored.decode("latin-1")) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Generator
 from pathlib import Path
 from textwrap import dedent
 
@@ -41,9 +40,7 @@ SETTINGS = """
         pytest.param(BINARY, id="binary", marks=[pytest.mark.binary, pytest.mark.slow]),
     ]
 )
-def ostiary(
-    request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch
-) -> Generator[Program]:
+def ostiary(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyPatch) -> Program:
     program = Program(command=request.param, home=home)
     if request.param == BINARY:
         needed(Path(BINARY[0]), "scripts/build")

@@ -41,6 +41,7 @@ def test_on_loopback_its_names_are_admitted_with_whatever_port_was_typed(host: s
     assert origin_of(scope) == f"http://{host.lower()}"
 
 
+@pytest.mark.requirement("http.host")
 @pytest.mark.parametrize(
     "host",
     [
@@ -101,6 +102,7 @@ def test_pages_of_this_machine_may_call_a_server_on_loopback(origin: str) -> Non
     )
 
 
+@pytest.mark.requirement("http.origin")
 @pytest.mark.parametrize(
     "origin",
     [

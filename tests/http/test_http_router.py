@@ -34,6 +34,7 @@ class Routed:
         return [call.kwargs for call in self.logged.calls]
 
 
+@pytest.mark.requirement("http.one-path")
 @pytest.mark.parametrize(
     ("path", "body"),
     [

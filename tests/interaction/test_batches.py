@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import trio
 
 from server.backends.base import Final, Outlet, ToolCall
@@ -23,6 +24,8 @@ async def send(pair: Pair, items: list[Any], **headers: str) -> Answer:
     return await pair.request(body=encode(items), headers=HEADERS | more)
 
 
+@pytest.mark.requirement("rpc.batches", era="2025-03-26", transport="http")
+@pytest.mark.requirement("rpc.batch-initialize", era="2025-03-26", transport="http")
 async def test_a_batch_is_answered_in_order_with_one_answer_for_each_request() -> None:
     echo = {
         "jsonrpc": "2.0",
@@ -58,6 +61,7 @@ async def test_a_batch_is_answered_in_order_with_one_answer_for_each_request() -
         ]
 
 
+@pytest.mark.requirement("rpc.batch-taken", era="2025-03-26", transport="http")
 async def test_a_batch_that_asks_nothing_is_taken_without_a_word() -> None:
     notes = [
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
@@ -67,6 +71,7 @@ async def test_a_batch_that_asks_nothing_is_taken_without_a_word() -> None:
     assert (answer.status, answer.body) == (202, b"")
 
 
+@pytest.mark.requirement("rpc.batch-empty", era="2025-03-26", transport="http")
 async def test_a_batch_holds_one_to_thirty_two_messages() -> None:
     pair = house().pair
     assert len((await send(pair, [ping(n) for n in range(32)])).json) == 32

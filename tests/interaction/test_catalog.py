@@ -32,6 +32,7 @@ def test_tools_come_in_the_order_of_the_sources_and_of_each_back_end() -> None:
     assert [entry.tool.name for entry in catalog.entries()] == ["z", "a", "m"]
 
 
+@pytest.mark.requirement("tools.name")
 def test_everything_that_is_wrong_is_reported_at_once_and_by_name() -> None:
     bad = Tool(name="bad", input_schema={"type": "string"})
     sources = [
@@ -109,6 +110,7 @@ async def test_a_structured_answer_without_text_gets_its_json_as_text() -> None:
     assert answer.json["result"]["content"] == [{"type": "text", "text": '{"n":1}'}]
 
 
+@pytest.mark.requirement("auth.no-passthrough", era="modern")
 async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     seen: list[ToolCall] = []
 

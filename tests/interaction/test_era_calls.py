@@ -9,7 +9,7 @@ import trio.testing
 
 from server.backends.base import Final, Outlet, Progress, ToolCall
 from server.backends.catalog import Source, Terms
-from server.mcp.messages import AudioContent, ResourceLink, TextContent, Tool, ToolAnnotations
+from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
 from tests.interaction.agents import ANYTHING, agent, says
 from tests.interaction.everything import Everything, everything, plain
 from tests.interaction.wires import Client, client
@@ -90,7 +90,7 @@ async def test_an_answer_that_breaks_its_promise_is_our_fault(cell: Cell) -> Non
 
 
 @pytest.mark.requirement("tools.content")
-async def test_kinds_of_content_are_sent_as_they_are_where_they_are_known(cell: Cell) -> None:
+async def test_kinds_of_content_that_the_revision_lacks_are_said_in_text(cell: Cell) -> None:
     async def all_kinds(call: ToolCall, outlet: Outlet) -> Final:
         return Final(
             content=(
@@ -102,32 +102,44 @@ async def test_kinds_of_content_are_sent_as_they_are_where_they_are_known(cell: 
 
     async with client(cell, agent(all_kinds=all_kinds)) as one:
         content = (await one.call("all_kinds")).result["content"]
-        assert [block["type"] for block in content] == ["text", "audio", "resource_link"]
+        assert [block["type"] for block in content] == [
+            "text",
+            "text" if cell.version < "2025-03-26" else "audio",
+            "text" if cell.version < "2025-06-18" else "resource_link",
+        ]
+        assert content[2].get("uri") == "test://one" or "test://one" in content[2]["text"]
 
 
 @pytest.mark.requirement("tools.fields")
-async def test_a_tool_is_listed_as_its_author_wrote_it(cell: Cell) -> None:
-    listed = {
-        "full": Tool(
-            name="full",
-            title="Full",
-            description="Everything.",
-            input_schema=ANYTHING,
-            output_schema={"type": "object"},
-            annotations=ToolAnnotations(read_only_hint=True),
-        )
-    }
-    async with client(cell, agent(listed=listed, full=plain)) as one:
-        assert (await one.ask("tools/list")).result["tools"] == [
-            {
-                "name": "full",
-                "title": "Full",
-                "description": "Everything.",
-                "inputSchema": {"type": "object"},
-                "outputSchema": {"type": "object"},
-                "annotations": {"readOnlyHint": True},
-            }
-        ]
+@pytest.mark.requirement("resources.fields")
+@pytest.mark.requirement("server.fields")
+async def test_everything_is_listed_with_the_fields_that_the_revision_has(cell: Cell) -> None:
+    icons = [Icon(src="https://example.com/icon.png")]
+    full = Tool(
+        name="full",
+        title="Full",
+        icons=icons,
+        input_schema=ANYTHING,
+        output_schema={"type": "object"},
+        annotations=ToolAnnotations(read_only_hint=True),
+        meta={"example.com/x": 1},
+    )
+    titled = cell.version >= "2025-06-18"
+    iconic = cell.version >= "2025-11-25"
+    expected = {"name", "inputSchema"}
+    expected |= {"annotations"} if cell.version >= "2025-03-26" else set()
+    expected |= {"title", "outputSchema", "_meta"} if titled else set()
+    expected |= {"icons"} if iconic else set()
+    async with client(cell, everything(listed={"full": full}, full=plain)) as one:
+        (listed, *_) = (await one.ask("tools/list")).result["tools"]
+        assert listed.keys() == expected
+        for method, kind in LISTS.items():
+            if kind != "tools":
+                assert ("title" in (await one.ask(method)).result[kind][0]) is titled
+        greeting = one.welcome or (await one.ask("server/discover")).result["_meta"]
+        info = greeting.get("serverInfo") or greeting["io.modelcontextprotocol/serverInfo"]
+        assert (info["name"], info["version"]) == ("house", "1.2.3")
+        assert ("title" in info, "description" in info) == (titled, iconic)
 
 
 @pytest.mark.requirement("timeout.calls")

@@ -65,6 +65,16 @@ async def test_the_handshake_says_what_was_agreed_on(cell: Cell) -> None:
         assert one.welcome["capabilities"].keys() == SUPPORTED
 
 
+@pytest.mark.requirement("legacy.counter")
+@pytest.mark.parametrize("params", [{}, {"protocolVersion": MODERN}, {"protocolVersion": "1999-01-01"}])
+async def test_a_version_without_a_handshake_is_countered_with_our_latest_that_has(
+    params: Any, cell: Cell
+) -> None:
+    async with client(cell, handshake=False) as one:
+        reply = await one.ask("initialize", params)
+        assert reply.result["protocolVersion"] == "2025-11-25" and reply.status in (200, None)
+
+
 @pytest.mark.requirement("era.probe-first")
 @pytest.mark.requirement("discover.fields")
 async def test_discovery_works_before_anything_else(cell: Cell) -> None:
@@ -97,6 +107,7 @@ async def test_whoever_forgets_the_handshake_is_told_so_at_once(cell: Cell) -> N
 
 
 @pytest.mark.requirement("rpc.parse-error")
+@pytest.mark.requirement("safety.nesting")
 @pytest.mark.parametrize("body", [b"{", b"nul", b'{"jsonrpc":"2.0","x":"\xff"}', b"[" * 10_000])
 async def test_what_is_not_json_is_a_parse_error_and_the_conversation_goes_on(
     body: bytes, cell: Cell

@@ -12,6 +12,8 @@ ECHO = {"name": "echo", "arguments": {"text": "hello"}}
 SERVER_INFO = {"name": "house", "version": "1.2.3", "title": "House", "description": "For tests"}
 
 
+@pytest.mark.requirement("http.json-or-stream", era="modern")
+@pytest.mark.requirement("http.version-on-answers", era="modern")
 async def test_a_modern_call_is_answered_with_json_that_names_the_server() -> None:
     answer = await house().pair.modern("tools/call", ECHO)
     assert answer.status == 200
@@ -28,6 +30,8 @@ async def test_a_modern_call_is_answered_with_json_that_names_the_server() -> No
     }
 
 
+@pytest.mark.requirement("http.json-or-stream", era="legacy")
+@pytest.mark.requirement("meta.legacy-clean", era="legacy", transport="http")
 @pytest.mark.parametrize("version", LEGACY)
 async def test_a_legacy_call_is_answered_without_any_modern_field(version: str) -> None:
     answer = await house().pair.legacy("tools/call", ECHO, version=version)
@@ -35,6 +39,7 @@ async def test_a_legacy_call_is_answered_without_any_modern_field(version: str) 
     assert answer.json["result"] == {"content": [{"type": "text", "text": "hello"}], "isError": False}
 
 
+@pytest.mark.requirement("era.without-session")
 async def test_a_bare_tools_list_is_answered_as_the_revision_without_version_headers() -> None:
     answer = await house().pair.legacy("tools/list")
     assert answer.headers["mcp-protocol-version"] == "2025-03-26"
@@ -52,12 +57,14 @@ async def test_the_modern_list_has_every_field_and_says_how_long_it_keeps() -> N
     assert clock["title"] == "Clock" and clock["outputSchema"]["type"] == "object"
 
 
+@pytest.mark.requirement("list.same-for-all", era="modern", transport="http")
 async def test_the_list_comes_in_the_same_order_every_time() -> None:
     pair = house().pair
     first = await pair.modern("tools/list")
     assert (await pair.modern("tools/list")).body == first.body
 
 
+@pytest.mark.requirement("era.session-header")
 async def test_discover_names_modern_versions_only_and_no_session() -> None:
     answer = await house().pair.modern("server/discover")
     result = answer.json["result"]
@@ -68,6 +75,7 @@ async def test_discover_names_modern_versions_only_and_no_session() -> None:
     assert "mcp-session-id" not in answer.headers
 
 
+@pytest.mark.requirement("http.version-on-answers", era="legacy")
 @pytest.mark.parametrize("version", LEGACY)
 async def test_initialize_is_answered_with_the_version_that_was_asked_for(version: str) -> None:
     answer = await house().pair.legacy(
@@ -81,6 +89,7 @@ async def test_initialize_is_answered_with_the_version_that_was_asked_for(versio
     assert "mcp-session-id" not in answer.headers
 
 
+@pytest.mark.requirement("legacy.counter", era="legacy", transport="http")
 @pytest.mark.parametrize("params", [{}, None, {"protocolVersion": MODERN}, {"protocolVersion": "1999-01-01"}])
 async def test_initialize_without_a_version_that_has_a_handshake_gets_our_latest_that_has(
     params: object,
@@ -90,6 +99,7 @@ async def test_initialize_without_a_version_that_has_a_handshake_gets_our_latest
     assert answer.json["result"]["protocolVersion"] == "2025-11-25"
 
 
+@pytest.mark.requirement("era.initialize-any-header")
 @pytest.mark.parametrize("header", [MODERN, "2099-01-01", "nonsense"])
 async def test_initialize_is_answered_whatever_its_version_header_says(header: str) -> None:
     answer = await house().pair.legacy("initialize", {"protocolVersion": "2025-06-18"}, version=header)
@@ -105,6 +115,7 @@ async def test_legacy_ping_is_answered_with_exactly_nothing() -> None:
     assert (await house().pair.legacy("ping")).json == {"jsonrpc": "2.0", "id": 1, "result": {}}
 
 
+@pytest.mark.requirement("discover.empty-lists", era="legacy", transport="http")
 @pytest.mark.parametrize(
     ("method", "key"),
     [
@@ -127,6 +138,7 @@ async def test_a_cursor_that_was_never_given_out_is_refused(cursor: str) -> None
     assert (await pair.legacy("tools/list", {"cursor": cursor})).json["error"]["code"] == -32602
 
 
+@pytest.mark.requirement("headers.legacy")
 async def test_method_and_name_headers_on_a_legacy_request_are_not_looked_at() -> None:
     answer = await house().pair.legacy("tools/call", ECHO, mcp_method="initialize", mcp_name="other")
     assert answer.json["result"]["content"][0]["text"] == "hello"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
 import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -85,6 +86,8 @@ headers = st.fixed_dictionaries(
 verbs = st.sampled_from(["POST"] * 8 + ["GET", "HEAD", "DELETE", "OPTIONS", "PUT"])
 
 
+@pytest.mark.requirement("safety.nesting", era="modern", transport="http")
+@pytest.mark.requirement("safety.nesting", era="legacy", transport="http")
 def test_no_depth_of_nesting_is_too_much_for_one_step_and_not_for_the_one_before() -> None:
     for depth in range(1, 1200):
         nested = "[" * depth + "]" * depth
@@ -94,6 +97,8 @@ def test_no_depth_of_nesting_is_too_much_for_one_step_and_not_for_the_one_before
         assert isinstance(classify(message, {}), Route | Rejection)
 
 
+@pytest.mark.requirement("safety.nesting", era="modern", transport="http")
+@pytest.mark.requirement("safety.nesting", era="legacy", transport="http")
 @settings(max_examples=400, deadline=None)
 @given(verbs, bodies, headers)
 def test_no_request_makes_the_server_fail(verb: str, body: bytes, sent: dict[str, str]) -> None:

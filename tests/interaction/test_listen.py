@@ -56,6 +56,7 @@ async def test_the_acknowledgement_comes_first_and_everything_carries_the_id_wit
     assert made.subscriptions.count() == 0
 
 
+@pytest.mark.requirement("listen.nothing-lost", era="modern", transport="http")
 async def test_a_change_made_as_soon_as_the_acknowledgement_is_out_is_not_lost() -> None:
     made = house()
     inner = made.pair.app
@@ -109,6 +110,7 @@ async def test_a_legacy_client_cannot_listen() -> None:
     assert (answer.status, answer.json["error"]["code"]) == (200, -32601)
 
 
+@pytest.mark.requirement("http.keep-alive", era="modern")
 async def test_a_silent_subscription_shows_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:
     made = house()
     async with listening(made) as exchange:
@@ -119,6 +121,7 @@ async def test_a_silent_subscription_shows_signs_of_life(autojump_clock: trio.te
             assert trio.current_time() - started == pytest.approx(25 * count)
 
 
+@pytest.mark.requirement("listen.client-ends", era="modern", transport="http")
 async def test_a_client_that_leaves_ends_its_subscription() -> None:
     made = house()
     async with listening(made) as exchange:
@@ -170,6 +173,7 @@ async def test_a_server_that_is_going_away_already_ends_a_subscription_after_its
         assert "result" in await exchange.event()
 
 
+@pytest.mark.requirement("listen.still-allowed")
 async def test_a_subscription_ends_when_its_caller_may_no_longer_be_here(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -186,6 +190,7 @@ async def test_a_subscription_ends_when_its_caller_may_no_longer_be_here(
         await exchange.ended.wait()
 
 
+@pytest.mark.requirement("listen.bounds", era="modern", transport="http")
 async def test_each_caller_has_a_number_of_subscriptions_and_no_more() -> None:
     other = USER.__class__(kind=USER.kind, subject="user-2")
     made = house(tokens={"t": USER, "o": other}, subscriptions=Subscriptions(per_caller=2, overall=4))
@@ -224,6 +229,7 @@ async def test_several_subscriptions_of_one_client_each_get_their_own_copy() -> 
         assert (await second.event())["params"]["_meta"] == {ID: 2}
 
 
+@pytest.mark.requirement("listen.bounds", era="modern", transport="http")
 async def test_changes_that_nobody_has_read_yet_are_told_once() -> None:
     subscriptions = Subscriptions()
     with subscriptions.open(None, frozenset({"tools", "prompts"})) as subscription:

@@ -216,6 +216,7 @@ async def test_a_get_of_the_stateless_era_is_the_wrong_verb() -> None:
 
 
 # Python: 409, so that a client whose connection was cut waits for the old stream to die.
+@pytest.mark.requirement("legacy.two-streams")
 async def test_a_second_stream_of_a_session_is_opened() -> None:
     async with living(shelf()) as made:
         session = await talk(made.pair)
@@ -228,6 +229,8 @@ async def test_a_second_stream_of_a_session_is_opened() -> None:
 
 
 # Python: 421. TypeScript looks at one of the two.
+@pytest.mark.requirement("http.origin", era="modern")
+@pytest.mark.requirement("http.host", era="modern")
 @pytest.mark.parametrize(
     "headers",
     [

@@ -38,6 +38,10 @@ async def test_a_call_that_says_nothing_before_its_answer_is_answered_in_json(ve
         assert made.session(one).log.find("1-0") is None, "nobody can come back for it, so it is not kept"
 
 
+@pytest.mark.requirement("resume.ids")
+@pytest.mark.requirement("resume.primed")
+@pytest.mark.requirement("resume.not-older", era="2025-03-26")
+@pytest.mark.requirement("resume.not-older", era="2025-06-18")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_stream_has_ids_and_begins_with_one_where_that_is_understood(version: str) -> None:
     async def chatty(call: ToolCall, outlet: Outlet) -> Final:
@@ -96,6 +100,7 @@ async def test_a_long_silence_shows_signs_of_life_and_an_id_to_come_back_by(
             assert len(found) == primed + 1 and found[-1].json["result"]["isError"] is False
 
 
+@pytest.mark.requirement("http.accept", era="legacy")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_a_client_that_takes_one_form_gets_that(accept: str) -> None:
     async def chatty(call: ToolCall, outlet: Outlet) -> Final:
@@ -189,6 +194,7 @@ async def test_a_modern_call_that_names_a_session_is_not_part_of_it() -> None:
         assert steps.how == "cancelled"
 
 
+@pytest.mark.requirement("http.error-in-stream", era="legacy")
 async def test_refusals_have_their_status_as_long_as_nothing_was_said() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> Final:
         return says("deployed")
@@ -204,6 +210,8 @@ async def test_refusals_have_their_status_as_long_as_nothing_was_said() -> None:
 # ── leaving and coming back ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("resume.replay")
+@pytest.mark.requirement("http.disconnect-continues")
 async def test_a_client_that_leaves_can_have_the_rest_by_the_last_id_it_got() -> None:
     steps = Steps()
     async with living(agent(work=steps)) as made:
@@ -267,6 +275,7 @@ async def test_an_answer_that_nobody_can_come_back_for_is_forgotten() -> None:
         assert steps.how == "finished"
 
 
+@pytest.mark.requirement("resume.replay")
 @pytest.mark.parametrize("last_id", ["99-1", "junk", "1-99", "0-5"])
 async def test_an_id_that_was_never_given_or_is_kept_no_longer_is_refused(last_id: str) -> None:
     async with living() as made:
@@ -277,6 +286,7 @@ async def test_an_id_that_was_never_given_or_is_kept_no_longer_is_refused(last_i
         assert (await one.ask("ping")).status == 200
 
 
+@pytest.mark.requirement("resume.retry")
 async def test_a_stream_that_is_let_go_of_says_when_to_come_back() -> None:
     steps = Steps()
     async with living(agent(work=steps)) as made:
@@ -304,6 +314,8 @@ async def test_a_stream_that_is_let_go_of_says_when_to_come_back() -> None:
             assert answer["id"] == "w"
 
 
+@pytest.mark.requirement("resume.not-older", era="2025-03-26")
+@pytest.mark.requirement("resume.not-older", era="2025-06-18")
 @pytest.mark.parametrize("version", VERSIONS[:-1])
 async def test_older_clients_keep_their_stream(version: str) -> None:
     steps = Steps()
@@ -341,6 +353,7 @@ async def test_a_client_that_comes_back_while_its_old_connection_lingers_gets_th
 # ── changing one's mind ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("cancel.session")
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_cancelled_request_stops_and_is_not_answered(streaming: bool) -> None:
     steps = Steps()
@@ -408,6 +421,7 @@ async def test_the_end_of_the_session_ends_what_runs_in_it() -> None:
         assert steps.how == "cancelled"
 
 
+@pytest.mark.requirement("rpc.id-in-use-session")
 async def test_an_id_that_is_in_use_is_not_given_to_a_second_request() -> None:
     steps = Steps()
     async with living(agent(work=steps)) as made:
@@ -424,6 +438,8 @@ async def test_an_id_that_is_in_use_is_not_given_to_a_second_request() -> None:
 # ── being asked ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("legacy.one-stream")
+@pytest.mark.requirement("ask.own-stream", era="legacy", transport="http")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])
 async def test_a_tool_asks_on_the_stream_of_its_call_and_is_answered_by_a_post(version: str) -> None:
     async with living(agent(asks=asks)) as made:

@@ -22,6 +22,7 @@ OTHER = Principal(
 TOKENS = {"a": USER, "b": OTHER}
 
 
+@pytest.mark.requirement("session.given")
 async def test_initialize_begins_a_session_and_says_so_in_a_header() -> None:
     async with living() as made:
         one = await talk(made.pair)
@@ -59,6 +60,7 @@ async def test_a_proxy_that_begins_two_sessions_has_two() -> None:
                     assert answer.headers["mcp-protocol-version"] == one.headers["mcp-protocol-version"]
 
 
+@pytest.mark.requirement("session.only-initialize")
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "DELETE"])
 async def test_nothing_but_a_handshake_that_succeeded_begins_one(verb: str) -> None:
     async with living(tokens=TOKENS) as made:
@@ -100,6 +102,8 @@ async def test_a_handshake_that_goes_wrong_leaves_no_session() -> None:
         assert made.sessions.count() == 0
 
 
+@pytest.mark.requirement("session.gone")
+@pytest.mark.requirement("session.delete")
 async def test_a_session_that_has_ended_is_not_found_and_one_begins_anew() -> None:
     async with living() as made:
         one = await talk(made.pair)
@@ -119,6 +123,7 @@ async def test_a_session_that_has_ended_is_not_found_and_one_begins_anew() -> No
         assert again.id != one.id
 
 
+@pytest.mark.requirement("session.bound")
 async def test_a_session_is_not_found_by_another_caller() -> None:
     async with living(tokens=TOKENS) as made:
         mine = await talk(made.pair, authorization="Bearer a")
@@ -135,6 +140,7 @@ async def test_a_session_is_not_found_by_another_caller() -> None:
         assert (await mine.ask("tools/list")).status == 200
 
 
+@pytest.mark.requirement("legacy.version-header")
 async def test_the_version_header_may_be_left_out_or_name_another_that_we_know() -> None:
     async with living() as made:
         one = await talk(made.pair, version="2025-06-18")
@@ -145,6 +151,7 @@ async def test_the_version_header_may_be_left_out_or_name_another_that_we_know()
             assert (answer.status, answer.headers["mcp-protocol-version"]) == (200, "2025-06-18")
 
 
+@pytest.mark.requirement("legacy.version-header")
 @pytest.mark.parametrize("version", ["banana", "2025-01-01", "1", ""])
 async def test_a_version_header_that_names_none_is_refused(version: str) -> None:
     async with living() as made:
@@ -155,6 +162,7 @@ async def test_a_version_header_that_names_none_is_refused(version: str) -> None
         assert made.sessions.count() == 1
 
 
+@pytest.mark.requirement("era.session-header")
 async def test_a_modern_request_knows_nothing_of_sessions() -> None:
     async with living() as made:
         one = await talk(made.pair)
@@ -167,6 +175,7 @@ async def test_a_modern_request_knows_nothing_of_sessions() -> None:
         assert made.sessions.count() == 1
 
 
+@pytest.mark.requirement("session.bounds")
 async def test_a_caller_with_too_many_sessions_loses_the_one_unused_for_longest() -> None:
     async with living(sessions=Sessions(per_caller=3), tokens=TOKENS) as made:
         first = await talk(made.pair, authorization="Bearer a")
@@ -195,12 +204,14 @@ async def test_a_caller_whose_sessions_are_all_in_use_is_told_so() -> None:
         await talk(made.pair)
 
 
+@pytest.mark.requirement("era.without-session")
 async def test_where_sessions_are_offered_a_request_may_still_do_without() -> None:
     async with living() as made:
         assert (await made.pair.legacy("tools/list")).status == 200
         assert (await made.pair.legacy("notifications/initialized")).status in (200, 202)
 
 
+@pytest.mark.requirement("session.required")
 async def test_where_they_are_required_a_request_without_one_is_refused() -> None:
     async with living() as made:
         endpoint: Any = made.pair.app

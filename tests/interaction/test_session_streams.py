@@ -14,6 +14,7 @@ from tests.pair import frames, messages, next_frame, next_message, talk
 LIST_CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}}
 
 
+@pytest.mark.requirement("legacy.listen")
 async def test_the_stream_is_open_at_once_and_tells_what_changes() -> None:
     async with living() as made:
         one = await talk(made.pair)
@@ -48,6 +49,7 @@ async def test_what_changed_while_nobody_listened_is_told_once() -> None:
                 assert found["method"] == "notifications/resources/list_changed", "and not told again"
 
 
+@pytest.mark.requirement("resume.replay")
 async def test_a_client_that_lost_its_stream_comes_back_to_where_it_was() -> None:
     async with living() as made:
         one = await talk(made.pair)
@@ -95,6 +97,7 @@ async def test_only_streams_of_requests_that_ran_in_it_can_be_resumed() -> None:
             steps.finish()
 
 
+@pytest.mark.requirement("http.keep-alive", era="legacy")
 async def test_a_silent_stream_shows_signs_of_life(autojump_clock: trio.testing.MockClock) -> None:
     async with living() as made:
         one = await talk(made.pair)

@@ -26,6 +26,9 @@ def code(answer: Answer) -> tuple[int, int]:
     return answer.status, body["error"]["code"]
 
 
+@pytest.mark.requirement("rpc.parse-error", era="modern", transport="http")
+@pytest.mark.requirement("rpc.parse-error", era="legacy", transport="http")
+@pytest.mark.requirement("era.readable-refusal")
 @pytest.mark.parametrize(
     "body", [b"{", b"", b"\xff", b'{"jsonrpc":"2.0","x":"\xff"}', b"[" * 100_000, b"nul"]
 )
@@ -37,6 +40,8 @@ async def test_a_body_that_is_not_json_is_a_parse_error_without_an_id(body: byte
         assert "id" not in answer.json
 
 
+@pytest.mark.requirement("rpc.invalid-request", era="legacy", transport="http")
+@pytest.mark.requirement("rpc.id-type", era="legacy", transport="http")
 @pytest.mark.parametrize(
     ("message", "request_id"),
     [
@@ -61,6 +66,8 @@ async def test_json_that_is_no_message_is_an_invalid_request_with_the_id_if_it_c
     assert answer.json.get("id") == request_id
 
 
+@pytest.mark.requirement("rpc.no-batches", era="modern", transport="http")
+@pytest.mark.requirement("era.readable-refusal")
 async def test_an_array_is_refused_in_every_revision_that_has_no_batches() -> None:
     body = encode([{"jsonrpc": "2.0", "id": 1, "method": "ping"}])
     for version in ("2024-11-05", "2025-06-18", "2025-11-25", MODERN, "2099-01-01"):
@@ -68,6 +75,8 @@ async def test_an_array_is_refused_in_every_revision_that_has_no_batches() -> No
         assert code(answer) == (400, -32600)
 
 
+@pytest.mark.requirement("meta.unknown-method", era="modern", transport="http")
+@pytest.mark.requirement("era.readable-refusal")
 @pytest.mark.parametrize(
     "method",
     [
@@ -97,6 +106,8 @@ async def test_discover_without_the_modern_fields_is_told_which_are_missing() ->
     assert code(await house().pair.legacy("server/discover")) == (400, -32602)
 
 
+@pytest.mark.requirement("http.handler-errors", era="modern")
+@pytest.mark.requirement("http.handler-errors", era="legacy")
 async def test_an_unknown_tool_is_a_protocol_error_in_both_eras() -> None:
     pair = house().pair
     call = {"name": "nothing-like-it", "arguments": {}}
@@ -119,6 +130,8 @@ async def test_parameters_that_are_no_object_are_a_protocol_error() -> None:
     assert code(await house().pair.request(body=body, headers=headers)) == (400, -32602)
 
 
+@pytest.mark.requirement("tools.arguments", era="modern", transport="http")
+@pytest.mark.requirement("tools.arguments", era="legacy", transport="http")
 async def test_wrong_arguments_are_a_result_that_names_each_field() -> None:
     pair = house().pair
     call = {"name": "countdown", "arguments": {"seconds": "secret-value", "more": 1}}
@@ -140,6 +153,8 @@ async def test_arguments_may_be_left_out() -> None:
         assert (await pair.legacy("tools/call", params)).json["result"]["isError"] is False
 
 
+@pytest.mark.requirement("meta.version", era="modern", transport="http")
+@pytest.mark.requirement("era.readable-refusal")
 async def test_an_unknown_modern_version_is_refused_with_the_ones_that_discover_names() -> None:
     body, headers = modern("tools/list")
     body = body.replace(MODERN.encode(), b"2099-01-01")
@@ -166,6 +181,8 @@ async def test_a_version_header_that_names_nothing_is_refused(version: str) -> N
     assert code(await house().pair.legacy("tools/list", version=version)) == (400, -32600)
 
 
+@pytest.mark.requirement("meta.required", era="modern", transport="http")
+@pytest.mark.requirement("era.readable-refusal")
 @pytest.mark.parametrize("lost", ["protocolVersion", "clientCapabilities"])
 async def test_a_modern_request_without_a_required_field_is_refused(lost: str) -> None:
     meta = {key: value for key, value in META.items() if not key.endswith(lost)}
@@ -190,6 +207,12 @@ async def test_the_clients_own_description_may_be_missing_or_anything() -> None:
     assert (await house().pair.modern("tools/list", {"_meta": meta})).status == 200
 
 
+@pytest.mark.requirement("http.version-header")
+@pytest.mark.requirement("headers.method")
+@pytest.mark.requirement("headers.name")
+@pytest.mark.requirement("headers.case")
+@pytest.mark.requirement("headers.characters")
+@pytest.mark.requirement("era.readable-refusal")
 @pytest.mark.parametrize("name", ["mcp-protocol-version", "mcp-method", "mcp-name"])
 @pytest.mark.parametrize(
     "value", [None, "", "other", "2025-06-18", "ECHO", "TOOLS/CALL", "echo, echo", "\u00e9cho", "ec\x01ho"]
@@ -205,18 +228,21 @@ async def test_a_header_that_does_not_repeat_the_body_is_a_mismatch(name: str, v
     assert answer.json["id"] == 1
 
 
+@pytest.mark.requirement("headers.name")
 async def test_a_header_sent_twice_is_a_mismatch() -> None:
     body, headers = modern("tools/call", ECHO)
     answer = await house().pair.request(body=body, headers=[*headers.items(), ("mcp-name", "echo")])
     assert code(answer) == (400, -32020)
 
 
+@pytest.mark.requirement("headers.space")
 async def test_space_around_a_header_is_not_part_of_it() -> None:
     body, headers = modern("tools/call", ECHO)
     headers |= {"mcp-name": " echo\t", "mcp-method": "\ttools/call ", "mcp-protocol-version": f" {MODERN} "}
     assert (await house().pair.request(body=body, headers=headers)).status == 200
 
 
+@pytest.mark.requirement("headers.base64")
 async def test_the_name_may_be_sent_in_its_base64_form() -> None:
     body, headers = modern("tools/call", ECHO)
     encoded = b64encode(b"echo").decode()
@@ -234,6 +260,7 @@ async def test_the_name_may_be_sent_in_its_base64_form() -> None:
         assert code(answer) == (400, -32020)
 
 
+@pytest.mark.requirement("headers.body-counts")
 async def test_what_runs_is_what_the_headers_were_compared_with_when_a_key_comes_twice() -> None:
     _, headers = modern("tools/call", ECHO)
     meta = encode(META).decode()
@@ -247,6 +274,8 @@ async def test_what_runs_is_what_the_headers_were_compared_with_when_a_key_comes
     assert code(await house().pair.request(body=swapped.encode(), headers=headers)) == (400, -32020)
 
 
+@pytest.mark.requirement("era.session-header")
+@pytest.mark.requirement("session.gone")
 async def test_a_session_that_nobody_knows_is_not_found_in_the_handshake_era_only() -> None:
     pair = house().pair
     assert (await pair.legacy("tools/list", mcp_session_id="gone")).status == 404
@@ -257,6 +286,8 @@ async def test_a_session_that_nobody_knows_is_not_found_in_the_handshake_era_onl
     assert answer.status == 200 and "mcp-session-id" not in answer.headers
 
 
+@pytest.mark.requirement("http.notification", era="modern")
+@pytest.mark.requirement("http.notification", era="legacy")
 async def test_notifications_are_taken_without_a_word() -> None:
     pair = house().pair
     for version in (None, "2025-06-18", MODERN):
@@ -269,6 +300,8 @@ async def test_notifications_are_taken_without_a_word() -> None:
     assert (await pair.request(body=body, headers=JSON | {"mcp-session-id": "gone"})).status == 404
 
 
+@pytest.mark.requirement("http.response")
+@pytest.mark.requirement("rpc.no-client-responses")
 async def test_a_clients_response_is_taken_in_the_handshake_era_and_refused_in_the_modern() -> None:
     pair = house().pair
     for message in (
@@ -293,6 +326,7 @@ async def test_a_tool_that_could_not_be_run_is_an_error_with_the_back_ends_words
         assert answer.json["error"]["message"] == "agent endpoint 502: bad gateway"
 
 
+@pytest.mark.requirement("meta.internal-error", era="modern", transport="http")
 async def test_a_bug_is_logged_once_and_shown_as_an_internal_error_with_the_requests_id() -> None:
     async def buggy(call: ToolCall, outlet: Outlet) -> Final:
         raise RuntimeError("the password is hunter2")
@@ -318,6 +352,10 @@ async def test_an_answer_that_json_cannot_say_is_an_internal_error() -> None:
     assert len([line for line in made.lines if line["level"] == "error"]) == 2
 
 
+@pytest.mark.requirement("tools.scope", era="modern")
+@pytest.mark.requirement("tools.scope", era="legacy")
+@pytest.mark.requirement("auth.scopes", era="modern")
+@pytest.mark.requirement("auth.scopes", era="legacy")
 async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both_eras() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> Final:
         return says("deployed")
@@ -337,6 +375,7 @@ async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both
         )
 
 
+@pytest.mark.requirement("auth.hierarchy", era="modern")
 async def test_a_wider_scope_covers_a_narrower_one() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> Final:
         return says("deployed")
@@ -347,6 +386,7 @@ async def test_a_wider_scope_covers_a_narrower_one() -> None:
     assert answer.json["result"]["content"][0]["text"] == "deployed"
 
 
+@pytest.mark.requirement("tools.hidden", era="modern", transport="http")
 async def test_a_tool_that_policy_hides_is_unknown() -> None:
     async def secret(call: ToolCall, outlet: Outlet) -> Final:
         return says("should not be seen")
@@ -384,6 +424,8 @@ MIRRORING = Tool(
 )
 
 
+@pytest.mark.requirement("headers.mirror")
+@pytest.mark.requirement("headers.legacy")
 @pytest.mark.parametrize(
     ("arguments", "headers", "fits"),
     [

@@ -89,6 +89,8 @@ async def hello(made: Old, stream: Exchange, **headers: str) -> str:
     return address
 
 
+@pytest.mark.requirement("sse2024.endpoint")
+@pytest.mark.requirement("sse2024.messages")
 async def test_a_client_is_told_where_to_post_and_answered_on_its_stream() -> None:
     async with old() as made:
         with trio.fail_after(5):
@@ -171,6 +173,7 @@ async def test_the_end_of_the_session_is_the_end_of_nothing_else_when_the_server
         assert made.living.sessions.count() == 0
 
 
+@pytest.mark.requirement("sse2024.bound")
 async def test_an_address_is_of_use_to_its_caller_only() -> None:
     async with old(tokens=TOKENS) as made:
         for verb in ("GET", "POST"):

@@ -19,6 +19,10 @@ PROGRESS: dict[str, Any] = {"_meta": {"progressToken": "p-1"}}
 COUNTDOWN = {"name": "countdown", "arguments": {"from": 3, "seconds": 0.5}, **PROGRESS}
 
 
+@pytest.mark.requirement("http.stream-headers", era="modern")
+@pytest.mark.requirement("http.stream-headers", era="legacy")
+@pytest.mark.requirement("http.json-or-stream", era="modern")
+@pytest.mark.requirement("http.json-or-stream", era="legacy")
 @pytest.mark.parametrize("make", [modern, legacy])
 async def test_the_stream_opens_with_the_first_event_and_ends_with_the_answer(
     make: Any, autojump_clock: trio.testing.MockClock
@@ -39,11 +43,13 @@ async def test_the_stream_opens_with_the_first_event_and_ends_with_the_answer(
     assert result["id"] == "c" and result["result"]["content"][0]["text"] == "Counted down from 3."
 
 
+@pytest.mark.requirement("http.json-or-stream", era="modern")
 async def test_without_a_progress_token_the_answer_is_json(autojump_clock: trio.testing.MockClock) -> None:
     call = {"name": "countdown", "arguments": {"from": 3, "seconds": 0.5}}
     assert (await house().pair.modern("tools/call", call)).json["result"]["isError"] is False
 
 
+@pytest.mark.requirement("http.accept", era="modern")
 async def test_a_client_that_takes_only_json_gets_no_events(autojump_clock: trio.testing.MockClock) -> None:
     answer = await house().pair.modern("tools/call", COUNTDOWN, accept="application/json")
     assert answer.json["result"]["isError"] is False
@@ -64,6 +70,7 @@ async def test_the_oldest_revision_gets_progress_without_a_message(
     assert all("message" in event["params"] for event in newer.events[:-1])
 
 
+@pytest.mark.requirement("progress.rises", era="modern", transport="http")
 async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -94,6 +101,8 @@ async def test_a_back_end_that_asks_learns_that_nobody_can_be_asked() -> None:
         assert (await pair.modern("tools/call", params)).json["result"]["isError"] is False
 
 
+@pytest.mark.requirement("http.keep-alive", era="modern")
+@pytest.mark.requirement("http.keep-alive", era="legacy")
 async def test_a_silent_call_shows_a_sign_of_life_before_any_proxy_gives_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -144,6 +153,7 @@ def working() -> tuple[Work, Pair, list[tuple[str, str]]]:
     return work, made.pair, made.measured
 
 
+@pytest.mark.requirement("http.disconnect-cancels")
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_modern_client_that_leaves_stops_the_work(streaming: bool) -> None:
     work, pair, measured = working()
@@ -162,6 +172,7 @@ async def test_a_modern_client_that_leaves_stops_the_work(streaming: bool) -> No
     assert measured == [("work", "cancelled")]
 
 
+@pytest.mark.requirement("http.disconnect-continues")
 @pytest.mark.parametrize("streaming", [True, False])
 async def test_a_legacy_client_that_leaves_does_not_stop_the_work(streaming: bool) -> None:
     work, pair, measured = working()
@@ -182,6 +193,7 @@ async def test_a_legacy_client_that_leaves_does_not_stop_the_work(streaming: boo
     assert measured == [("work", "ok")]
 
 
+@pytest.mark.requirement("http.disconnect-cancels")
 async def test_a_modern_client_that_is_found_gone_while_writing_stops_the_work() -> None:
     work, pair, _ = working()
     body, headers = modern("tools/call", {"name": "work", **PROGRESS})
@@ -209,6 +221,7 @@ async def test_a_modern_client_that_is_found_gone_while_writing_stops_the_work()
             await exchange.ended.wait()
 
 
+@pytest.mark.requirement("timeout.calls", era="modern", transport="http")
 async def test_a_call_that_takes_too_long_is_stopped_and_says_so(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -221,6 +234,7 @@ async def test_a_call_that_takes_too_long_is_stopped_and_says_so(
     assert made.measured == [("work", "timeout")]
 
 
+@pytest.mark.requirement("http.error-in-stream", era="modern")
 async def test_an_error_after_the_stream_has_opened_travels_in_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

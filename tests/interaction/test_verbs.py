@@ -13,6 +13,10 @@ from tests.pair import MODERN, encode, legacy, modern
 VERBS = ("GET", "HEAD", "DELETE", "PUT", "PATCH", "POST")
 
 
+@pytest.mark.requirement("auth.every-request", era="modern")
+@pytest.mark.requirement("auth.every-request", era="legacy")
+@pytest.mark.requirement("auth.challenge", era="modern")
+@pytest.mark.requirement("auth.challenge", era="legacy")
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("authorization", [None, "Bearer wrong", "Basic dTpw"])
 async def test_every_verb_is_challenged_before_anything_else_is_said(
@@ -42,6 +46,7 @@ async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) ->
     assert typed == [path]
 
 
+@pytest.mark.requirement("http.no-other-verbs")
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "DELETE", "PUT", "PATCH"])
 async def test_a_verb_that_is_not_served_says_at_once_which_is(verb: str) -> None:
     for made, headers in ((house(), {}), (house(tokens={"right": USER}), {"authorization": "Bearer right"})):
@@ -62,6 +67,7 @@ async def test_a_probe_gets_its_own_version_back() -> None:
     assert (answer.status, answer.headers["mcp-protocol-version"]) == (405, "2024-11-05")
 
 
+@pytest.mark.requirement("session.gone")
 @pytest.mark.parametrize("verb", ["GET", "DELETE"])
 async def test_a_session_that_is_gone_is_not_found_by_any_verb(verb: str) -> None:
     answer = await house().pair.request(
@@ -70,6 +76,10 @@ async def test_a_session_that_is_gone_is_not_found_by_any_verb(verb: str) -> Non
     assert answer.status == 404
 
 
+@pytest.mark.requirement("http.origin", era="modern")
+@pytest.mark.requirement("http.origin", era="legacy")
+@pytest.mark.requirement("http.host", era="modern")
+@pytest.mark.requirement("http.host", era="legacy")
 @pytest.mark.parametrize(
     "headers", [{"host": "evil.example"}, {"origin": "http://evil.example"}, {"origin": "null"}]
 )
@@ -84,6 +94,8 @@ async def test_a_foreign_host_or_origin_is_refused_before_the_login_is_looked_at
         assert "mcp-protocol-version" in answer.headers
 
 
+@pytest.mark.requirement("auth.cors", era="modern")
+@pytest.mark.requirement("auth.cors", era="legacy")
 async def test_a_preflight_is_never_challenged_and_names_every_header() -> None:
     asked = "content-type, mcp-param-region, mcp-param-a b, x-other"
     answer = await house(tokens={}).pair.request(
@@ -102,6 +114,7 @@ async def test_options_without_an_origin_says_what_is_served() -> None:
     assert (answer.status, answer.headers["allow"]) == (204, "POST, OPTIONS")
 
 
+@pytest.mark.requirement("auth.cors", era="modern")
 async def test_an_allowed_origin_may_read_answers_and_challenges() -> None:
     body, headers = modern("tools/list")
     headers["origin"] = "http://127.0.0.1:8420"
@@ -113,6 +126,7 @@ async def test_an_allowed_origin_may_read_answers_and_challenges() -> None:
         assert answer.headers["vary"] == "origin"
 
 
+@pytest.mark.requirement("http.content-type", era="legacy")
 @pytest.mark.parametrize(
     "content_type", [None, "", "text/plain", "application/x-www-form-urlencoded", "application/jsonx"]
 )
@@ -130,12 +144,14 @@ async def test_the_content_type_may_have_parameters_and_capitals() -> None:
     assert (await house().pair.request(body=body, headers=headers)).status == 200
 
 
+@pytest.mark.requirement("http.accept", era="modern")
 async def test_a_client_that_takes_neither_form_is_told_so() -> None:
     body, headers = legacy("ping")
     for accept in ("text/html", "application/json;q=0, text/event-stream;q=0.0"):
         assert (await house().pair.request(body=body, headers=headers | {"accept": accept})).status == 406
 
 
+@pytest.mark.requirement("http.accept", era="modern")
 @pytest.mark.parametrize(
     "accept", [None, "", "*/*", "application/*", "application/json", "text/html, */*;q=0.1"]
 )
@@ -150,6 +166,7 @@ async def test_json_is_the_answer_wherever_the_client_takes_it(accept: str | Non
     assert int(answer.headers["content-length"]) == len(answer.body)
 
 
+@pytest.mark.requirement("http.accept", era="modern")
 async def test_a_client_that_takes_only_event_streams_gets_its_answer_as_one_event() -> None:
     pair = house().pair
     for make in (modern, legacy):
@@ -163,6 +180,7 @@ async def test_a_client_that_takes_only_event_streams_gets_its_answer_as_one_eve
     assert (refused.status, refused.json["error"]["code"]) == (404, -32601)
 
 
+@pytest.mark.requirement("safety.body", era="legacy", transport="http")
 async def test_a_body_over_the_cap_is_refused_however_it_comes() -> None:
     pair = house(max_body_bytes=1000).pair
     _, headers = legacy("ping")

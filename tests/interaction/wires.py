@@ -246,11 +246,7 @@ class _PipeAsked(Asked):
 
     async def rest(self) -> list[Any]:
         await trio.testing.wait_all_tasks_blocked()
-        found: list[Any] = []
-        with trio.move_on_after(0):
-            while True:
-                found.append(await self._client.next(self.id))
-        return found
+        return self._client.there(self.id)
 
 
 class PipeClient(Client):
@@ -298,6 +294,17 @@ class PipeClient(Client):
         while not _is_for(message := json.loads(await self._out.receive()), request_id):
             self._put_by.append(message)
         return message
+
+    def there(self, request_id: Any) -> list[Any]:
+        """All that was said for it already, and was not read."""
+        while True:
+            try:
+                self._put_by.append(json.loads(self._out.receive_nowait()))
+            except trio.WouldBlock:
+                break
+        found = [message for message in self._put_by if _is_for(message, request_id)]
+        self._put_by = [message for message in self._put_by if message not in found]
+        return found
 
     @asynccontextmanager
     async def begins(
@@ -411,6 +418,7 @@ async def _shake_hands(one: PipeClient, *, initialized: bool) -> None:
     one.welcome = (await one.ask("initialize", params)).result
     if initialized:
         await one.note("notifications/initialized")
+        await trio.testing.wait_all_tasks_blocked()  # it has been read
 
 
 @asynccontextmanager

@@ -27,6 +27,7 @@ def next_cursor(items: Sequence[str] = LETTERS, size: int = 3) -> str:
     return cursor
 
 
+@pytest.mark.requirement("page.walk")
 @given(st.lists(st.text(max_size=8), unique=True, max_size=60), st.integers(1, 20))
 def test_a_walk_visits_every_item_once_and_in_order(items: list[str], size: int) -> None:
     seen: list[str] = []
@@ -41,6 +42,7 @@ def test_a_walk_visits_every_item_once_and_in_order(items: list[str], size: int)
     assert seen == items
 
 
+@pytest.mark.requirement("page.stable")
 @given(
     st.lists(st.integers(0, 99).map(str), unique=True, min_size=2, max_size=40),
     st.integers(1, 10),
@@ -100,6 +102,7 @@ def test_a_text_that_is_no_cursor_of_ours_is_refused(cursor: str) -> None:
         page(LETTERS, cursor)
 
 
+@pytest.mark.requirement("page.invalid")
 def test_a_cursor_of_another_list_server_or_key_is_refused() -> None:
     cursor = next_cursor()
     assert page(LETTERS, cursor)[0] == ("d", "e", "f")

@@ -54,6 +54,7 @@ def test_every_refusal_is_a_new_one() -> None:
     assert step(State.NEW, Said.REQUEST) is not step(State.NEW, Said.REQUEST)
 
 
+@pytest.mark.requirement("legacy.before-ready")
 def test_before_the_client_is_ready_it_is_sent_pings_and_log_messages_only() -> None:
     for method in ("ping", "notifications/message"):
         assert may_send(State.INITIALIZING, method)

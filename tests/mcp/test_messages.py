@@ -80,6 +80,7 @@ def test_an_array_is_a_batch_of_whatever_it_holds(items: list[Any], space: str) 
     assert [msgspec.json.decode(item) for item in message.items] == items
 
 
+@pytest.mark.requirement("rpc.id-type")
 @given(st.none() | st.booleans() | st.floats() | st.lists(st.integers()) | objects)
 def test_what_is_not_a_string_or_an_integer_is_no_id(request_id: Any) -> None:
     body = msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "method": "ping"})
@@ -93,6 +94,7 @@ def test_any_bytes_are_a_message_or_malformed(body: bytes) -> None:
     assert isinstance(decode(body), Request | Notification | Response | Malformed | Batch)
 
 
+@pytest.mark.requirement("safety.nesting")
 @pytest.mark.parametrize("opening", [b"[", b'{"jsonrpc":"2.0","id":1,"method":"x","params":[', b'{"a":'])
 def test_nesting_without_end_is_a_parse_error(opening: bytes) -> None:
     message = decode(opening * 200_000)
@@ -104,6 +106,7 @@ def test_a_large_integer_keeps_every_digit() -> None:
     assert isinstance(message, Request) and message.id == 123456789012345678901234567890
 
 
+@pytest.mark.requirement("rpc.parse-error")
 @pytest.mark.parametrize(
     "body", [b'{"jsonrpc":"2.0","method":"\xff"}', b'{"unknown":"\xff","jsonrpc":"2.0","method":"m"}']
 )

@@ -107,6 +107,7 @@ OUTCOME = {"type": "tool_result", "toolUseId": "1", "content": [{"type": "text",
 # What a client can be asked
 
 
+@pytest.mark.requirement("meta.plain-elicitation")
 @pytest.mark.parametrize(
     ("capabilities", "can"),
     [
@@ -240,6 +241,9 @@ def field(**schema: Any) -> Question:
     return form({"f": schema})
 
 
+@pytest.mark.requirement("ask.form")
+@pytest.mark.requirement("ask.url")
+@pytest.mark.requirement("ask.tool-loop")
 @pytest.mark.parametrize(
     ("question", "reason"),
     [
@@ -369,6 +373,7 @@ def test_an_answer_that_fits_its_question_can_be_used(question: Question, answer
     assert problem(question, answer) is None
 
 
+@pytest.mark.requirement("ask.content")
 @pytest.mark.parametrize(
     ("question", "answer", "reason"),
     [
@@ -458,6 +463,7 @@ def test_the_latest_revision_takes_a_question_as_it_is() -> None:
         assert for_revision(question, LATEST) is question
 
 
+@pytest.mark.requirement("ask.words")
 def test_a_page_has_an_id_where_the_revision_wants_one() -> None:
     assert for_revision(page(), LATEST_LEGACY, elicitation_id="e1").params["elicitationId"] == "e1"
     assert "elicitationId" not in for_revision(page(), LATEST, elicitation_id="e1").params

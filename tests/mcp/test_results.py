@@ -34,7 +34,6 @@ from server.mcp.results import (
     PromptResult,
     ReadResult,
     Result,
-
     Server,
     Shaped,
     ToolResult,
@@ -96,6 +95,7 @@ def test_only_what_may_be_kept_says_for_how_long(result: Result) -> None:
     assert ("ttlMs" in modern) is ("cacheScope" in modern) is cacheable
 
 
+@pytest.mark.requirement("tools.fields")
 def test_a_tool_is_listed_with_what_the_revision_knows() -> None:
     tool = Tool(
         name="t",
@@ -119,6 +119,7 @@ def test_a_tool_is_listed_with_what_the_revision_knows() -> None:
     } == expected
 
 
+@pytest.mark.requirement("tools.fields")
 def test_an_output_schema_that_is_no_object_is_for_the_revision_that_allows_it() -> None:
     tool = Tool(name="t", input_schema={"type": "object"}, output_schema={"type": "array"})
     having = [
@@ -129,6 +130,8 @@ def test_an_output_schema_that_is_no_object_is_for_the_revision_that_allows_it()
     assert having == ["2026-07-28"]
 
 
+@pytest.mark.requirement("tools.structured")
+@pytest.mark.requirement("tools.structured-older")
 @pytest.mark.parametrize(
     ("structured", "versions"),
     [
@@ -144,6 +147,7 @@ def test_structured_content_is_sent_where_its_kind_is_known(structured: Any, ver
     assert encoded(result, MODERN)["structuredContent"] == structured
 
 
+@pytest.mark.requirement("tools.content")
 def test_kinds_of_content_that_a_revision_lacks_become_text() -> None:
     result = ToolResult(
         content=[
@@ -166,6 +170,7 @@ def test_kinds_of_content_that_a_revision_lacks_become_text() -> None:
     assert encoded(result, REVISIONS["2025-03-26"])["content"][4]["text"] == "n: a:b"
 
 
+@pytest.mark.requirement("server.fields")
 def test_the_servers_name_is_given_as_the_revision_knows_it() -> None:
     keys = {r.version: set(encoded(Initialized(EVERYTHING), r)["serverInfo"]) for r in LEGACY}
     assert keys["2024-11-05"] == keys["2025-03-26"] == {"name", "version"}
@@ -184,6 +189,7 @@ def test_a_result_adds_its_own_metadata_to_the_servers() -> None:
     assert meta.keys() == {"com.example/k", "io.modelcontextprotocol/serverInfo"}
 
 
+@pytest.mark.requirement("meta.errors-plain")
 def test_an_error_has_an_id_when_the_request_had_one_and_data_when_there_is_any() -> None:
     error = UnsupportedVersion("2099-01-01", ["2026-07-28"])
     with_id = json.loads(encode_error(0, error, MODERN))

@@ -99,6 +99,7 @@ def test_a_sealed_state_opens_again_as_it_was(state: Opened) -> None:
     assert sealer.open(BINDING, sealer.seal(BINDING, state)) == state
 
 
+@pytest.mark.requirement("ask.integrity")
 @given(STATES, st.data())
 @settings(max_examples=60)
 def test_a_state_with_one_bit_changed_is_refused(state: Opened, data: st.DataObject) -> None:
@@ -140,6 +141,8 @@ def test_a_text_that_is_no_state_is_refused(token: str) -> None:
         rounds().open(BINDING, token)
 
 
+@pytest.mark.requirement("ask.binding")
+@pytest.mark.requirement("ask.identity", era="modern")
 @pytest.mark.parametrize(
     "changed",
     [
@@ -177,6 +180,7 @@ def test_a_state_of_another_key_is_refused() -> None:
         rounds(key=b"x" * 32).open(BINDING, rounds().seal(BINDING, FRESH))
 
 
+@pytest.mark.requirement("ask.expiry")
 def test_a_state_expires_and_says_so_to_its_own_caller_only() -> None:
     clock = Clock()
     sealer = rounds(clock)
@@ -266,6 +270,8 @@ def test_a_call_that_asks_twice_ends_in_its_third_run() -> None:
     assert third.open == {}
 
 
+@pytest.mark.requirement("ask.missing-answer")
+@pytest.mark.requirement("ask.malformed-answer")
 def test_what_is_missing_or_malformed_is_asked_for_again_and_the_rest_is_kept() -> None:
     asks = {"name": form(), "model": sampling(), "roots": ROOTS}
     first = Replay()
@@ -288,6 +294,7 @@ def test_an_answer_that_does_not_fit_its_form_is_asked_for_again() -> None:
     assert "n" not in second.pause().answers
 
 
+@pytest.mark.requirement("ask.declined", era="modern")
 def test_a_refusal_of_the_person_is_an_answer() -> None:
     first = Replay()
     run(first, {"n": form()})

@@ -29,11 +29,13 @@ def test_codes_lie_in_the_ranges_that_a_server_may_use() -> None:
         assert row.code in reserved | mcp | own or not -32768 <= row.code <= -32000
 
 
+@pytest.mark.requirement("legacy.echo")
 @pytest.mark.parametrize("requested", ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"])
 def test_a_version_with_a_handshake_is_echoed(requested: str) -> None:
     assert negotiate(requested).version == requested
 
 
+@pytest.mark.requirement("legacy.counter")
 @pytest.mark.parametrize("requested", [None, "", "2026-07-28", "2099-01-01", "x"])
 def test_any_other_version_is_countered_with_the_latest_that_has_a_handshake(requested: str | None) -> None:
     assert negotiate(requested) is LATEST_LEGACY

@@ -134,6 +134,7 @@ METHODS: dict[str, tuple[Ask, set[Face]]] = {
 }
 
 
+@pytest.mark.requirement("tasks.no-others")
 @pytest.mark.parametrize("face", list(Face))
 @pytest.mark.parametrize("method", METHODS)
 async def test_each_face_has_its_methods_and_no_others(method: str, face: Face) -> None:

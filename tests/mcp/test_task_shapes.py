@@ -45,7 +45,7 @@ MANNERS: list[tuple[Face | None, Any, bool, bool, Manner | type[McpError]]] = [
     (None, REQUIRED,         True,  True,  Sync()),
     (E,    UNSET,            True,  True,  Sync()),
     (E,    FORBIDDEN,        True,  True,  Sync()),
-    (E,    OPTIONAL,         True,  False, AtOnce()),
+    (E,    OPTIONAL,         True,  False, AtOnce(or_waits=True)),
     (E,    OPTIONAL,         False, True,  Sync()),
     (E,    REQUIRED,         True,  False, AtOnce()),
     (E,    REQUIRED,         False, True,  MissingCapability),
@@ -93,7 +93,8 @@ def test_a_missing_extension_is_named_as_the_client_would_declare_it() -> None:
 
 
 def test_a_server_that_waits_for_nothing_makes_every_call_a_task() -> None:
-    assert manner(W, FORBIDDEN, sync_timeout_seconds=0) == AtOnce()
+    assert manner(W, FORBIDDEN, sync_timeout_seconds=0) == AtOnce(or_waits=True)
+    assert manner(W, REQUIRED, sync_timeout_seconds=0) == AtOnce()
     assert manner(W, FORBIDDEN, sync_timeout_seconds=3) == ByHand(3)
 
 
@@ -157,6 +158,7 @@ NESTED = {
 # ── the extension ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("tasks.created")
 @pytest.mark.parametrize("task", [snapshot(), ASKING, ENDED, BROKEN])
 def test_an_extension_task_is_made_flat_and_never_with_what_it_asks_or_answers(task: Snapshot) -> None:
     made = created(E, task)
@@ -166,6 +168,7 @@ def test_an_extension_task_is_made_flat_and_never_with_what_it_asks_or_answers(t
     assert shown(made.fields) == FLAT | {"status": task.state} | said
 
 
+@pytest.mark.requirement("tasks.get")
 def test_an_extension_task_tells_by_its_state_what_it_asks_or_how_it_ended() -> None:
     assert shown(tasks.extension(snapshot(message="half"))) == FLAT | {"statusMessage": "half"}
     asks = {"q": {"method": "elicitation/create", "params": FORM.params}}
@@ -209,6 +212,7 @@ def test_a_core_result_is_the_calls_own_with_the_task_it_belongs_to() -> None:
     assert found.content == result().content
 
 
+@pytest.mark.requirement("core-tasks.result")
 def test_a_core_result_of_a_failure_is_the_calls_own_error_to_the_number() -> None:
     with pytest.raises(AgentError, match="bad") as caught:
         tasks.core_result(BROKEN)

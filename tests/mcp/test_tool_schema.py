@@ -20,17 +20,23 @@ def fields(schema: dict[str, Any], arguments: dict[str, Any]) -> list[str]:
     return [problem.field for problem in compiled(schema).problems(arguments)]
 
 
+@pytest.mark.requirement("tools.name")
 @pytest.mark.parametrize("name", ["a", "A_b.c-9", "x" * 64])
 def test_a_name_of_the_allowed_characters_is_taken(name: str) -> None:
     assert ToolSchema(Tool(name=name, input_schema={"type": "object"})).problems({}) == ()
 
 
+@pytest.mark.requirement("tools.name")
 @pytest.mark.parametrize("name", ["", "x" * 65, "a b", "a/b", "é", "a\n", "a,b"])
 def test_any_other_name_is_refused(name: str) -> None:
     with pytest.raises(BadTool, match="is no tool name"):
         ToolSchema(Tool(name=name, input_schema={"type": "object"}))
 
 
+@pytest.mark.requirement("tools.schema")
+@pytest.mark.requirement("rpc.schema-dialect")
+@pytest.mark.requirement("rpc.schema-ref")
+@pytest.mark.requirement("rpc.schema-bounds")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -50,6 +56,7 @@ def test_a_schema_that_cannot_be_used_is_refused_by_the_tools_name(schema: dict[
         compiled(schema)
 
 
+@pytest.mark.requirement("rpc.schema-ref")
 def test_a_schema_in_a_file_is_never_read(tmp_path: Path) -> None:
     file = tmp_path / "schema.json"
     file.write_text('{"type": "integer"}')
@@ -62,6 +69,7 @@ def test_a_schema_in_a_file_is_never_read(tmp_path: Path) -> None:
             ToolSchema(Tool(name="tool", **schemas))
 
 
+@pytest.mark.requirement("rpc.schema-dialect")
 def test_older_dialects_and_references_inside_the_schema_work() -> None:
     schema = {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -118,6 +126,7 @@ def test_large_integers_are_compared_exactly() -> None:
     assert fields(schema, {"n": 10**40}) == ["n"]
 
 
+@pytest.mark.requirement("tools.output")
 def test_an_answer_conforms_to_what_was_promised() -> None:
     schema = compiled({"type": "object"}, output_schema={"type": "array", "items": {"type": "integer"}})
     assert schema.conforms([1, 2])
@@ -131,6 +140,7 @@ def mirrored(properties: dict[str, Any], **more: Any) -> tuple[Mirror, ...]:
     return compiled({"type": "object", "properties": properties, **more}).mirrored
 
 
+@pytest.mark.requirement("headers.mirror-schema")
 def test_a_header_is_found_at_any_depth_of_properties() -> None:
     inner = {"type": "object", "properties": {"b": {"type": "integer", "x-mcp-header": "Deep"}}}
     assert mirrored({"a": inner, "c": {"type": "boolean", "x-mcp-header": "Flat"}}) == (
@@ -146,6 +156,7 @@ def test_a_property_or_a_value_that_is_merely_called_so_is_no_header() -> None:
 STRING = {"type": "string", "x-mcp-header": "Name"}
 
 
+@pytest.mark.requirement("headers.mirror-schema")
 @pytest.mark.parametrize(
     ("properties", "more"),
     [

@@ -22,6 +22,7 @@ PATHS = st.lists(HARMLESS, min_size=1, max_size=4).map("/".join)
 PATHS_BEFORE_A_QUERY = PATHS.filter(lambda path: not set("?#") & set(path))
 
 
+@pytest.mark.requirement("resources.templates")
 @pytest.mark.parametrize(
     ("template", "uri", "values"),
     [
@@ -95,6 +96,7 @@ def test_any_other_uri_is_no_match(template: str, uri: str) -> None:
     assert UriTemplate(template).match(uri) is None
 
 
+@pytest.mark.requirement("resources.traversal")
 @pytest.mark.parametrize(
     ("template", "uri"),
     [

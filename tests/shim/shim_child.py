@@ -26,7 +26,7 @@ class Child:
         theirs, self._to = os.pipe()
         self._from, out = os.pipe()
         what = ("--file", str(file)) if file else ("--module", str(module))
-        self._printed = tempfile.TemporaryFile()
+        self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         self.process = subprocess.Popen(
             [python, "-u", "-X", "utf8", str(SHIM / "run.py"), "--fds", f"{theirs},{out}", *what, *options],
             pass_fds=(theirs, out),
@@ -76,7 +76,13 @@ class Child:
     def send(self, kind: str, context: dict[str, Any] | None = None, **fields: Any) -> int:
         self._next += 1
         basis = {"subject": "ada", "call_id": f"c{self._next}", "can": [], "resumed": None, "progress": False, "level": None}  # fmt: skip
-        message = {"do": "call", "id": self._next, "kind": kind, **fields, "context": {**basis, **(context or {})}}
+        message = {
+            "do": "call",
+            "id": self._next,
+            "kind": kind,
+            **fields,
+            "context": {**basis, **(context or {})},
+        }
         self.tell(message)
         return self._next
 

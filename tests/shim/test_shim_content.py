@@ -13,7 +13,7 @@ from server.mcp.messages import Content, PromptMessage, ResourceContents
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 20).decode()
 
-TOOLS = '''
+TOOLS = """
 from __future__ import annotations
 import base64, datetime as dt, enum
 from dataclasses import dataclass
@@ -121,7 +121,7 @@ async def ended():
 @tool
 def yields_wrong():
     yield 3
-'''
+"""
 
 
 def text_block(text: str) -> dict[str, Any]:
@@ -277,7 +277,9 @@ def test_resources_are_read_as_text_bytes_json_and_in_parts(serve: Serve) -> Non
         return found
 
     assert contents("test://text") == [{"uri": "test://text", "mimeType": "text/markdown", "text": "# hi"}]
-    assert contents("test://bytes") == [{"uri": "test://bytes", "mimeType": "image/png", "blob": "iVBORw0KGgo="}]
+    assert contents("test://bytes") == [
+        {"uri": "test://bytes", "mimeType": "image/png", "blob": "iVBORw0KGgo="}
+    ]
     assert contents("test://json") == [{"uri": "test://json", "mimeType": "application/json", "text": '{"a": [1]}'}]  # fmt: skip
     assert contents("test://parts") == [
         {"uri": "test://parts", "mimeType": "text/plain", "text": "a"},
@@ -286,10 +288,17 @@ def test_resources_are_read_as_text_bytes_json_and_in_parts(serve: Serve) -> Non
         {"uri": "test://parts", "mimeType": "text/plain", "text": "d", "_meta": {"k": 1}},
         {"uri": "test://parts", "mimeType": "image/gif", "blob": base64.b64encode(b"GIF89a").decode()},
     ]
-    assert read("test://linked")["message"] == "TypeError: a resource cannot be a Link: return text, bytes or Embedded"
+    assert (
+        read("test://linked")["message"]
+        == "TypeError: a resource cannot be a Link: return text, bytes or Embedded"
+    )
     note = "note://{owner}/{number}"
     assert contents("note://ada/7", note, owner="ada", number="7") == [
-        {"uri": "note://ada/7", "mimeType": "application/json", "text": '{"owner": "ada", "number": 7, "for": "ada"}'}
+        {
+            "uri": "note://ada/7",
+            "mimeType": "application/json",
+            "text": '{"owner": "ada", "number": 7, "for": "ada"}',
+        }
     ]
     for number in ("404", "500", "seven"):
         assert read(f"note://ada/{number}", note, owner="ada", number=number)["kind"] == "not_found"

@@ -1,5 +1,6 @@
 """Hints to JSON Schema, and checked JSON back to what the hints promise."""
 
+# ruff: noqa: UP007, UP017, UP045 - the older spellings are what is tested, too
 from __future__ import annotations
 
 import collections
@@ -11,7 +12,19 @@ import pathlib
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple, NewType, NotRequired, Optional, TypedDict, Union
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    Literal,
+    NamedTuple,
+    NewType,
+    NotRequired,
+    Optional,
+    TypedDict,
+    TypeVar,
+    Union,
+)
 
 import jsonschema_rs
 import msgspec
@@ -31,8 +44,8 @@ class Colour(enum.Enum):
 
 
 class Shade(enum.Enum):
-    LIGHT = object()
-    DARK = object()
+    LIGHT = (255, 255)
+    DARK = (0, 0)
 
 
 UserId = NewType("UserId", int)
@@ -84,6 +97,13 @@ class Mixed(Loose):
 class Record(msgspec.Struct):
     name: str
     inner: Spot | None = None
+
+
+T = TypeVar("T")
+
+
+class Box(msgspec.Struct, Generic[T]):
+    item: T
 
 
 NULL = {"type": "null"}
@@ -214,6 +234,15 @@ def test_structs_bring_their_own_schema_and_conversion() -> None:
         tool.arguments({"record": {"name": 1}})
     assert tool.wire["outputSchema"]["$ref"] == "#/$defs/Record"
     assert tool.wire["outputSchema"]["type"] == "object"
+
+
+def test_a_generic_struct_is_what_it_is_made_of() -> None:
+    hint = Box[int]
+    schema = Schemas()
+    assert jsonschema_rs.validator_for(schema.closed(schema.of(hint, ""))).is_valid({"item": 1})
+    assert convert({"item": 1}, hint) == Box(1)
+    with pytest.raises(Unfit, match="Expected `int`"):
+        convert({"item": "x"}, hint)
 
 
 def test_two_types_of_one_name_have_two_definitions() -> None:

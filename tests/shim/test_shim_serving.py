@@ -82,8 +82,14 @@ def test_a_file_is_served_by_every_supported_python(tmp_path: Path, children: Ex
     ready = child.hear()
     assert ready["event"] == "ready", ready
     bake = ready["catalog"]["tools"][0]
-    assert bake["inputSchema"]["properties"]["oven"] == {"type": "integer", "description": "degrees", "minimum": 100}
-    call = child.start("bake", {"cake": {"name": "Napoleon", "baked": "2026-01-02"}, "oven": 180}, progress=True)
+    assert bake["inputSchema"]["properties"]["oven"] == {
+        "type": "integer",
+        "description": "degrees",
+        "minimum": 100,
+    }
+    call = child.start(
+        "bake", {"cake": {"name": "Napoleon", "baked": "2026-01-02"}, "oven": 180}, progress=True
+    )
     assert child.hear() == {"event": "progress", "id": call, "progress": 1, "total": 2, "message": "warming"}
     asked = child.hear()
     assert list(asked["questions"]) == ["ask-1"]
@@ -222,7 +228,9 @@ def test_cancelling_an_async_call_runs_its_finally_before_the_call_ends(serve: S
     assert child.text("what") == "cleaned up"
 
 
-def test_a_cancelled_sync_call_ends_at_once_and_its_function_at_the_next_use_of_the_context(serve: Serve) -> None:
+def test_a_cancelled_sync_call_ends_at_once_and_its_function_at_the_next_use_of_the_context(
+    serve: Serve,
+) -> None:
     child = serve("""
         import threading
         from ostiary import Cancelled, SyncContext, tool
@@ -300,7 +308,7 @@ def test_a_call_that_is_cancelled_before_it_begins_or_after_it_ended_ends_once(s
 def test_an_unexpected_exception_names_its_class_and_keeps_its_traceback_for_the_log(serve: Serve) -> None:
     child = serve("""
         import sys
-        from ostiary import tool
+        from ostiary import ProtocolError, tool
         @tool
         def divide(a: int) -> float:
             return a / 0
@@ -310,9 +318,13 @@ def test_an_unexpected_exception_names_its_class_and_keeps_its_traceback_for_the
         @tool
         async def long() -> None:
             raise RuntimeError("x" * 100_000)
+        @tool
+        async def odd() -> None:
+            raise ProtocolError("odd", data=object())
     """)
+    assert child.end(child.start("odd"))["message"].startswith("TypeError: Object of type object is not JSON")
     assert child.end(child.start("divide", {"a": 1})) == {
-        "event": "error", "kind": "failed", "message": "ZeroDivisionError: division by zero", "id": 1,
+        "event": "error", "kind": "failed", "message": "ZeroDivisionError: division by zero", "id": 2,
     }  # fmt: skip
     assert child.end(child.start("leave"))["message"] == "SystemExit: bye"
     assert len(child.end(child.start("long"))["message"]) <= 2000
@@ -392,6 +404,25 @@ def test_a_child_that_is_told_to_stop_cancels_what_runs_and_exits_with_0(serve: 
     status, output = child.wait()
     assert status == 0
     assert output.splitlines() == ["cleaned up", "the end"]
+
+
+def test_a_function_that_will_not_be_cancelled_is_given_up(serve: Serve) -> None:
+    child = serve("""
+        import asyncio
+        from ostiary import Context, tool
+        @tool
+        async def deaf(ctx: Context) -> None:
+            await ctx.progress(1)
+            while True:
+                try:
+                    await asyncio.sleep(3600)
+                except asyncio.CancelledError:
+                    pass
+    """)
+    child.start("deaf", progress=True)
+    child.hear()
+    child.tell({"do": "stop"})
+    assert child.wait()[0] == 0
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", "end of input"])
@@ -474,7 +505,9 @@ def test_a_file_without_decorators_offers_its_public_functions(serve: Serve, tmp
     assert child.call("wash") == {"content": []}
 
 
-def test_a_module_of_a_package_is_served_with_its_relative_imports(tmp_path: Path, children: ExitStack) -> None:
+def test_a_module_of_a_package_is_served_with_its_relative_imports(
+    tmp_path: Path, children: ExitStack
+) -> None:
     package = tmp_path / "shop"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -550,6 +583,10 @@ BROKEN = {
     "an address without a scheme": ("from ostiary import resource\n@resource('x')\ndef f(): ...\n", "begins with a scheme"),
     "a resource without an address": ("from ostiary import resource\n@resource\ndef f(): ...\n", "needs its address"),
     "an unknown way to be a task": ("from ostiary import tool\n@tool(task='x')\ndef f(): ...\n", "task='x' is none of"),
+    "what has no JSON": (
+        "from ostiary import tool\n@tool(input_schema={'type': 'object', 'default': object()})\ndef f(**x): ...\n",
+        "cannot be written as JSON",
+    ),
     "an own schema that is no object's": (
         "from ostiary import tool\n@tool(input_schema={})\ndef f(): ...\n",
         'input_schema must say "type": "object"',
@@ -592,7 +629,14 @@ def test_a_mistake_in_an_imported_file_is_shown_there_and_that_file_is_watched(
 
 
 def test_a_command_line_that_is_wrong_is_refused() -> None:
-    for options in ([], ["--fds", "3,4"], ["--fds", "a,b", "--file", "x"], ["--fds", "3,4", "--file", "x", "--threads", "0"]):
-        ran = subprocess.run([sys.executable, str(SHIM / "run.py"), *options], capture_output=True, check=False)
+    for options in (
+        [],
+        ["--fds", "3,4"],
+        ["--fds", "a,b", "--file", "x"],
+        ["--fds", "3,4", "--file", "x", "--threads", "0"],
+    ):
+        ran = subprocess.run(
+            [sys.executable, str(SHIM / "run.py"), *options], capture_output=True, check=False
+        )
         assert ran.returncode == 2
         assert ran.stderr.startswith(b"usage: run.py --fds IN,OUT")

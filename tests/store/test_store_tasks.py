@@ -135,6 +135,7 @@ async def test_of_many_that_begin_at_once_no_more_than_the_cap_do(store: AnyStor
     assert len([each for each in made if isinstance(each, Lease)]) == 3
 
 
+@pytest.mark.requirement("core-tasks.terminal")
 @pytest.mark.parametrize("to", ["completed", "failed"])
 async def test_what_has_ended_never_changes_again(store: AnyStore, to: str) -> None:
     lease = await begin(store)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from .content import Content, Embedded, Image, Message, Progress, Result, Text, block_of, media_type_of
+from .content import Content, Embedded, Message, Progress, Result, Text, base64_of, block_of, media_type_of
 from .errors import NotFound
 from .plain import plain, to_text
 
@@ -110,7 +110,7 @@ def _part(value: Any, uri: str, mime_type: str | None) -> Wire:
     if isinstance(value, str):
         return {"uri": uri, "mimeType": mime_type or "text/plain", "text": value}
     if isinstance(value, (bytes, bytearray)):
-        blob = Image(value, mime_type or "application/octet-stream").data
+        blob = base64_of(value)
         return {"uri": uri, "mimeType": mime_type or media_type_of(blob) or "application/octet-stream", "blob": blob}  # fmt: skip
     return {"uri": uri, "mimeType": mime_type or "application/json", "text": to_text(plain(value))}
 

@@ -37,7 +37,7 @@ def main(arguments: list[str]) -> int:
     os.register_at_fork(after_in_child=lambda: _close(options.receive, options.send))
     # Ctrl-C in the server's terminal is the server's matter.
     signal.signal(signal.SIGINT, _ignore)
-    status = serve(
+    return serve(
         options.receive,
         options.send,
         file=options.file,
@@ -45,9 +45,8 @@ def main(arguments: list[str]) -> int:
         threads=options.threads,
         registry=ONLY,
         started=partial(_started, options.receive),
+        stopping=_give_up_later,
     )
-    _give_up_later()
-    return status
 
 
 def read_options(arguments: list[str]) -> Options:

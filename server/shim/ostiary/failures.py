@@ -9,6 +9,7 @@ from typing import Any
 
 from .answers import failure
 from .errors import CannotAsk, NotFound, ProtocolError, ToolFailure, Unfit
+from .hints import loaded
 
 Event = dict[str, Any]
 
@@ -67,10 +68,11 @@ def without_us(trace: TracebackType | None) -> TracebackType | None:
 def _innermost(error: BaseException) -> BaseException:
     """Task groups wrap what a task raised; a single cause is what the author means."""
     while True:
-        inner: tuple[BaseException, ...] = getattr(error, "exceptions", ())
-        if type(inner) is not tuple or len(inner) != 1:
+        group = loaded("builtins", "BaseExceptionGroup") or loaded("exceptiongroup", "BaseExceptionGroup")
+        inner: Any = error  # no type that 3.9 has
+        if group is None or not isinstance(error, group) or len(inner.exceptions) != 1:
             return error
-        error = inner[0]
+        error = inner.exceptions[0]
 
 
 def _bounded(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 from typing import Any
 
 from .errors import Unfit
@@ -12,6 +13,7 @@ Schema = dict[str, Any]
 
 def is_struct(hint: Any) -> bool:
     base = loaded("msgspec", "Struct")
+    hint = typing.get_origin(hint) or hint
     return base is not None and isinstance(hint, type) and issubclass(hint, base)
 
 

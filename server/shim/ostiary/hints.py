@@ -92,7 +92,9 @@ def alternatives(hint: Any) -> tuple[Any, ...]:
 
 
 def is_typed_dict(hint: Any) -> bool:
-    return isinstance(hint, type) and issubclass(hint, dict) and hasattr(cast("Any", hint), "__required_keys__")
+    return (
+        isinstance(hint, type) and issubclass(hint, dict) and hasattr(cast("Any", hint), "__required_keys__")
+    )
 
 
 def is_named_tuple(hint: Any) -> bool:

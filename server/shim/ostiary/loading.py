@@ -40,7 +40,7 @@ class Loaded:
 def load(registry: Registry, *, file: str | None = None, module: str | None = None) -> Loaded:
     """As `python FILE` or `python -m MODULE` would find it. Raises `CannotLoad`."""
     base = os.path.dirname(os.path.abspath(file)) if file is not None else os.getcwd()
-    if base not in sys.path:
+    if sys.path[:1] != [base]:
         sys.path.insert(0, base)
     token = current.set(registry)
     try:

@@ -33,8 +33,15 @@ class Loop:
         self._calls: dict[int, tuple[Call, asyncio.Task[None]]] = {}
         self._catalog_is_due = False
 
-    async def run(self, receive: int, send: int, started: Callable[[Callable[[], None]], None]) -> None:
-        """Until the server says stop or goes away. `started` is lent a function that stops it, from any thread."""
+    async def run(
+        self,
+        receive: int,
+        send: int,
+        started: Callable[[Callable[[], None]], None],
+        stopping: Callable[[], None],
+    ) -> None:
+        """Until the server says stop or goes away. `started` is lent a function that stops it, from any thread;
+        `stopping` is called before those who still run are cancelled."""
         current.set(self.registry)
         self.loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -47,6 +54,7 @@ class Loop:
         try:
             await self._stopping.wait()
         finally:
+            stopping()
             self.loop.remove_reader(receive)
             await self._end()
             self.registry.changed = self.registry.updated = None
@@ -129,7 +137,7 @@ class Loop:
             self._send_catalog()  # whoever has this answer will list again
         try:
             self.send({**event, "id": call.id})
-        except ValueError as error:
+        except (ValueError, TypeError, RecursionError) as error:
             self.send({**event_of(error, call.kind), "id": call.id})
 
     def _updated(self, uri: str) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Callable, TypeVar, overload
 
 from .errors import Misuse
 from .offers import Completion, Dict, Icons, Prompt, Resource, Tool
+from .plain import to_text
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -27,6 +28,7 @@ class Registry:
         self.updated: Callable[[str], None] | None = None
 
     def add_tool(self, tool: Tool) -> None:
+        _check(tool)
         _put(
             self.tools,
             tool.name,
@@ -36,11 +38,13 @@ class Registry:
         self._tell()
 
     def add_resource(self, resource: Resource) -> None:
+        _check(resource)
         where = resource.function.where
         _put(self.resources, resource.uri, resource, f"{where}: {resource.uri} is a resource already")
         self._tell()
 
     def add_prompt(self, prompt: Prompt) -> None:
+        _check(prompt)
         where = prompt.function.where
         _put(
             self.prompts,
@@ -96,6 +100,15 @@ class Registry:
     def _tell(self) -> None:
         if self.changed is not None:
             self.changed()
+
+
+def _check(offer: Tool | Resource | Prompt) -> None:
+    try:
+        to_text(offer.wire)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise Misuse(
+            f"{offer.function.where}: what it is said to be cannot be written as JSON: {error}"
+        ) from error
 
 
 def _put(offers: dict[Any, Any], key: Any, offer: Any, taken: str) -> None:

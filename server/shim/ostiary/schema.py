@@ -93,7 +93,7 @@ class Schemas:
         if kind in (bytes, bytearray):
             return {"type": "string", "contentEncoding": "base64"}
         if foreign.is_foreign(kind):
-            return self._foreign(kind)
+            return self._foreign(hint)
         if is_record(kind):
             return self._record(kind, where)
         return self._collection(kind, typing.get_args(hint), where)
@@ -185,7 +185,7 @@ class Schemas:
             name = f"{wanted}_{number}"
         return name
 
-    def _foreign(self, kind: type) -> Schema:
+    def _foreign(self, kind: Any) -> Schema:
         schema, definitions = foreign.schema_of(kind, answers=self.answers)
         renamed = {
             name: name if self.defs.get(name) in (None, {}, definition) else self._free(name)

@@ -26,10 +26,11 @@ def serve(
     threads: int = 8,
     registry: Registry | None = None,
     started: Callable[[Callable[[], None]], None] = lambda stop: None,
+    stopping: Callable[[], None] = lambda: None,
 ) -> int:
     """Blocks until the server says stop or goes away; 0, or 1 if there is nothing to serve.
 
-    `started` is lent a function that stops it, from any thread or signal handler.
+    `started` is lent a function that stops it, from any thread or signal handler; `stopping` is called when it begins to.
     """
     registry = Registry() if registry is None else registry
     python = ".".join(map(str, sys.version_info[:3]))
@@ -50,7 +51,7 @@ def serve(
 
     from .loop import Loop
 
-    asyncio.run(Loop(registry, threads, loaded.files).run(receive, send, started))
+    asyncio.run(Loop(registry, threads, loaded.files).run(receive, send, started, stopping))
     return 0
 
 
