@@ -135,29 +135,29 @@ async def serve(
                 for offering in services.offerings.values():
                     background.start_soon(offering.sessions.run)
                 await background.start(control.serve, home.path, admin_of(services).commands(), log)
-                async with trio.open_nursery() as listening:
-                    await background.start(_stop_on_signals, draining, listening.cancel_scope, tls, log)
-                    listens = await listening.start(_serve_public, services, public, tls, draining)
-                    if admin:
-                        await listening.start(_serve_admin, services, admin, draining)
-                    _settle_memory()
-                    announce(await _started(services, admin, shows_claim_link=shows_claim_link))
-                    log.info(
-                        "server.started",
-                        version=__version__,
-                        origin=services.identity.site.issuer,
-                        listens=listens,
-                        admin=f"http://127.0.0.1:{admin.port}" if admin else None,
-                        boot=services.boot_id,
-                    )
-                    await draining.wait()
-                    drained_by = trio.current_time() + config.drain_seconds
-                    log.info("server.draining", seconds=config.drain_seconds)
-                with trio.move_on_at(drained_by):
-                    await services.crew.wait_idle()
-                await (
-                    services.tasks.stop()
-                )  # before the agents go: what runs is left to the next start, not failed
+                with trio.CancelScope() as serving:
+                    async with trio.open_nursery() as listening:
+                        await background.start(_stop_on_signals, draining, serving, tls, log)
+                        listens = await listening.start(_serve_public, services, public, tls, draining)
+                        if admin:
+                            await listening.start(_serve_admin, services, admin, draining)
+                        _settle_memory()
+                        announce(await _started(services, admin, shows_claim_link=shows_claim_link))
+                        log.info(
+                            "server.started",
+                            version=__version__,
+                            origin=services.identity.site.issuer,
+                            listens=listens,
+                            admin=f"http://127.0.0.1:{admin.port}" if admin else None,
+                            boot=services.boot_id,
+                        )
+                        await draining.wait()
+                        drained_by = trio.current_time() + config.drain_seconds
+                        log.info("server.draining", seconds=config.drain_seconds)
+                    with trio.move_on_at(drained_by):
+                        await services.crew.wait_idle()
+                # Before the agents go: what runs is left to the next start, and does not fail for want of them.
+                await services.tasks.stop()
                 for offering in services.offerings.values():
                     await offering.aclose()
                 background.cancel_scope.cancel()

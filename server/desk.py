@@ -19,11 +19,10 @@ from server.mcp.errors import (
     BadParams,
     MethodNotFound,
     MissingCapability,
-    TooManySubscriptions,
     TooManyTasks,
     UnknownTask,
 )
-from server.mcp.messages import TextContent
+from server.mcp.messages import TextContent, Tool
 from server.mcp.params import CallToolParams
 from server.mcp.results import Shaped, ToolResult
 from server.mcp.tasks import (
@@ -40,10 +39,10 @@ from server.mcp.tasks import (
     created,
     extension,
     manner,
+    wasmagent_tool,
 )
 from server.mcp.versions import Revision
 from server.store.jobs import StoreUnavailable
-from server.subscriptions import MAX_TOPICS
 from server.task_order import Order, Owner, Who, owner_of
 from server.tasks import Tasks
 
@@ -67,6 +66,10 @@ class Tasking(msgspec.Struct, frozen=True, kw_only=True):
         if revision.modern:
             return Face.EXTENSION
         return Face.CORE if revision.tasks else None
+
+    def listed(self, tools: Sequence[Tool], revision: Revision) -> Sequence[Tool]:
+        """The tools, with what the callers of this revision are told of their being tasks."""
+        return [wasmagent_tool(tool) for tool in tools] if self.face(revision) is Face.WASMAGENT else tools
 
     async def call(
         self, asked: Asked, line: Outlet, desk: Desk, params: CallToolParams
@@ -217,14 +220,11 @@ class Desk:
         return await self._open.begin(asked, self, self.face)
 
     async def own(self, task_ids: Sequence[str]) -> list[str]:
-        """Those that are the caller's. Raises `MissingCapability`, and `TooManySubscriptions`."""
+        """Those that are the caller's. Raises `MissingCapability`."""
         if not self.declared:
             raise MissingCapability(REQUIRED_CAPABILITY)
         found: list[str] = []
-        asked_for = dict.fromkeys(task_ids)
-        if len(asked_for) > MAX_TOPICS:  # each is a look into the store
-            raise TooManySubscriptions(f"a subscription names at most {MAX_TOPICS} resources and tasks")
-        for task_id in asked_for:
+        for task_id in dict.fromkeys(task_ids):
             try:
                 await self.get(task_id)
             except UnknownTask:

@@ -17,8 +17,13 @@ import trio
 # Some minutes of a busy session; who stays away longer starts its requests anew.
 MAX_EVENTS: Final = 512
 MAX_BYTES: Final = 2 * 1024 * 1024
-# All sessions of a server together. Beyond it each keeps only its newest event, as long as that lasts.
+# All sessions of a server together. Beyond it each keeps only a little and its newest event, as long as that lasts.
 MAX_BYTES_OVERALL: Final = 64 * 1024 * 1024
+# Which nobody can take from it by keeping much: as many sessions as there may be keep no more than that again.
+MIN_BYTES: Final = 16 * 1024
+# What a connected client has yet to be given is kept beyond the bounds, up to this many times each: it is no past to come back
+# to, but an answer that would be lost. Senders wait for their readers, and who does not read is cut off, so it is rarely much.
+OWED: Final = 4
 
 _EVENT_ID: Final = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII).fullmatch
 
@@ -29,12 +34,13 @@ class Event(NamedTuple):
 
 
 class Allowance:
-    """The bytes that the logs of all sessions may hold together."""
+    """The bytes that the logs of all sessions may hold together, and those that each may whatever the others do."""
 
-    __slots__ = ("limit", "used")
+    __slots__ = ("least", "limit", "used")
 
-    def __init__(self, limit: int = MAX_BYTES_OVERALL) -> None:
+    def __init__(self, limit: int = MAX_BYTES_OVERALL, *, least: int = MIN_BYTES) -> None:
         self.limit: Final = limit
+        self.least: Final = least
         self.used = 0
 
 
@@ -85,16 +91,28 @@ class EventLog:
         self._order.append(stream)
         self._bytes += size
         self._allowance.used += size
-        while len(self._order) > 1 and (
-            len(self._order) > self._max_events
-            or self._bytes > self._max_bytes
-            or self._allowance.used > self._allowance.limit
-        ):
+        if not self._exceeds(1, len(self._order)):
+            return
+        owed = deque[EventStream]()
+        while len(self._order) > 1 and self._exceeds(1, count := len(self._order) + len(owed)):
             oldest = self._order.popleft()
+            if oldest.owes and not self._exceeds(OWED, count):
+                owed.append(oldest)
+                continue
             freed = oldest.drop_oldest()
             self._bytes -= freed
             self._allowance.used -= freed
             self.tidy(oldest)
+        self._order.extendleft(reversed(owed))
+
+    def _exceeds(self, times: int, count: int) -> bool:
+        """Whether that many events, and their bytes, are more than so many times what may be kept."""
+        allowance = self._allowance
+        return (
+            count > self._max_events * times
+            or self._bytes > self._max_bytes * times
+            or (allowance.used > allowance.limit * times and self._bytes > allowance.least)
+        )
 
     def tidy(self, stream: EventStream) -> None:
         if stream.ended and not stream.holds_any:
@@ -124,6 +142,12 @@ class EventStream:
     @property
     def holds_any(self) -> bool:
         return bool(self._kept)
+
+    @property
+    def owes(self) -> bool:
+        """Whether all that is kept of it is yet to be given to whoever reads it."""
+        reader = self._reader
+        return reader is not None and not reader.left and self.last - len(self._kept) >= reader.handed
 
     @property
     def attended(self) -> bool:
@@ -194,11 +218,11 @@ class EventStream:
 
 
 class Reader:
-    __slots__ = ("_handed", "_stream", "_wake", "left", "place")
+    __slots__ = ("_stream", "_wake", "handed", "left", "place")
 
     def __init__(self, stream: EventStream, after: int) -> None:
         self._stream = stream
-        self._handed = after
+        self.handed = after
         self.left = False
         self._wake: trio.Event | None = None
         self.place = after  # everything up to here has been dealt with
@@ -206,12 +230,12 @@ class Reader:
     async def next(self) -> Event | None:
         """The next event; None at the end of the stream, or when somebody else reads it now. Cancelling it loses nothing."""
         while not self.left:
-            self.place = self._handed
-            found = self._stream.event_after(self._handed)
+            self.place = self.handed
+            found = self._stream.event_after(self.handed)
             if found is not None:
-                self._handed, message = found
-                self._stream.handed = max(self._stream.handed, self._handed)
-                return Event(f"{self._stream.number}-{self._handed}", message)
+                self.handed, message = found
+                self._stream.handed = max(self._stream.handed, self.handed)
+                return Event(f"{self._stream.number}-{self.handed}", message)
             self._stream.read_up()
             if self._stream.ended:
                 return None

@@ -17,11 +17,11 @@ from msgspec import UNSET
 from structlog.typing import FilteringBoundLogger
 
 from auth.model import Principal, PrincipalKind
-from server.backends.base import CannotAsk, LogLevel, Outlet, Paused
+from server.backends.base import BackendError, CannotAsk, LogLevel, Outlet, Paused
 from server.caller import LEVELS, SILENT, Ask, CallerLine, Line
-from server.calls import Asked, Calls
+from server.calls import Asked, Calls, told
 from server.desk import Desk, Tasking, declares_tasks
-from server.feeds import OpenFeed, wanted
+from server.feeds import OpenFeed, check_bounds, wanted
 from server.library import Library, Reader
 from server.mcp import tasks as task_faces
 from server.mcp.cursors import Cursors
@@ -32,7 +32,6 @@ from server.mcp.errors import (
     McpError,
     MethodNotFound,
     MissingCapability,
-    TooManySubscriptions,
     UnknownResource,
 )
 from server.mcp.handlers import Item, Kind
@@ -71,8 +70,6 @@ from server.subscriptions import Subscription, Subscriptions, task_topic
 T = TypeVar("T")
 
 NOTHING_ASKED: Final = frozenset[str]()
-# More than anybody looks at; each is a string that stays as long as the session.
-MAX_WATCHED: Final = 1024
 
 
 class Lent(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,9 +96,11 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Exchange:
-    """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
+    """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that.
+    `can_ask`: what is sent to the client of the session meanwhile comes to it."""
 
     __slots__ = (
+        "_can_ask",
         "_ending",
         "_lent",
         "_line",
@@ -124,12 +123,14 @@ class Exchange:
         call_id: str,
         still_allowed: Callable[[], Awaitable[bool]],
         session: Session | None = None,
+        can_ask: bool = True,
     ) -> None:
         self.route = route
         self.principal = principal
         self.headers = headers  # None: a wire without headers
         self.call_id = call_id
         self.session = session
+        self._can_ask = can_ask
         self._lent = lent
         self._still_allowed = still_allowed
         self._line: Line = SILENT
@@ -150,6 +151,8 @@ class Exchange:
                 self._check_offered()
             if route.problem is not None:
                 raise route.problem
+            if route.params.meta.log_level is not UNSET:
+                self._log_level()
             result = await route.method.handler(route.params, self)
             return Outcome(encode_result(route.id, result, route.revision, self._lent.server))
         except McpError as error:
@@ -192,7 +195,8 @@ class Exchange:
         items: Sequence[Item]
         match kind:
             case "tools":
-                items = self._lent.calls.tools(self.principal)
+                tools, tasking = self._lent.calls.tools(self.principal), self._lent.tasking
+                items = tools if tasking is None else tasking.listed(tools, self.route.revision)
             case "resources":
                 items = self._lent.library.resources(self.principal)
             case "resourceTemplates":
@@ -217,7 +221,8 @@ class Exchange:
     async def call_tool(self, params: CallToolParams) -> ToolResult | Shaped | InputRequired:
         calls, arguments = self._lent.calls, params.arguments or {}
         headers = self.headers if self.route.revision.modern else None
-        if calls.quick(params.name):
+        # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
+        if calls.quick(params.name) and params.request_state is UNSET:
             return await calls.call(Asked(self.principal, params.name, arguments, self.call_id, headers))
 
         async def call(line: CallerLine, replay: Replay | None) -> ToolResult | Shaped:
@@ -285,7 +290,7 @@ class Exchange:
         and what was asked before is answered at once; in a session the call waits for them."""
         if not self.route.revision.modern:
             session = self.session
-            ask = None if session is None else _asks_in(session, self._line)
+            ask = None if session is None or not self._can_ask else _asks_in(session, self._line)
             return await run(self._caller_line(params, ask), None)
         binding = Binding(
             server=self._lent.name,
@@ -338,16 +343,14 @@ class Exchange:
 
     def _log_level(self) -> LogLevel | None:
         """From which level on the caller wants log messages. Raises `BadParams` for one that does not exist."""
-        if self._line is SILENT:
-            return None
         if not self.route.revision.modern:
-            return None if self.session is None else self.session.log_level
+            return None if self.session is None or self._line is SILENT else self.session.log_level
         level = self.route.params.meta.log_level
         if level is UNSET:
             return None
         if level not in LEVELS:
             raise BadParams(f"no such log level; use one of {', '.join(LEVELS)}")
-        return level
+        return None if self._line is SILENT else level
 
     # ── telling and being told ───────────────────────────────────────────────────────────────────────────────────
 
@@ -357,10 +360,16 @@ class Exchange:
     async def ask(
         self, questions: Mapping[str, Question], meta: Mapping[str, Any]
     ) -> Mapping[str, Mapping[str, Any]]:
-        """Ask the client on this request's stream (tasks/result of 2025-11-25). Raises `MissingCapability`."""
-        if self.session is None:
-            raise MissingCapability({}, "the client cannot be asked outside of a session")
-        return await _asks_in(self.session, self._line, meta)(questions)
+        """Ask the client on this request's stream (tasks/result of 2025-11-25). Raises `MissingCapability`, `BackendFailed`."""
+        if self.session is None or not self._can_ask:
+            raise MissingCapability(
+                {}, "the client cannot be asked on this line: it needs a session and a stream"
+            )
+        try:
+            return await _asks_in(self.session, self._line, meta)(questions)
+        except BackendError as error:
+            # Refused, or not answered: what the client did is no fault of ours.
+            raise told(error) from error
 
     def set_log_level(self, level: Level) -> None:
         if self.session is not None:
@@ -369,11 +378,8 @@ class Exchange:
     def watch(self, uri: str) -> None:
         if not self._lent.library.readable(self.principal, uri):
             raise UnknownResource(uri)
-        if self.session is None:
-            return
-        if len(self.session.watched) >= MAX_WATCHED and uri not in self.session.watched:
-            raise TooManySubscriptions(f"a session watches at most {MAX_WATCHED} resources")
-        self.session.watched.add(uri)
+        if self.session is not None:
+            self.session.watch(uri)
 
     def unwatch(self, uri: str) -> None:
         if self.session is not None:
@@ -382,6 +388,7 @@ class Exchange:
     @asynccontextmanager
     async def listen(self, asked: ListenFilter) -> AsyncGenerator[OpenFeed]:
         lent = self._lent
+        check_bounds(asked)
         desk = self.desk
         task_ids = None
         if asked.task_ids is not UNSET and desk.face is not None:

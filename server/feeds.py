@@ -12,8 +12,16 @@ import msgspec
 import trio
 from msgspec import UNSET
 
+from server.mcp.errors import TooManySubscriptions
 from server.mcp.params import ListenFilter
-from server.subscriptions import Subscription, Topic, resource_topic, task_topic
+from server.subscriptions import (
+    MAX_TOPIC_CHARACTERS,
+    MAX_TOPICS,
+    Subscription,
+    Topic,
+    resource_topic,
+    task_topic,
+)
 
 # Below the idle limits of the proxies that people use (most: 60 s).
 KEEP_ALIVE_SECONDS: Final = 25.0
@@ -26,6 +34,22 @@ class Wanted(msgspec.Struct, frozen=True):
 
     topics: frozenset[Topic]
     honoured: Mapping[str, Any]
+
+
+def check_bounds(asked: ListenFilter) -> None:
+    """Before any of it is looked up, since that is what costs. Raises `TooManySubscriptions`."""
+    names = [
+        name
+        for listed in (asked.resource_subscriptions, asked.task_ids)
+        if listed is not UNSET
+        for name in listed
+    ]
+    if len(names) > MAX_TOPICS:
+        raise TooManySubscriptions(f"a subscription names at most {MAX_TOPICS} resources and tasks")
+    if sum(map(len, names)) > MAX_TOPIC_CHARACTERS:
+        raise TooManySubscriptions(
+            f"a subscription names resources and tasks in at most {MAX_TOPIC_CHARACTERS} characters"
+        )
 
 
 def wanted(
@@ -82,9 +106,13 @@ class OpenFeed:
     async def next_change(self) -> tuple[str, Mapping[str, Any]] | None:
         while True:
             topic: Topic | None = None
-            with trio.move_on_at(self._due_at) as waiting:
-                topic = await self._subscription.next_change()
-            if not waiting.cancelled_caught:
+            # Looked at here as well: where there is always something to tell, nothing waits long enough to be cancelled.
+            due = trio.current_time() >= self._due_at
+            if not due:
+                with trio.move_on_at(self._due_at) as waiting:
+                    topic = await self._subscription.next_change()
+                due = waiting.cancelled_caught
+            if not due:
                 if topic is None:
                     return None
                 told = await self._told(topic)

@@ -182,10 +182,11 @@ class Library:
         return entry
 
     def completed_template(self, principal: Principal, uri: str, argument: str) -> TemplateEntry:
-        """The template whose variable is to be completed. Raises `UnknownResource`, `BadParams`."""
+        """The template whose variable is to be completed. Raises `BadParams`."""
         entry = self._catalog.template(uri)
         if entry is None or not self._visible(principal, entry):
-            raise UnknownResource(uri)
+            # Nothing is read here, so it is no missing resource, which has a code of its own in the handshake era.
+            raise BadParams(f"unknown resource template: {uri[:200]}")
         if argument not in entry.pattern.variables:
             raise BadParams(f"the template {uri[:200]} has no variable {argument[:100]}")
         return entry

@@ -40,8 +40,11 @@ SWEEP_SECONDS: Final = 60.0
 READY_SECONDS: Final = 5.0
 # Requests at once. Their work goes on without their connections, so connections do not bound it.
 MAX_RUNNING: Final = 64
-# Resources that one session may watch.
+# And in all sessions of one caller: as many as an address may have connections.
+MAX_RUNNING_OF_CALLER: Final = 256
+# Resources that one session may watch, and the characters of their addresses: they stay as long as the session.
 MAX_WATCHED: Final = 1024
+MAX_WATCHED_CHARACTERS: Final = 128 * 1024
 # What a client says of itself goes into logs.
 SHOWN_CHARACTERS: Final = 100
 
@@ -96,15 +99,17 @@ class Session:
         caller: str,
         revision: Revision,
         *,
-        capabilities: Mapping[str, Any],
+        can: frozenset[asking.Ability],
         client: str,
         allowance: Allowance,
+        siblings: Mapping[str, Session],
     ) -> None:
+        """`siblings`: all sessions of that caller, as they come and go."""
         self.id: Final = session_id
         self.caller: Final = caller
         self.revision: Final = revision
-        self.capabilities: Final = capabilities
-        self.can: Final = asking.abilities(capabilities, revision)
+        # What the client can be asked for. What it declared besides is not kept: that may be as large as a body.
+        self.can: Final = can
         self.client: Final = client  # for logs: nobody has checked it
         self.log_level: LogLevel = "info"
         self.watched: set[str] = set()  # resources whose changes it wants to hear of
@@ -116,6 +121,7 @@ class Session:
         self._state = State.INITIALIZING
         self._ready = trio.Event()
         self._running: dict[RequestId, Running] = {}
+        self._siblings = siblings
         self._outstanding = Outstanding()
         self._streams = 0
         self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
@@ -158,6 +164,8 @@ class Session:
             raise InvalidRequest("a request with this id is running already")
         if len(self._running) >= MAX_RUNNING:
             raise TooManySessions(f"{MAX_RUNNING} requests of this session are running: wait for one")
+        if sum(len(one._running) for one in self._siblings.values()) >= MAX_RUNNING_OF_CALLER:
+            raise TooManySessions(f"{MAX_RUNNING_OF_CALLER} requests of yours are running: wait for one")
         self._running[request_id] = running
 
     def finished(self, request_id: RequestId) -> None:
@@ -166,8 +174,14 @@ class Session:
 
     def watch(self, uri: str) -> None:
         """Raises `TooManySubscriptions`."""
-        if len(self.watched) >= MAX_WATCHED and uri not in self.watched:
+        if uri in self.watched:
+            return
+        if len(self.watched) >= MAX_WATCHED:
             raise TooManySubscriptions(f"a session watches at most {MAX_WATCHED} resources")
+        if sum(map(len, self.watched)) + len(uri) > MAX_WATCHED_CHARACTERS:
+            raise TooManySubscriptions(
+                "the addresses of the resources that this session watches are too long"
+            )
         self.watched.add(uri)
 
     # ── what we say ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -275,16 +289,17 @@ class Sessions:
             # Its own first: one caller must not live at the expense of the others for longer than it has to.
             unused = [session for session in own.values() if not session.busy]
             self._make_room(unused or self._all.values(), "all sessions of this server are in use")
-        declared = params.capabilities
+        own = self._by_caller.setdefault(caller, {})
         session = Session(
             secrets.token_urlsafe(_ID_BYTES),
             caller,
             revision,
-            capabilities=cast("dict[str, Any]", declared) if isinstance(declared, dict) else {},
+            can=asking.abilities(params.capabilities, revision),
             client=_claimed(params.client_info),
             allowance=self._allowance,
+            siblings=own,
         )
-        self._all[session.id] = self._by_caller.setdefault(caller, {})[session.id] = session
+        self._all[session.id] = own[session.id] = session
         return session
 
     def find(self, session_id: str, principal: Principal, address: str) -> Session | None:

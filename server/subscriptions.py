@@ -25,6 +25,8 @@ MAX_PER_CALLER: Final = 64
 MAX_OVERALL: Final = 4096
 # Resources and tasks that one subscription may name.
 MAX_TOPICS: Final = 1024
+# Their names together: they stay as long as the subscription, and each address is compared with every template.
+MAX_TOPIC_CHARACTERS: Final = 128 * 1024
 
 
 def resource_topic(uri: str) -> Topic:

@@ -209,6 +209,7 @@ class Attempt:
         self._making = trio.Lock()
         self._ended = False
         self._asking = set[trio.CancelScope]()
+        self._bell = Bell()  # rings when one of them has ended
 
     async def emit(self, event: Progress | Message) -> None:
         if self.task is not None:
@@ -232,6 +233,7 @@ class Attempt:
                         raise
                 finally:
                     self._asking.discard(scope)
+                    self._bell.ring()
             if self.task is None and not await self.become_task():
                 raise CannotAsk("the caller cannot be asked, and there is no room for a task now")
         assert self.task is not None
@@ -252,9 +254,15 @@ class Attempt:
                 self.task = await self._make(self)
                 if self.task is not None:
                     self._line = None
-                    for scope in self._asking:
-                        scope.cancel()
+                    await self._withdraw()
         return self.task is not None
+
+    async def _withdraw(self) -> None:
+        """What was asked on the line is asked by the task now, and the client is told so while it still listens there."""
+        for scope in self._asking:
+            scope.cancel()
+        while self._asking:
+            await self._bell.rung.wait()
 
     async def close_stream(self) -> None:
         if self._line is not None:

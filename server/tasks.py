@@ -2,8 +2,7 @@
 
     start    a row, then the work begins          attempt   the work begins; a row when the tool, or the time, says so
     get, list, wait, answer, cancel               what a caller may do with a task of its own
-    run      owns the work; renews its leases; takes over what another process, or the last run of this one, left behind;
-             stops what belongs to a login that was ended
+    run      owns the work, and watches over it (task_watch.py)
 
 A change is committed before anybody is told of it. Everything that a running task writes is conditional on its lease, so work
 that was cancelled, or that another process took over, ends without writing. Run again after a restart is only what has a
@@ -22,16 +21,18 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from server.backends.base import Outlet, Paused
-from server.mcp.errors import WIRE, BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
+from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
 from server.mcp.questions import problem
 from server.mcp.tasks import Completed, Ending, Face, Failed, Snapshot, hash_id
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.leases import Lease
 from server.task_events import Events
 from server.task_ledger import Ledger, Orphan
-from server.task_logins import REVOKED, Allowed, Change, Doubts, everybody, touches
+from server.task_logins import Allowed, Change, everybody
 from server.task_order import MAX_ANSWERS_BYTES, Order, Owner, Perform, TaskTerms, Who, owner_of
 from server.task_outlet import Asked, Attempt, Bell, TaskOutlet
+from server.task_run import Work, ending_of
+from server.task_watch import Watch
 
 __all__ = [
     "Completed",
@@ -48,35 +49,10 @@ __all__ = [
 
 Announce = Callable[[str, str], None]  # server, task id; must not wait
 
-# Leases renewed in one write, and orphans looked at in one go: a few milliseconds of the store's time.
-PIECE: Final = 100
 # How often somebody who waits looks for what another process has changed; in this one, changes wake them.
 LOOK_SECONDS: Final = 2.0
 # What is left to a task's last write when the server stops. Longer, and the stop would look like a hang.
 LAST_WRITE_SECONDS: Final = 5.0
-OUT_OF_TIME: Final = "its time to live was over before it had ended"
-
-
-class _Work:
-    """One call while it runs here."""
-
-    def __init__(self, order: Order) -> None:
-        self.order = order
-        self.scope = trio.CancelScope()
-        self.settled = trio.Event()  # it is a task, or it has ended
-        self.attempt: Attempt | None = None
-        self.outlet: TaskOutlet | None = None  # from when on it is a task
-        self.snapshot: Snapshot | None = None  # as it was made
-        self.over_at = math.inf  # when its time to live ends
-        self.version = 0
-        self.ending: Ending | None = None
-        self.error: Exception | None = None  # of one that is no task: for its request
-
-    @property
-    def line(self) -> Outlet:
-        line = self.attempt or self.outlet
-        assert line is not None
-        return line
 
 
 class Tasks:
@@ -94,25 +70,29 @@ class Tasks:
         allowed: Allowed = everybody,
         terms: TaskTerms | None = None,
     ) -> None:
-        self._terms = terms or TaskTerms()
         self._ledger = Ledger(
-            store, key=key, entropy=entropy, clock=clock, boot_id=boot_id, terms=self._terms, log=log
+            store,
+            key=key,
+            entropy=entropy,
+            clock=clock,
+            boot_id=boot_id,
+            terms=terms or TaskTerms(),
+            log=log,
         )
         self._perform = perform
         self._clock = clock
         self._log = log
         self._tell = announce
-        self._allowed = allowed
-        self._doubts = Doubts[_Work]()
-        self._works: dict[str, _Work] = {}  # those that are tasks, by the hash of their ids
+        self._watch = Watch(self, self._ledger, allowed=allowed, log=log)
+        self.works: dict[str, Work] = {}  # those that are tasks, by the hash of their ids
         self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
         # Its length is bounded by who may begin work: requests, and the caps on tasks.
-        self._begin, self._begun = trio.open_memory_channel[_Work](math.inf)
+        self._begin, self._begun = trio.open_memory_channel[Work](math.inf)
 
     def count(self) -> int:
-        return len(self._works)
+        return len(self.works)
 
     # ── what runs ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -122,8 +102,7 @@ class Tasks:
         try:
             with self._running:
                 async with trio.open_nursery() as nursery:
-                    nursery.start_soon(self._look_after)
-                    nursery.start_soon(self._settle_doubts)
+                    nursery.start_soon(self._watch.run)
                     task_status.started()
                     async for work in self._begun:
                         nursery.start_soon(self._carry_out, work)
@@ -154,7 +133,7 @@ class Tasks:
         lease, snapshot = await self._ledger.create(
             order, owner, face, ttl_ms=ttl_ms, events=b"[]", message=None
         )
-        work = _Work(order)
+        work = Work(order)
         asked = Asked(order.answers)
         self._adopt(work, lease, snapshot, asked=asked, events=events, checkpointed=order.resumed is not None)
         self._check_running()
@@ -180,7 +159,7 @@ class Tasks:
 
         self._check_running()
         can, order = order.can, _answerable(order, face)
-        work = _Work(order)
+        work = Work(order)
         attempt = work.attempt = Attempt(
             line,
             asked=Asked({}),
@@ -213,7 +192,7 @@ class Tasks:
             raise BackendFailed("the server is stopping")
 
     async def _make(
-        self, work: _Work, attempt: Attempt, owner: Owner, face: Face, ttl_ms: int | None
+        self, work: Work, attempt: Attempt, owner: Owner, face: Face, ttl_ms: int | None
     ) -> TaskOutlet | None:
         order = msgspec.structs.replace(
             work.order, answers=dict(attempt.asked.answers), resumed=attempt.checkpointed
@@ -231,13 +210,13 @@ class Tasks:
         outlet = self._adopt(
             work, lease, snapshot, asked=attempt.asked, events=told, checkpointed=checkpointed
         )
-        self._doubts.add(work)  # what was ended before it was a task was nobody's to tell of
+        self._watch.doubt(work)  # what was ended before it was a task was nobody's to tell of
         work.settled.set()
         return outlet
 
     def _adopt(
         self,
-        work: _Work,
+        work: Work,
         lease: Lease,
         snapshot: Snapshot,
         *,
@@ -255,24 +234,24 @@ class Tasks:
             events=events,
             checkpointed=checkpointed,
             announce=lambda: self._announce(server, task_id),
-            lost=lambda: self._drop(work),
+            lost=lambda: self.drop(work),
         )
         work.snapshot = snapshot
         work.over_at = snapshot.created_at + snapshot.ttl_ms
-        self._works[lease.key] = work
+        self.works[lease.key] = work
         order = work.order
         self._log.info("task.runs", tool=order.tool, server=server, request=order.call_id)
         return work.outlet
 
-    async def _carry_out(self, work: _Work) -> None:
+    async def _carry_out(self, work: Work) -> None:
         try:
-            if work.outlet is None or await self._may_go_on(work):
+            if work.outlet is None or await self._watch.may_go_on(work):
                 with work.scope:
                     await self._perform_once(work)
             if work.attempt is not None:
                 with trio.CancelScope(shield=True):  # waits for one write at most, which the store bounds
                     await work.attempt.end()
-            if work.outlet is not None and (ending := _ending_of(work)) is not None:
+            if work.outlet is not None and (ending := ending_of(work)) is not None:
                 await self._finish(work, work.outlet, ending)
         except StoreError:
             self._log.exception("task.not_kept", tool=work.order.tool, request=work.order.call_id)
@@ -281,7 +260,7 @@ class Tasks:
             if work.outlet is not None and self._forget(work):
                 await self._release(work.outlet)
 
-    async def _perform_once(self, work: _Work) -> None:
+    async def _perform_once(self, work: Work) -> None:
         try:
             work.ending = await self._perform(work.order, work.line)
         except (McpError, Paused) as error:
@@ -291,7 +270,7 @@ class Tasks:
                 self._log.exception("task.crashed", tool=work.order.tool, request=work.order.call_id)
             work.error = error
 
-    async def _finish(self, work: _Work, outlet: TaskOutlet, ending: Ending) -> None:
+    async def _finish(self, work: Work, outlet: TaskOutlet, ending: Ending) -> None:
         """Also while the server stops, for as long as it may take; else for as long as it takes."""
         assert work.snapshot is not None
         events = outlet.events
@@ -322,15 +301,15 @@ class Tasks:
             except StoreUnavailable:
                 self._log.warning("task.not_released")  # it is found when its lease has run out
 
-    def _forget(self, work: _Work) -> bool:
+    def _forget(self, work: Work) -> bool:
         """Whether it was a task of ours until now."""
         key = work.outlet.lease.key if work.outlet is not None else ""
-        if self._works.get(key) is not work:  # another run of the same task may be
+        if self.works.get(key) is not work:  # another run of the same task may be
             return False
-        del self._works[key]
+        del self.works[key]
         return True
 
-    def _drop(self, work: _Work) -> None:
+    def drop(self, work: Work) -> None:
         """It is not ours any more: the work stops, and nothing of it is written."""
         self._forget(work)
         work.scope.cancel()
@@ -339,7 +318,7 @@ class Tasks:
 
     async def get(self, task_id: str, owner: Owner) -> Snapshot:
         """Raises `UnknownTask`."""
-        work = self._works.get(hash_id(task_id))
+        work = self.works.get(hash_id(task_id))
         if work is not None and work.outlet is not None:
             await work.outlet.flush()
         return await self._ledger.load(task_id, owner)
@@ -390,15 +369,15 @@ class Tasks:
         """It is cancelled when this returns, and the work has been told to stop. Raises `UnknownTask`, and `TaskOver` if it
         had ended."""
         snapshot = await self._ledger.load(task_id, owner)
-        if snapshot.over or not await self._end(snapshot.server, task_id, reason):
+        if snapshot.over or not await self.end(snapshot.server, task_id, reason):
             raise TaskOver("the task has ended already")
         return await self._ledger.load(task_id, owner)
 
-    async def _end(self, server: str, task_id: str, reason: str) -> bool:
+    async def end(self, server: str, task_id: str, reason: str) -> bool:
         if not await self._ledger.cancel(task_id, reason):
             return False
-        if (work := self._works.get(hash_id(task_id))) is not None:
-            self._drop(work)
+        if (work := self.works.get(hash_id(task_id))) is not None:
+            self.drop(work)
         self._announce(server, task_id)
         return True
 
@@ -406,98 +385,26 @@ class Tasks:
         id_hash = hash_id(task_id)
         for bell in self._bells.get(id_hash, ()):
             bell.ring()
-        if (work := self._works.get(id_hash)) is not None and work.outlet is not None:
+        if (work := self.works.get(id_hash)) is not None and work.outlet is not None:
             work.outlet.wake()
         try:
             self._tell(server, task_id)
         except Exception:  # whoever is told has a fault; the task has none
             self._log.exception("task.not_announced", server=server)
 
-    # ── logins that are ended ────────────────────────────────────────────────────────────────────────────────────────
+    # ── for task_watch.py ────────────────────────────────────────────────────────────────────────────────────────────
 
     def apply_changes(self, changes: Iterable[Change]) -> None:
-        """For the store's `on_changes`. What belongs to those concerned is looked at, and stopped if they were shut out."""
-        touched = touches(changes)
-        for work in self._works.values():
-            if touched(work.order.principal):
-                self._doubts.add(work)
+        """For the store's `on_changes`: what runs for whoever was shut out is stopped."""
+        self._watch.apply_changes(changes)
 
-    async def _settle_doubts(self) -> None:
-        while True:
-            work = await self._doubts.next()
-            if work.outlet is None or self._works.get(work.outlet.lease.key) is not work:
-                continue  # it has ended meanwhile
-            try:
-                await self._may_go_on(work)
-            except Exception:  # whatever it is, the others' logins must be looked at
-                self._log.exception("task.not_checked", tool=work.order.tool, request=work.order.call_id)
-
-    async def _may_go_on(self, work: _Work) -> bool:
-        """Stops it if not; from now on it acts as what its caller may be now."""
-        order = work.order
-        now = await self._ledger.insist(lambda: self._allowed(order.principal.principal()))
-        if now is not None:
-            work.order = msgspec.structs.replace(order, principal=Who.of(now))
-            return True
-        assert work.snapshot is not None
-        self._log.info("task.revoked", tool=order.tool, grant=order.principal.grant_id, request=order.call_id)
-        self._drop(work)  # at once; what the store cannot take now, is told to whoever takes the task over
-        await self._end(work.snapshot.server, work.snapshot.id, REVOKED)
-        return False
-
-    # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    async def _look_after(self) -> None:
-        while True:
-            try:
-                await self._keep()
-                await self._end_what_is_out_of_time()
-                await self._take_over()
-            except StoreUnavailable as problem:
-                self._log.warning("task.store_unavailable", problem=str(problem))
-            except Exception:  # whatever it is, the other tasks' leases must be renewed
-                self._log.exception("task.look_after_failed")
-            await trio.sleep(self._terms.renew_seconds)
-
-    async def _keep(self) -> None:
-        held = [work.outlet.lease for work in self._works.values() if work.outlet is not None]
-        for start in range(0, len(held), PIECE):
-            piece = held[start : start + PIECE]
-            kept = await self._ledger.keep(piece)
-            for lease in piece:
-                work = self._works.get(lease.key)
-                if work is None or work.outlet is None or work.outlet.lease != lease:
-                    continue
-                if lease.key not in kept:
-                    self._log.info("task.lost", tool=work.order.tool, request=work.order.call_id)
-                    self._drop(work)
-                elif kept[lease.key] != work.version:  # another process may have brought answers
-                    work.version = kept[lease.key]
-                    work.outlet.wake()
-
-    async def _end_what_is_out_of_time(self) -> None:
-        now = self._clock()
-        for work in [work for work in self._works.values() if work.over_at <= now]:
-            if work.snapshot is not None:
-                await self._end(work.snapshot.server, work.snapshot.id, OUT_OF_TIME)
-
-    async def _take_over(self) -> None:
-        """What nobody runs. A living process renews in time, so what it runs is never among them."""
-        while True:
-            found = [each for each in await self._ledger.orphans(PIECE) if each not in self._works]
-            taken = [each for id_hash in found if (each := await self._ledger.take_over(id_hash)) is not None]
-            for orphan in taken:
-                self._resume(orphan)
-            if not taken or len(found) < PIECE:
-                return
-
-    def _resume(self, orphan: Orphan) -> None:
+    def resume(self, orphan: Orphan) -> None:
         if orphan.lease is None or orphan.order is None:
             snapshot = orphan.snapshot
             self._log.info("task.interrupted", server=snapshot.server, tool=snapshot.tool)
             self._announce(snapshot.server, snapshot.id)
             return
-        work = _Work(orphan.order)
+        work = Work(orphan.order)
         self._adopt(
             work,
             orphan.lease,
@@ -514,15 +421,3 @@ def _answerable(order: Order, face: Face) -> Order:
     if face is not Face.WASMAGENT:
         return order
     return msgspec.structs.replace(order, can=order.can | {"elicitation"})
-
-
-def _ending_of(work: _Work) -> Ending | None:
-    """None: the work was stopped."""
-    match work.error:
-        case None:
-            return work.ending
-        case McpError() as error:
-            code = getattr(error, "code", WIRE[type(error)].code)
-            return Failed(code, str(error), error.data)
-        case _:
-            return Failed(-32603, f"internal error (request {work.order.call_id})")

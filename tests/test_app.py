@@ -221,6 +221,7 @@ async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_
     assert secret not in server.log.getvalue() and secret not in caplog.text
 
 
+@pytest.mark.requirement("compat.arguments", era="modern", transport="http")
 async def test_wrong_arguments_are_a_result_or_where_the_server_says_so_an_error(tmp_path: Path) -> None:
     async with running(tmp_path, auth="none") as server:
         told = (await server.call("echo", {}))["result"]

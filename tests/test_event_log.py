@@ -172,7 +172,7 @@ async def test_a_stream_may_still_be_found_when_all_its_events_were_dropped_befo
 
 @pytest.mark.requirement("safety.queues")
 async def test_the_logs_of_all_sessions_share_one_allowance() -> None:
-    allowance = Allowance(100)
+    allowance = Allowance(100, least=0)
     greedy, modest = EventLog(allowance), EventLog(allowance)
     stream = greedy.open()
     stream.append(b"x" * 60)

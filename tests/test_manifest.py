@@ -15,7 +15,7 @@ import pytest
 from tests.requirements import NOT_OURS, REQUIREMENTS, SECTIONS, Cell, claimed
 
 TESTS = Path(__file__).parent
-PLACES = ("2024-11-05 ", "2025-03-26 ", "2025-06-18 ", "2025-11-25 ", "2026-07-28 ", "ext-tasks", "ours", "RFC 9728", "basic/")  # fmt: skip
+PLACES = ("2024-11-05 ", "2025-03-26 ", "2025-06-18 ", "2025-11-25 ", "2026-07-28 ", "ext-tasks", "ours", "RFC 9728", "basic/", "server/")  # fmt: skip
 
 
 class Mark(NamedTuple):

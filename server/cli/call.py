@@ -1,4 +1,5 @@
-"""`ostiary call URL TOOL …`: call a tool. Its text goes to stdout as it is, its progress to stderr."""
+"""`ostiary call URL TOOL …`: call a tool. Its text goes to stdout as it is, its progress to stderr, its questions to the
+person at the terminal (asking.py)."""
 
 from __future__ import annotations
 
@@ -30,8 +31,22 @@ CALL_SECONDS = 300.0
     metavar="SECONDS",
     help=f"how long to wait for the result, {CALL_SECONDS:g} unless told",
 )
+@click.option(
+    "--answer",
+    "answers",
+    multiple=True,
+    metavar="FIELD=VALUE",
+    help="answer a question of the tool, also as KEY.FIELD=VALUE; repeatable",
+)
 @json_option
-def command(url: str, tool: str, arguments: tuple[str, ...], timeout: float, as_json: bool) -> int:
+def command(
+    url: str,
+    tool: str,
+    arguments: tuple[str, ...],
+    timeout: float,
+    answers: tuple[str, ...],
+    as_json: bool,
+) -> int:
     """Call TOOL of the MCP server at URL.
 
     \b
@@ -40,15 +55,21 @@ def command(url: str, tool: str, arguments: tuple[str, ...], timeout: float, as_
     ostiary call URL TOOL @file.json                   … from a file
     ostiary call URL TOOL -                            … from stdin
 
+    A tool may ask back. On a terminal, its questions are put to you; in a script, or with --json, only --answer answers.
+
     With --json the whole result is printed as JSON. Exit code 1 when the tool failed.
     """
     from server.cli import target
+    from server.cli.asking import Asking, Given
     from server.cli.tools import pick
     from server.client.arguments import BadArguments, from_words
 
+    given = Given(answers)
     address = target.logged_in_address(url)
     whole = _whole(arguments)
     status = StatusLine()
+    by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
+    answerer = Asking(address.url, given, by_hand=by_hand, status=status) if by_hand or answers else None
 
     def progress(done: float, total: float | None, message: str) -> None:
         status.show(_progress(done, total, message))
@@ -57,15 +78,17 @@ def command(url: str, tool: str, arguments: tuple[str, ...], timeout: float, as_
         async with target.connected(address.url) as mcp:
             chosen = pick(await mcp.tools(), tool, address.url)
             try:
-                given = from_words(chosen, arguments) if whole is None else whole
+                filled = from_words(chosen, arguments) if whole is None else whole
             except BadArguments as error:
                 raise Misuse(str(error), hint=error.hint) from None
-            return await mcp.call(chosen, given, progress=progress, seconds=timeout)
+            return await mcp.call(chosen, filled, progress=progress, seconds=timeout, answerer=answerer)
 
     try:
         result = terminal.run_async(main)
     finally:
         status.clear()
+    for path in given.unused:
+        say(f"--answer {clean(path)} was not asked for")
     failed = result.get("isError") is True
     if as_json:
         terminal.out_json(result)

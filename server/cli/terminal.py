@@ -144,7 +144,13 @@ def can_draw(stream: TextIO) -> bool:
 
 def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
     """Columns to fill; a pipe is never cut."""
-    return max(get_terminal_size((80, 24)).columns, 20) if is_terminal(stream) else otherwise
+    if not is_terminal(stream):
+        return otherwise
+    try:  # of this very stream: stdout may be a pipe while stderr is not
+        columns = os.get_terminal_size(stream.fileno()).columns
+    except (OSError, ValueError):
+        columns = 0
+    return max(columns or get_terminal_size((80, 24)).columns, 20)
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:

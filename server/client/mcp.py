@@ -1,7 +1,8 @@
 """An MCP client for one endpoint: settle the era, list tools, call them. The newest revision is tried first; a server
 that does not know it is spoken to with the handshake of 2025-11-25 and older (MCP versioning, "dual-era clients").
 
-It declares no client capabilities: it cannot be asked, sampled or given tasks, so a server has no reason to try.
+A server may ask back while a tool runs if `call` is given somebody who answers, and is of the newest revision. Nothing
+else is declared: it cannot be sampled or given tasks, so a server has no reason to try.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from server import __version__
 from server.client.discovery import MODERN
 from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.headers import header_value, parameter_headers
+from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_questions
 from server.client.rpc import Endpoint, OnMessage, Reply
 from server.client.wire import host_of
 
@@ -25,6 +27,7 @@ META = "io.modelcontextprotocol"
 CLIENT_INFO = {"name": "ostiary-cli", "version": __version__}
 # Of this a client can be sure that the other side is modern, even though it refuses.
 MODERN_REFUSALS = frozenset({-32020, -32021, -32022})
+MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 METHOD_NOT_FOUND = -32601
 
@@ -43,7 +46,8 @@ INTERNAL_ERROR: Final = -32603
 class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     era: Literal["modern", "legacy"]
     version: str
-    name: str = ""
+    name: str = ""  # of the program
+    title: str = ""  # what people call it
     server_version: str = ""
 
 
@@ -95,20 +99,46 @@ class McpClient:
         *,
         progress: Progress | None = None,
         seconds: float,
+        answerer: Answerer | None = None,
     ) -> dict[str, Any]:
-        """The tool's result, also one with `isError`. `tool` is an entry of `tools()`."""
+        """The tool's result, also one with `isError`. `tool` is an entry of `tools()`. `seconds` is for each answer of the
+        server; how long `answerer` takes does not count."""
         name = str(tool["name"])
         headers = {"Mcp-Name": header_value(name), **parameter_headers(tool.get("inputSchema"), arguments)}
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
-        result = await self._request(
-            "tools/call", params, seconds=seconds, modern_headers=headers, progress=progress
-        )
-        kind = result.get("resultType", "complete")
-        if kind == "input_required":
-            raise ClientError(f"{name} has a question, and this command cannot answer it yet")
-        if kind != "complete":
-            raise BadAnswer(f"{host_of(self._endpoint.url)} answered with an unknown kind of result")
-        return result
+        for _ in range(MAX_ROUNDS):
+            result = await self._request(
+                "tools/call",
+                params,
+                seconds=seconds,
+                modern_headers=headers,
+                progress=progress,
+                declared=capabilities(answerer),
+            )
+            kind = result.get("resultType", "complete")
+            if kind == "complete":
+                return result
+            if kind != "input_required" or self._server is None or self._server.era == "legacy":
+                raise BadAnswer(f"{host_of(self._endpoint.url)} answered with an unknown kind of result")
+            # Only what belongs to the last answer goes along, and a state exactly as it came.
+            params = {"name": name, "arguments": dict(arguments)}
+            params |= await self._answered(self._server, name, result, answerer)
+        raise BadAnswer(f"{name} does not come to the end of its questions")
+
+    async def _answered(
+        self, server: ServerInfo, name: str, result: Mapping[str, Any], answerer: Answerer | None
+    ) -> dict[str, Any]:
+        """What a request is sent again with: the answers, and the state of the server."""
+        requests, state = result.get("inputRequests"), result.get("requestState")
+        if not requests and not isinstance(state, str):
+            raise BadAnswer(f"{name} wants an answer, and asks no question")
+        again: dict[str, Any] = {"requestState": state} if isinstance(state, str) else {}
+        if not requests:
+            return again
+        if answerer is None:
+            raise BadAnswer(f"{name} has a question, though nobody was there to be asked")
+        questions = read_questions(requests, answerer.modes)
+        return {**again, "inputResponses": dict(await answerer(server, questions))}
 
     async def aclose(self) -> None:
         """End a legacy session, if there is one, without making anybody wait for it."""
@@ -185,13 +215,14 @@ class McpClient:
         seconds: float,
         modern_headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
+        declared: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         server = self._server
         if server is None:
             raise RuntimeError("connect comes first")
         if server.era == "legacy":
             return await self._legacy_request(server, method, params, seconds, progress)
-        body = _modern_meta(params)
+        body = _modern_meta(params, declared)
         if progress is not None:
             body["_meta"]["progressToken"] = 1
         with trio.move_on_after(seconds):
@@ -311,11 +342,11 @@ def _progress_to(progress: Progress | None) -> OnMessage:
     return on_message
 
 
-def _modern_meta(params: Mapping[str, Any]) -> dict[str, Any]:
+def _modern_meta(params: Mapping[str, Any], declared: Mapping[str, Any] | None = None) -> dict[str, Any]:
     meta = {
         f"{META}/protocolVersion": MODERN,
         f"{META}/clientInfo": CLIENT_INFO,
-        f"{META}/clientCapabilities": {},
+        f"{META}/clientCapabilities": dict(declared or {}),
     }
     return {**params, "_meta": meta}
 
@@ -325,11 +356,12 @@ def _modern_headers(method: str) -> dict[str, str]:
 
 
 def _info(era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any]) -> ServerInfo:
-    name, server_version = info.get("name"), info.get("version")
+    name, title, server_version = info.get("name"), info.get("title"), info.get("version")
     return ServerInfo(
         era=era,
         version=version,
         name=name[:200] if isinstance(name, str) else "",
+        title=title[:200] if isinstance(title, str) else "",
         server_version=server_version[:100] if isinstance(server_version, str) else "",
     )
 
@@ -340,6 +372,13 @@ def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
     number = code if isinstance(code, int) else 0
     if number == INTERNAL_ERROR:  # the reason is its own, or that of the agent behind it
         return CallRefused(f"{method} failed: {said}", code=number)
+    required = _mapping(_mapping(error.get("data")).get("requiredCapabilities"))
+    if number == MISSING_CAPABILITY and "elicitation" in required:
+        return CallRefused(
+            f"the server refused {method}: {said}",
+            code=number,
+            hint="it has a question for a person: call it on a terminal",
+        )
     return CallRefused(f"the server refused {method}: {said}", code=number)
 
 

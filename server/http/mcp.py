@@ -10,6 +10,8 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25 and 
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
@@ -53,11 +55,15 @@ from server.mcp.inbound import (
     open_batch,
     revision_of,
 )
-from server.mcp.messages import Batch
+from server.mcp.messages import Batch, RequestId
 from server.mcp.params import CallToolParams, InitializeParams
 from server.mcp.results import encode_error
 from server.mcp.versions import Revision
-from server.sessions import Session, Sessions
+from server.sessions import Session, Sessions, caller_of
+
+# Requests of one caller at once that belong to no session. Their work goes on without their connections, so it is not bounded by
+# how many of those an address may have; this is as many.
+MAX_ALONE: Final = 256
 
 _SESSION_VERBS: Final = frozenset({"GET", "HEAD", "DELETE"})
 
@@ -87,6 +93,7 @@ class McpEndpoint:
         self._crew = crew
         self._sessions_required = sessions_required
         self._batches_widened = batches_widened
+        self._alone = Counter[str]()  # requests of each caller that belong to no session
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = joined(scope["headers"])
@@ -161,9 +168,10 @@ class McpEndpoint:
         elif session is not None:
             job = partial(run_exchange, session, exchange)
             return await answer_in_session(visit, session, self._crew, job)
+        elif route.revision.modern:
+            outcome = await stream(exchange.run, visit.reply, gone=visit.wait_gone)
         else:
-            gone = visit.wait_gone if route.revision.modern else None
-            outcome = await stream(exchange.run, visit.reply, gone=gone)
+            return await self._run_alone(visit, exchange.run, 1, route.id)
         if outcome is not None:
             await visit.finish(outcome)
         return None
@@ -200,8 +208,28 @@ class McpEndpoint:
         if session is not None:
             return await answer_in_session(visit, session, self._crew, job)
         # Nothing but the answers is sent: what belongs to one of several requests is not for those without a session.
-        outcome = await stream(lambda _line: job(SILENT), reply, gone=None)
-        return await (reply.empty(202) if outcome is None else visit.finish(outcome))
+        return await self._run_alone(visit, lambda _line: job(SILENT), len(batch.items))
+
+    async def _run_alone(
+        self,
+        visit: Visit,
+        produce: Callable[[Line], Awaitable[Outcome | None]],
+        count: int,
+        request_id: RequestId | None = None,
+    ) -> None:
+        """So many requests of the handshake era that belong to no session: they run on when their client leaves."""
+        caller = caller_of(visit.principal, visit.address)
+        if self._alone[caller] + count > MAX_ALONE:
+            error = TooManySessions(f"{MAX_ALONE} requests of yours are running: wait for one")
+            return await visit.reply.refuse(error, request_id)
+        self._alone[caller] += count
+        try:
+            outcome = await stream(produce, visit.reply, gone=None)
+        finally:
+            self._alone[caller] -= count
+            if not self._alone[caller]:
+                del self._alone[caller]
+        return await (visit.reply.empty(202) if outcome is None else visit.finish(outcome))
 
     async def _answer_batch(
         self, visit: Visit, batch: Batch, revision: Revision, session: Session | None, line: Line
@@ -235,6 +263,8 @@ class McpEndpoint:
             call_id=call_id,
             still_allowed=visit.still_allowed,
             session=session,
+            # Whoever takes no stream here and has none open besides would never see the question.
+            can_ask=session is not None and (visit.reply.takes_events or session.unsolicited.attended),
         )
 
     def _session(self, visit: Visit) -> Session | None:

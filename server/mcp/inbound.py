@@ -7,15 +7,15 @@ in which clients that speak both eras read our refusals. Spec: basic/versioning 
 
 from __future__ import annotations
 
-import binascii
 import re
-from base64 import b64decode
+from base64 import b64encode
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET, Raw
+from msgspec.structs import replace
 
 from server.mcp.errors import (
     BadEnvelope,
@@ -41,6 +41,7 @@ from server.mcp.messages import (
 )
 from server.mcp.methods import METHODS, Method
 from server.mcp.params import InitializeParams, Params
+from server.mcp.results import TASKS_EXTENSION
 from server.mcp.versions import (
     LATEST,
     LATEST_LEGACY,
@@ -274,7 +275,20 @@ def _route(
 ) -> Route | Rejection:
     if row is None or revision.era not in row.eras:
         return Rejection(MethodNotFound(message.method), message.id, revision)
+    if row.streams:
+        params = _lean(params)
     return Route(row, message.id, params, revision, problem)
+
+
+def _lean(params: Params) -> Params:
+    """A stream may last for days, and its parameters with it: of what the client declared, only that which is asked for then."""
+    declared = params.meta.client_capabilities
+    if declared is UNSET:
+        return params
+    extensions: Any = declared.get("extensions")
+    has_tasks = isinstance(extensions, Mapping) and TASKS_EXTENSION in extensions
+    kept: dict[str, Any] = {"extensions": {TASKS_EXTENSION: {}}} if has_tasks else {}
+    return replace(params, meta=replace(params.meta, client_capabilities=kept))
 
 
 def _params(message: Request) -> tuple[Method | None, Params | None, McpError | None]:
@@ -350,8 +364,5 @@ def mirrors(header: bytes | None, value: str) -> bool:
     if not _VISIBLE(header):
         return False
     if header.startswith(b"=?base64?") and header.endswith(b"?=") and len(header) >= 11:
-        try:
-            return b64decode(header[9:-2], validate=True) == value.encode()
-        except (binascii.Error, ValueError):
-            return False
+        return header[9:-2] == b64encode(value.encode())
     return header == value.encode()

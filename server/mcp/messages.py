@@ -7,15 +7,18 @@ and leave out is shaped in results.py. Spec: schema 2026-07-28; JSON-RPC 2.0.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 import msgspec
-from msgspec import UNSET, Raw, UnsetType, field
+from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from server.mcp.errors import InvalidRequest, McpError, ParseError
 
-RequestId: TypeAlias = int | str
-ProgressToken: TypeAlias = int | str
+# A name that is sent back with every message about it: longer than a client makes one, and nothing to multiply a body by.
+MAX_NAME: Final = 1024
+
+RequestId: TypeAlias = int | Annotated[str, Meta(max_length=MAX_NAME)]
+ProgressToken: TypeAlias = int | Annotated[str, Meta(max_length=MAX_NAME)]
 
 
 class Annotations(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -263,7 +266,9 @@ def _malformed(body: bytes | Raw, reason: str) -> Malformed:
         loose = _decode_loose(body)
     except (msgspec.DecodeError, RecursionError):
         return Malformed(error=InvalidRequest(f"not a JSON-RPC 2.0 message: {reason}"))
-    readable = isinstance(loose.id, int | str) and not isinstance(loose.id, bool)
+    readable = (isinstance(loose.id, int) and not isinstance(loose.id, bool)) or (
+        isinstance(loose.id, str) and len(loose.id) <= MAX_NAME
+    )
     return Malformed(
         error=InvalidRequest(f"not a JSON-RPC 2.0 message: {reason}"), id=loose.id if readable else None
     )

@@ -28,6 +28,9 @@ MAX_SCHEMA_BYTES: Final = 256 * 1024
 # As many faults as a model can put right in one go.
 MAX_PROBLEMS: Final = 20
 MAX_REASON: Final = 300
+# The compiler looks for every fault before it tells of the first, some microseconds for each value and, under `anyOf`, for each
+# of its branches. So arguments of more values than this are told that they do not fit, but not where.
+MAX_EXPLAINED: Final = 1000
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}").fullmatch
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+").fullmatch
@@ -75,12 +78,19 @@ class ToolSchema:
 
     def problems(self, arguments: Mapping[str, Any]) -> tuple[Problem, ...]:
         """Empty when the arguments are as the schema wants them."""
-        if self._input.is_valid(arguments):
-            return ()
-        found = (
-            problem for error in self._input.iter_errors(arguments) for problem in _problems(error, arguments)
-        )
-        return tuple(islice(found, MAX_PROBLEMS))
+        try:
+            if self._input.is_valid(arguments):
+                return ()
+            if _has_more_values(arguments, MAX_EXPLAINED):
+                return (Problem("", "do not fit the schema, and are too many to say which"),)
+            found = (
+                problem
+                for error in self._input.iter_errors(arguments)
+                for problem in _problems(error, arguments)
+            )
+            return tuple(islice(found, MAX_PROBLEMS))
+        except ValueError:  # how the compiler says that it does not go that deep
+            return (Problem("", "are nested too deeply"),)
 
     def conforms(self, structured: Any) -> bool:
         """Whether a structured answer is what the tool promised; one that promised nothing always keeps it."""
@@ -132,6 +142,20 @@ def _problems(error: jsonschema_rs.ValidationError, arguments: Mapping[str, Any]
             yield Problem(where, "is not allowed")
         case _:
             yield Problem(where, error.message[:MAX_REASON])
+
+
+def _has_more_values(arguments: Mapping[str, Any], limit: int) -> bool:
+    """Looks at no more of them than that."""
+    level: list[Any] = [arguments]
+    count = -1  # they are not one of their values
+    while level and count <= limit:
+        value = level.pop()
+        if isinstance(value, Mapping):
+            level += islice(cast("Mapping[str, Any]", value).values(), limit)
+        elif isinstance(value, list):
+            level += islice(cast("list[Any]", value), limit)
+        count += 1
+    return count > limit or len(level) > limit
 
 
 def _dotted(path: Sequence[str | int]) -> str:

@@ -22,8 +22,8 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from server.mcp.errors import AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
-from server.mcp.messages import TextContent, ToolExecution
+from server.mcp.errors import WIRE, AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
+from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.questions import Question
 from server.mcp.results import Shaped, ToolResult
 
@@ -144,6 +144,16 @@ def manner(
             return Sync()
 
 
+def wasmagent_tool(tool: Tool) -> Tool:
+    """As that face lists it: it has a word of its own for what is always a task, and none for what may be one."""
+    if tool.execution is UNSET:
+        return tool
+    meta = tool.meta
+    if tool.execution.task_support == "required":
+        meta = {**({} if meta is UNSET else meta), "longRunning": True}
+    return msgspec.structs.replace(tool, execution=UNSET, meta=meta)
+
+
 # ── what a task looks like ───────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -207,6 +217,9 @@ def core_result(task: Snapshot) -> ToolResult:
     match task.ending:
         case Completed(result):
             return msgspec.structs.replace(result, meta={**(result.meta or {}), **related(task.id)})
+        case Failed(code, message) if code == WIRE[MissingCapability].code:
+            # The handshake era has no such error: as where the call is waited for, it is said to the model.
+            return ToolResult(content=(TextContent(text=message),), is_error=True, meta=related(task.id))
         case Failed(code, message, data):
             error = AgentError(code, message, data)
             error.code = code  # it was settled when the call failed, and may be one of the protocol's own

@@ -261,6 +261,54 @@ async def test_lowering_a_users_ceiling_lowers_what_old_tokens_may_do() -> None:
         assert principal.scopes == {"mcp:tools"}
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "UPDATE grants SET revoked_at = 1",
+        "UPDATE users SET state = 'disabled'",
+        "UPDATE clients SET state = 'disabled'",
+        "DELETE FROM grants",
+    ],
+)
+async def test_work_that_outlives_its_request_may_go_on_until_its_login_is_ended(sql: str) -> None:
+    clock = Clock()
+    async with open_identity(clock=clock) as identity:
+        principal = await checked(identity, f"Bearer {(await logged_in(identity))['access_token']}")
+        assert isinstance(principal, Principal)
+        still = identity.verifier.still
+        assert await still(principal) == principal
+        clock.now += 400 * 24 * 60 * MINUTE  # a login that ran out by itself was not ended
+        assert await still(principal) == principal
+
+        def change(db: Any) -> None:
+            db.execute(sql)
+            for kind, entity in (
+                ("grant", principal.grant_id),
+                ("user", principal.subject),
+                ("client", principal.client_id),
+            ):
+                db.changed(kind, entity)
+
+        await identity.store.write(change)
+        assert await still(principal) is None
+
+
+async def test_work_that_outlives_its_request_may_do_what_its_user_may_now() -> None:
+    async with open_identity() as identity:
+        principal = await checked(identity, f"Bearer {(await logged_in(identity))['access_token']}")
+        assert isinstance(principal, Principal)
+
+        def lower(db: Any) -> None:
+            db.execute("UPDATE users SET scope = 'mcp:tools'")
+            db.changed("user", principal.subject)
+
+        await identity.store.write(lower)
+        assert await identity.verifier.still(principal) == replace(principal, scopes=frozenset({"mcp:tools"}))
+        assert await identity.verifier.still(replace(principal, subject="usr_other")) is None
+        nobody = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
+        assert await identity.verifier.still(nobody) == nobody
+
+
 async def test_a_restored_store_lets_no_earlier_token_in() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]

@@ -118,4 +118,5 @@ async def steps(name: str, ctx: Context) -> str:
         note(f"{name} step {step}")
         await ctx.progress(step + 1, 3, f"{name} took step {step}")
         await ctx.checkpoint({"done": step + 1})
+        note(f"{name} kept step {step}")
     return f"{name} began at {first}"

@@ -7,7 +7,7 @@ import json
 import shutil
 import socket
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,7 +22,6 @@ META = "io.modelcontextprotocol"
 ABLE: dict[str, Any] = {"elicitation": {}, "extensions": {EXTENSION: {}}}
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 SETTINGS = """
-    auth = "oauth"
     [[server]]
     name = "main"
     [[server.agent]]
@@ -38,6 +37,8 @@ SETTINGS = """
 """
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+# Those that the other faces have other words for.
+WASMAGENT_STATES = {"running": "working", "awaiting-input": "input_required", "complete": "completed"}
 OVER = frozenset({"completed", "failed", "cancelled"})
 
 
@@ -117,7 +118,9 @@ class Wire:
         assert self._http.post(self.url, json=message, headers=headers).status_code == 202
 
     @contextmanager
-    def open(self, method: str, params: dict[str, Any]) -> Generator[httpx2.Response]:
+    def open(
+        self, method: str, params: dict[str, Any], seconds: float = WAIT_SECONDS
+    ) -> Generator[httpx2.Response]:
         headers = {**self._headers(), "Accept": "application/json, text/event-stream"}
         if self.version == MODERN:
             headers["Mcp-Method"] = method
@@ -130,7 +133,7 @@ class Wire:
             }
             params = {**params, "_meta": {**meta, **params.get("_meta", {})}}
         message = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
-        with self._http.stream("POST", self.url, json=message, headers=headers) as response:
+        with self._http.stream("POST", self.url, json=message, headers=headers, timeout=seconds) as response:
             yield response
 
     def ask(self, method: str, answer: Answer | None = None, **params: Any) -> Heard:
@@ -145,6 +148,12 @@ class Wire:
                     assert answer is not None, message
                     self.send({"jsonrpc": "2.0", "id": message["id"], "result": answer(message)})
         raise AssertionError(f"{method} was not answered, but: {before}")
+
+    def leave(self, method: str, **params: Any) -> None:
+        """Ask, and go before there is an answer."""
+        with suppress(httpx2.ReadTimeout), self.open(method, params, seconds=0.1):
+            raise AssertionError(f"{method} was answered already")
+        self.drop()
 
     def call(self, tool: str, name: str, answer: Answer | None = None, **more: Any) -> Heard:
         return self.ask("tools/call", answer, **{"name": tool, "arguments": {"name": name}, **more})
@@ -258,7 +267,6 @@ class Wasmagent:
     """The dialect of `compat.tasks = "wasmagent"`."""
 
     unknown = -32010
-    states = {"running": "working", "awaiting-input": "input_required", "complete": "completed"}
 
     def __init__(self, wire: Wire) -> None:
         self.wire = wire
@@ -306,7 +314,8 @@ class Wasmagent:
         if task.get("error") == "cancelled by host":
             assert task["state"] == "failed"
             return "cancelled"
-        return self.states.get(task["state"], task["state"])
+        state: str = task["state"]
+        return WASMAGENT_STATES.get(state, state)
 
 
 def _over(task: dict[str, Any], state: str) -> dict[str, Any] | None:
@@ -324,6 +333,7 @@ class House:
     program: Program
     port: int
     tokens: dict[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
+    wires: list[Wire] = field(default_factory=list[Wire])
 
     @property
     def notes(self) -> Path:
@@ -363,15 +373,22 @@ class House:
         return answered.json()
 
     def wire(self, server: str = "main", *, client: str = "one", **how: Any) -> Wire:
-        return Wire(url=self.endpoint(server), token=self.token(server, client), **how)
+        wire = Wire(url=self.endpoint(server), token=self.token(server, client), **how)
+        self.wires.append(wire)
+        return wire
+
+    def hang_up(self) -> None:
+        while self.wires:
+            self.wires.pop().close()
 
     def face(self, name: str, *, client: str = "one") -> Face:
         kind, _, session = name.partition(" ")
         if kind == "extension":
             return Extension(self.wire(client=client))
-        wire = self.wire(
-            "wasm" if kind == "wasmagent" else "main", client=client, version=CORE, capabilities={"elicitation": {}}
-        )
+        if kind == "wasmagent":  # its clients know no other way of being asked than that face's
+            wire = self.wire("wasm", client=client, version=CORE, capabilities={})
+        else:
+            wire = self.wire(client=client, version=CORE, capabilities={"elicitation": {}})
         if session:
             wire.begin_session()
         return Wasmagent(wire) if kind == "wasmagent" else Core(wire)
@@ -387,10 +404,11 @@ class House:
         (self.notes / f"{name}.go").touch()
 
 
-def make_house(home: Path) -> House:
+def make_house(home: Path, auth: str = "oauth") -> House:
     (home / "notes").mkdir()
     shutil.copy(Path(__file__).with_name("task_agent.py"), home / "agent.py")
-    (home / "ostiary.toml").write_text("\n".join(line.strip() for line in SETTINGS.splitlines()), "utf-8")
+    settings = [f'auth = "{auth}"', *(line.strip() for line in SETTINGS.splitlines())]
+    (home / "ostiary.toml").write_text("\n".join(settings), "utf-8")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -185,6 +185,7 @@ async def test_nothing_is_left_behind_and_many_may_run_side_by_side(ostiary: Pro
     assert files == {"stderr"}
 
 
+@pytest.mark.requirement("stdio.stdout", era="modern")
 async def test_what_a_python_agent_prints_goes_to_stderr(python: Program) -> None:
     async with piped(python, "--log-format", "json") as client:
         await client.say(with_token(modern("tools/call", call("greet", name="Ada"))))
@@ -196,6 +197,7 @@ async def test_what_a_python_agent_prints_goes_to_stderr(python: Program) -> Non
         assert "printed while it was loaded" in said and "printed during a call" in said
 
 
+@pytest.mark.requirement("stdio.stdout", era="modern")
 async def test_what_an_agent_in_this_very_process_prints_goes_to_stderr(python: Program) -> None:
     settings = python.home / "ostiary.toml"
     settings.write_text(
@@ -210,6 +212,7 @@ async def test_what_an_agent_in_this_very_process_prints_goes_to_stderr(python: 
         assert "printed while it was loaded" in said and "printed during a call" in said
 
 
+@pytest.mark.requirement("stdio.stdout", era="legacy")
 async def test_a_python_agent_asks_in_both_eras_and_works_on_tasks(python: Program) -> None:
     async with piped(python) as client:
         first = await client.result(modern("tools/call", call("asks"), can=ELICITS))

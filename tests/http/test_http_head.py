@@ -168,6 +168,7 @@ def test_an_offered_upgrade_is_as_if_it_were_not_there(lines: tuple[bytes, ...])
     assert read.length == (5 if b"Content-Length: 5" in lines else 0)
 
 
+@pytest.mark.requirement("safety.head")
 def test_size_caps_have_their_own_statuses() -> None:
     def status(raw: bytes) -> int:
         with pytest.raises(Refused) as refused:

@@ -80,6 +80,7 @@ async def test_a_batch_holds_one_to_thirty_two_messages() -> None:
         assert (answer.status, answer.json["error"]["code"]) == (400, -32600)
 
 
+@pytest.mark.requirement("rpc.batch-gone")
 async def test_a_batch_in_a_session_that_is_gone_is_not_found() -> None:
     assert (await send(house().pair, [ping(1)], mcp_session_id="gone")).status == 404
 

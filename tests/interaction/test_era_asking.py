@@ -9,11 +9,15 @@ import trio
 import trio.testing
 
 from server.backends.base import Final, Outlet, ToolCall
+from server.backends.catalog import Terms
 from server.mcp.questions import Question
 from tests.interaction.agents import USER, agent, says
+from tests.interaction.clients import Client, Reply
 from tests.interaction.everything import everything
+from tests.interaction.pipe_client import PipeClient
 from tests.interaction.session_house import ASKED
-from tests.interaction.wires import Client, PipeClient, Reply, WebClient, client
+from tests.interaction.web_client import WebClient
+from tests.interaction.wires import client
 from tests.pair import talk
 from tests.requirements import Cell
 
@@ -119,6 +123,15 @@ async def test_a_state_is_good_for_its_own_request_as_it_was_given_out(cell: Cel
         ):
             assert (await retry(one, method, other, paused, {"who": ANN})).code == -32602
         assert "Ann" in (await retry(one, "tools/call", params, paused, {"who": ANN})).text
+
+
+@pytest.mark.requirement("ask.integrity")
+async def test_a_forged_state_is_refused_by_what_never_asks_too(cell: Cell) -> None:
+    for quick in (False, True):
+        async with client(cell, everything(terms=Terms(quick=quick)), capabilities=ABLE) as one:
+            reply = await one.call("plain", requestState="made up")
+            assert reply.code == -32602
+            assert (await one.call("plain", inputResponses={"who": ANN})).text == "done"
 
 
 @pytest.mark.requirement("ask.missing-answer")

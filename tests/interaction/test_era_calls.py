@@ -11,8 +11,9 @@ from server.backends.base import Final, Outlet, Progress, ToolCall
 from server.backends.catalog import Source, Terms
 from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
 from tests.interaction.agents import ANYTHING, agent, says
+from tests.interaction.clients import Client
 from tests.interaction.everything import Everything, everything, plain
-from tests.interaction.wires import Client, client
+from tests.interaction.wires import client
 from tests.requirements import Cell
 
 LISTS = {
@@ -40,12 +41,15 @@ async def test_parameters_that_are_not_a_calls_are_an_error_of_the_protocol(para
 
 
 @pytest.mark.requirement("tools.arguments")
+@pytest.mark.requirement("rpc.own-meta")
 async def test_wrong_arguments_are_a_result_to_learn_from(cell: Cell) -> None:
     async with client(cell) as one:
         result = (await one.call("plain", {"n": "secret-value"})).result
         assert result["isError"] is True
         text = result["content"][0]["text"]
         assert "n: " in text and "secret-value" not in text
+        (own,) = result["_meta"].keys() - {"io.modelcontextprotocol/serverInfo"}
+        assert own.startswith("io.ostiary/")
 
 
 @pytest.mark.requirement("tools.failure")
@@ -242,19 +246,21 @@ async def test_a_watched_resource_is_told_of_until_it_is_watched_no_more(cell: C
 
 
 @pytest.mark.requirement("tools.changed")
+@pytest.mark.requirement("resources.changed")
 @pytest.mark.requirement("legacy.pushed")
-async def test_a_changed_list_is_told_to_who_can_hear_of_it(cell: Cell) -> None:
+@pytest.mark.parametrize("kind", ["tools", "resources", "prompts"])
+async def test_a_changed_list_is_told_to_who_can_hear_of_it(kind: str, cell: Cell) -> None:
     async with client(cell) as one:
         if one.modern:
-            wanted = {"notifications": {"toolsListChanged": True}}
+            wanted = {"notifications": {f"{kind}ListChanged": True}}
             async with one.begins("subscriptions/listen", wanted) as stream:
                 await stream.next()
-                one.made.subscriptions.publish("tools")
-                assert (await stream.next())["method"] == "notifications/tools/list_changed"
+                one.made.subscriptions.publish(kind)
+                assert (await stream.next())["method"] == f"notifications/{kind}/list_changed"
             return
         async with one.aside() as next_aside:
-            one.made.pair.app._lent.sessions.publish("tools")  # type: ignore[attr-defined]
-            assert (await next_aside())["method"] == "notifications/tools/list_changed"
+            one.made.pair.app._lent.sessions.publish(kind)  # type: ignore[attr-defined]
+            assert (await next_aside())["method"] == f"notifications/{kind}/list_changed"
 
 
 # ── prompts ──────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -322,6 +328,7 @@ async def test_a_completion_knows_what_is_settled(cell: Cell) -> None:
         completing({"type": "ref/prompt", "name": "nothing"}, "name"),
         completing(GREET, "nothing"),
         completing(NUMBERS, "nothing"),
+        completing({"type": "ref/resource", "uri": "test://nothing/{n}"}, "n"),
         completing({"type": "ref/other", "name": "greet"}, "name"),
         {"ref": GREET},
     ],
@@ -329,6 +336,18 @@ async def test_a_completion_knows_what_is_settled(cell: Cell) -> None:
 async def test_completing_what_does_not_exist_is_the_callers_mistake(params: Any, cell: Cell) -> None:
     async with client(cell) as one:
         assert (await one.ask("completion/complete", params)).code == -32602
+
+
+@pytest.mark.requirement("complete.hidden")
+async def test_what_is_hidden_is_as_unknown_to_completion_as_what_is_not_there(cell: Cell) -> None:
+    def policy(_principal: Any, entry: Any) -> bool:
+        return not (hasattr(entry, "prompt") or hasattr(entry, "template"))
+
+    async with client(cell, policy=policy) as one:
+        for ref, name in ((GREET, "name"), (NUMBERS, "n")):
+            reply = await one.ask("completion/complete", completing(ref, name))
+            assert reply.code == -32602
+        assert (await one.ask("prompts/list")).result["prompts"] == []
 
 
 @pytest.mark.requirement("complete.capability")

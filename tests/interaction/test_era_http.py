@@ -10,9 +10,12 @@ import trio.testing
 
 from server.backends.base import Final, Outlet, Progress, ToolCall
 from server.backends.catalog import Terms
+from server.http.sse_2024 import SseEndpoint
 from tests.interaction.agents import USER, agent, says
+from tests.interaction.clients import Client
 from tests.interaction.everything import everything, plain, task_tool
-from tests.interaction.wires import Client, WebClient, client
+from tests.interaction.web_client import WebClient
+from tests.interaction.wires import client
 from tests.pair import ACCEPT_BOTH, Answer, messages
 from tests.requirements import Cell
 
@@ -204,3 +207,29 @@ async def test_a_silent_call_shows_signs_of_life(cell: Cell, autojump_clock: tri
         body, headers = one._build("tools/call", {"name": "silent"}, 1)
         answer = await one.made.pair.request(body=body, headers=headers | one._own, seconds=100)
         assert answer.body.count(b": keep-alive\n\n") == 3
+
+
+@pytest.mark.requirement("sse2024.origin")
+@pytest.mark.parametrize(("verb", "path"), [("GET", "/mcp/sse"), ("POST", "/mcp/messages")])
+async def test_the_old_transport_has_the_same_threshold(verb: str, path: str, cell: Cell) -> None:
+    async with client(cell, handshake=False) as one:
+        mcp: Any = one.made.pair.app
+        sessions = mcp._lent.sessions
+        old = SseEndpoint(lent=mcp._lent, sessions=sessions, crew=mcp._crew, threshold=mcp.threshold)
+        one.made.pair.app = old.listen if verb == "GET" else old.post
+        for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.example"}):
+            with trio.fail_after(5):
+                async with one.made.pair.open(verb, path=path, headers=headers) as exchange:
+                    assert (await exchange.answer()).status == 403
+
+
+@pytest.mark.requirement("http.fault")
+async def test_a_fault_of_our_own_is_500_and_tells_nothing_of_itself(cell: Cell) -> None:
+    async def broken(authorization: str | None, **about: str) -> object:
+        raise OSError("disk on fire")
+
+    async with client(cell) as one:
+        one.made.pair.app.threshold.authenticate = broken  # type: ignore[attr-defined]
+        answer = await post(one, "tools/list")
+        assert (answer.status, answer.json["error"]["code"]) == (500, -32603)
+        assert b"disk" not in answer.body and b"request-" in answer.body

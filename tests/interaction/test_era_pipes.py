@@ -10,8 +10,9 @@ import trio.testing
 
 from server.backends.base import Final, Outlet, ToolCall
 from tests.interaction.agents import agent, says
+from tests.interaction.pipe_client import PipeClient
 from tests.interaction.session_house import Steps
-from tests.interaction.wires import PipeClient, client
+from tests.interaction.wires import client
 from tests.pair import encode
 from tests.requirements import Cell
 

@@ -12,8 +12,10 @@ from server.backends.catalog import Terms
 from server.subscriptions import MAX_PER_CALLER, resource_topic
 from tests.interaction.agents import agent
 from tests.interaction.everything import STEPS, everything
+from tests.interaction.pipe_client import PipeClient
 from tests.interaction.session_house import Steps
-from tests.interaction.wires import PipeClient, WebClient, client
+from tests.interaction.web_client import WebClient
+from tests.interaction.wires import client
 from tests.requirements import Cell
 
 ID = "io.modelcontextprotocol/subscriptionId"
@@ -69,9 +71,12 @@ async def test_log_messages_come_from_the_level_on_that_the_request_names(
 
 
 @pytest.mark.requirement("log.unknown-level")
-async def test_a_level_that_does_not_exist_is_refused(cell: Cell) -> None:
-    async with client(cell) as one:
-        assert (await one.call("logs", _meta={LEVEL: "loud"})).code == -32602
+@pytest.mark.parametrize("method", ["tools/call", "tools/list", "server/discover"])
+@pytest.mark.parametrize("level", ["loud", "", 7, None, ["info"]])
+async def test_a_level_that_does_not_exist_is_refused(method: str, level: Any, cell: Cell) -> None:
+    for quick in (False, True):
+        async with client(cell, everything(terms=Terms(quick=quick))) as one:
+            assert (await one.ask(method, {"name": "plain", "_meta": {LEVEL: level}})).code == -32602
 
 
 @pytest.mark.requirement("log.set-level")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +13,15 @@ import trio.testing
 from server.backends.base import Final, Outlet, Progress, ProtocolFailure, ToolCall
 from server.mcp.questions import Question
 from tests.interaction.agents import USER, says
+from tests.interaction.clients import Client
 from tests.interaction.everything import everything, fails, plain, task_tool
 from tests.interaction.session_house import ASKED
-from tests.interaction.wires import Client, client
+from tests.interaction.wires import client
 from tests.pair import talk
 from tests.requirements import Cell
 
 EXTENSION = "io.modelcontextprotocol/tasks"
+LEVEL = "io.modelcontextprotocol/logLevel"
 RELATED = "io.modelcontextprotocol/related-task"
 ABLE: dict[str, Any] = {"elicitation": {}, "extensions": {EXTENSION: {}}}
 ANN = {"action": "accept", "content": {"name": "Ann"}}
@@ -49,6 +52,13 @@ async def gives_in(call: ToolCall, outlet: Outlet) -> Final:
     raise AssertionError
 
 
+async def asks_first(call: ToolCall, outlet: Outlet) -> Final:
+    question = Question(method="elicitation/create", params={"message": "who?", "requestedSchema": ASKED})
+    found = await outlet.ask({"who": question})
+    assert await outlet.become_task()
+    return says(f"hello {found['who']['content']['name']}")
+
+
 LISTED = {
     **task_tool("slow", "optional"),
     **task_tool("must", "required"),
@@ -57,6 +67,7 @@ LISTED = {
     **task_tool("refuses", "optional"),
     **task_tool("curious", "optional"),
     **task_tool("gives_in", "optional", by_hand=True),
+    **task_tool("asks_first", "optional", by_hand=True),
 }
 
 
@@ -70,11 +81,12 @@ def server() -> Any:
         refuses=refuses,
         curious=asks_twice,
         gives_in=gives_in,
+        asks_first=asks_first,
     )
 
 
-def working(cell: Cell, **how: Any) -> Any:
-    return client(cell, server(), tasks=True, **({"capabilities": ABLE} | how))
+def working(cell: Cell, *, capabilities: Any = ABLE, **how: Any) -> AbstractAsyncContextManager[Client]:
+    return client(cell, server(), capabilities=capabilities, tasks=True, **how)
 
 
 async def begin(one: Client, tool: str) -> Any:
@@ -189,6 +201,18 @@ async def test_the_older_wish_for_a_task_means_nothing(cell: Cell) -> None:
         assert (await one.call("slow", task={"ttl": 1})).result["resultType"] == "complete"
 
 
+@pytest.mark.requirement("tasks.rounds-first")
+async def test_what_is_asked_before_there_is_a_task_is_asked_of_the_request(cell: Cell) -> None:
+    async with working(cell) as one:
+        paused = (await one.call("asks_first")).result
+        assert paused["resultType"] == "input_required"
+        more = {"requestState": paused["requestState"], "inputResponses": {"who": ANN}}
+        task = (await one.call("asks_first", **more)).result
+        assert task["resultType"] == "task"
+        done = await until(one, task, "completed")
+        assert done["result"]["content"][0]["text"] == "hello Ann"
+
+
 @pytest.mark.requirement("tasks.get")
 async def test_a_task_shows_what_its_state_has(cell: Cell) -> None:
     async with working(cell) as one:
@@ -250,7 +274,9 @@ async def test_the_end_of_the_request_is_not_the_end_of_the_task(cell: Cell) -> 
 @pytest.mark.requirement("tasks.silent")
 async def test_who_listens_for_a_task_is_told_of_the_whole_of_it(cell: Cell) -> None:
     async with working(cell) as one:
-        task = (await one.call("forever", _meta={"progressToken": 1})).result
+        made = await one.call("forever", _meta={"progressToken": 1, LEVEL: "debug"})
+        assert made.before == []
+        task = made.result
         wanted = {"notifications": {"taskIds": [task["taskId"], "A" * 43]}}
         async with one.begins("subscriptions/listen", wanted) as stream:
             honoured = (await stream.next())["params"]["notifications"]
@@ -307,11 +333,15 @@ async def test_the_result_of_a_task_is_what_its_call_would_have_said(cell: Cell)
 
 @pytest.mark.requirement("core-tasks.cancel")
 @pytest.mark.requirement("core-tasks.terminal")
+@pytest.mark.requirement("core-tasks.plain")
 async def test_a_task_is_cancelled_once(cell: Cell) -> None:
     async with working(cell) as one:
         task = {"taskId": (await begin(one, "forever"))["taskId"]}
-        assert (await one.ask("tasks/cancel", task)).result["status"] == "cancelled"
+        cancelled = (await one.ask("tasks/cancel", task)).result
+        assert cancelled["status"] == "cancelled" and "_meta" not in cancelled
         assert (await one.ask("tasks/cancel", task)).code == -32602
+        assert "_meta" not in await get(one, task)
+        assert "_meta" not in (await one.ask("tasks/list")).result
         assert (await get(one, task))["status"] == "cancelled"
 
 

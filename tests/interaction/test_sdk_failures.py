@@ -181,6 +181,7 @@ async def test_an_array_is_refused_in_the_stateless_era() -> None:
 
 
 # Python: -32600 "Missing session ID", which a client of both eras takes for a server of the old one.
+@pytest.mark.requirement("http.version-header")
 async def test_a_stateless_request_without_its_version_header_is_a_mismatch() -> None:
     body, headers = modern("tools/list")
     del headers["mcp-protocol-version"]
@@ -189,6 +190,8 @@ async def test_a_stateless_request_without_its_version_header_is_a_mismatch() ->
 
 
 # Python makes a session for it.
+@pytest.mark.requirement("legacy.no-idle-stream")
+@pytest.mark.requirement("session.only-initialize")
 @pytest.mark.parametrize("headers", [{}, {"mcp-protocol-version": LEGACY}])
 async def test_a_bare_get_begins_no_session(headers: dict[str, str]) -> None:
     async with living(shelf()) as made:
@@ -199,6 +202,7 @@ async def test_a_bare_get_begins_no_session(headers: dict[str, str]) -> None:
 
 
 # Others leave sessions behind that were never agreed on.
+@pytest.mark.requirement("session.only-initialize")
 @pytest.mark.parametrize("method", ["tools/list", "ping", "nonsense"])
 async def test_a_request_without_a_handshake_begins_no_session(method: str) -> None:
     async with living(shelf()) as made:
@@ -208,6 +212,7 @@ async def test_a_request_without_a_handshake_begins_no_session(method: str) -> N
 
 
 # TypeScript: 400.
+@pytest.mark.requirement("http.no-other-verbs")
 async def test_a_get_of_the_stateless_era_is_the_wrong_verb() -> None:
     async with living(shelf()) as made:
         headers = {"accept": "text/event-stream", "mcp-protocol-version": MODERN}

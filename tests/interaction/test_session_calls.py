@@ -438,6 +438,7 @@ async def test_an_id_that_is_in_use_is_not_given_to_a_second_request() -> None:
 # ── being asked ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.requirement("legacy.listen")
 @pytest.mark.requirement("legacy.one-stream")
 @pytest.mark.requirement("ask.own-stream", era="legacy", transport="http")
 @pytest.mark.parametrize("version", ["2025-06-18", "2025-11-25"])

@@ -102,6 +102,7 @@ async def test_a_modern_method_on_a_legacy_version_is_unknown() -> None:
     assert code(await house().pair.legacy("server/discover", version="2025-06-18")) == (200, -32601)
 
 
+@pytest.mark.requirement("meta.required", era="modern", transport="http")
 async def test_discover_without_the_modern_fields_is_told_which_are_missing() -> None:
     assert code(await house().pair.legacy("server/discover")) == (400, -32602)
 
@@ -171,6 +172,7 @@ async def test_a_legacy_version_in_the_modern_place_is_not_a_modern_version() ->
     assert code(answer) == (400, -32022)
 
 
+@pytest.mark.requirement("meta.version", era="modern", transport="http")
 async def test_a_newer_version_header_alone_is_answered_with_what_is_supported() -> None:
     answer = await house().pair.legacy("tools/list", version="2099-01-01")
     assert code(answer) == (400, -32022)

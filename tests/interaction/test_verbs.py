@@ -46,6 +46,7 @@ async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) ->
     assert typed == [path]
 
 
+@pytest.mark.requirement("legacy.no-idle-stream")
 @pytest.mark.requirement("http.no-other-verbs")
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "DELETE", "PUT", "PATCH"])
 async def test_a_verb_that_is_not_served_says_at_once_which_is(verb: str) -> None:
@@ -201,6 +202,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_is_not_answered(
         assert not exchange.started.is_set()
 
 
+@pytest.mark.requirement("http.fault", era="modern")
 async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
     made = house()
 

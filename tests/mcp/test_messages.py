@@ -185,6 +185,7 @@ implementations = st.builds(
 )
 
 
+@pytest.mark.requirement("tools.blocks")
 @given(contents)
 def test_content_survives_the_wire(content: Content) -> None:
     assert msgspec.json.decode(msgspec.json.encode(content), type=Content) == content
@@ -200,6 +201,7 @@ def test_an_implementation_survives_the_wire(info: Implementation) -> None:
     assert msgspec.json.decode(msgspec.json.encode(info), type=Implementation) == info
 
 
+@pytest.mark.requirement("tools.blocks")
 def test_names_on_the_wire_are_the_schemas() -> None:
     link = ResourceLink(
         uri="a:b", name="n", mime_type="t/x", annotations=Annotations(last_modified="2026-01-01")

@@ -173,6 +173,7 @@ def test_every_question_needs_one_ability(question: Question, ability: str) -> N
     assert missing({"q": question}, frozenset({ability})) == {}
 
 
+@pytest.mark.requirement("meta.missing-capability")
 @pytest.mark.parametrize(
     ("questions", "can", "required"),
     [

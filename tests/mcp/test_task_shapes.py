@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from server.mcp import tasks
 from server.mcp.errors import AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
-from server.mcp.messages import TextContent, ToolExecution
+from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.questions import Question
 from server.mcp.results import Shaped, ToolResult
 from server.mcp.tasks import (
@@ -96,6 +96,25 @@ def test_a_server_that_waits_for_nothing_makes_every_call_a_task() -> None:
     assert manner(W, FORBIDDEN, sync_timeout_seconds=0) == AtOnce(or_waits=True)
     assert manner(W, REQUIRED, sync_timeout_seconds=0) == AtOnce()
     assert manner(W, FORBIDDEN, sync_timeout_seconds=3) == ByHand(3)
+
+
+def test_the_third_face_lists_what_takes_long_in_its_own_word() -> None:
+    def listed(execution: Any, **more: Any) -> Tool:
+        return tasks.wasmagent_tool(
+            Tool(name="t", input_schema={"type": "object"}, execution=execution, **more)
+        )
+
+    assert (listed(UNSET).execution, listed(UNSET).meta) == (UNSET, UNSET)
+    assert (listed(OPTIONAL).execution, listed(OPTIONAL).meta) == (UNSET, UNSET)
+    assert listed(REQUIRED, meta={"a": 1}).meta == {"a": 1, "longRunning": True}
+    assert listed(REQUIRED).execution is UNSET
+
+
+def test_what_the_client_could_not_be_asked_is_no_error_in_the_handshake_era() -> None:
+    ended = snapshot(state="failed", ending=Failed(-32021, "lacks elicitation", {"requiredCapabilities": {}}))
+    told = tasks.core_result(ended)
+    assert (told.is_error, told.content) == (True, (TextContent(text="lacks elicitation"),))
+    assert told.meta == tasks.related(ended.id)
 
 
 FORM = Question(
