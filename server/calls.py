@@ -28,6 +28,7 @@ from server.backends.base import (
     Paused,
     Progress,
     ProtocolFailure,
+    Replaced,
     ToolCall,
     ToolCrashed,
 )
@@ -38,6 +39,7 @@ from server.backends.catalog import Catalog, Entry
 from server.backends.outlets import Unhurried
 from server.mcp.errors import (
     AgentError,
+    AgentReplaced,
     BackendFailed,
     InsufficientScope,
     InternalError,
@@ -185,6 +187,7 @@ class Calls:
             resumed=asked.resumed,
             wants_progress=asked.wants_progress,
             log_level=asked.log_level,
+            unhurried=asked.unhurried,
         )
         schema = entry.schema
         outlet = asked.outlet or MUTE
@@ -251,6 +254,8 @@ def told(error: BackendError) -> McpError:
     """What a caller is told of a back-end's failure."""
     if isinstance(error, CannotAsk) and error.required:
         return MissingCapability(error.required, str(error))
+    if isinstance(error, Replaced):
+        return AgentReplaced(str(error))
     if isinstance(error, ProtocolFailure):
         return AgentError(error.code, str(error), error.data)
     return BackendFailed(str(error))

@@ -92,9 +92,15 @@ class TaskOutlet:
         self._can = can
         self._asked = asked
         self._checkpointed = checkpointed
+        self._waits = False
         self._announce = announce
         self._lost = lost
         self._bell = Bell()
+
+    @property
+    def can_be_run_again(self) -> bool:
+        """Whether nothing is lost or done twice if it is: it only waits for answers, or has a checkpoint."""
+        return self._waits or self._checkpointed
 
     def wake(self) -> None:
         """Something about the task has changed from outside: perhaps it was answered."""
@@ -136,6 +142,7 @@ class TaskOutlet:
         message = self.events.message
         if not await self._ledger.ask(self.lease, encoded, message=message, parts=self._parts()):
             return await self._stop()
+        self._waits = True
         self._announce()
         while True:
             rung = self._bell.rung  # before looking, so that no ring is missed
@@ -146,6 +153,7 @@ class TaskOutlet:
                 break
             await rung.wait()
         # From here on the tool acts on what it was told, so it is not run again by itself if it is interrupted.
+        self._waits = False
         await self._note({}, replays=self._checkpointed)
         return answers
 

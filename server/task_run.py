@@ -7,7 +7,7 @@ import math
 import trio
 
 from server.backends.base import Outlet
-from server.mcp.errors import WIRE, McpError
+from server.mcp.errors import WIRE, AgentReplaced, McpError
 from server.mcp.tasks import Ending, Failed, Snapshot
 from server.task_order import Order
 from server.task_outlet import Attempt, TaskOutlet
@@ -31,6 +31,11 @@ class Work:
         line = self.attempt or self.outlet
         assert line is not None
         return line
+
+
+def is_put_aside(work: Work) -> bool:
+    """Whether it did not come to an end of its own: what answered was replaced meanwhile."""
+    return isinstance(work.error, AgentReplaced)
 
 
 def ending_of(work: Work) -> Ending | None:

@@ -31,7 +31,7 @@ from server.task_ledger import Ledger, Orphan
 from server.task_logins import Allowed, Change, everybody
 from server.task_order import MAX_ANSWERS_BYTES, Order, Owner, Perform, TaskTerms, Who, owner_of
 from server.task_outlet import Asked, Attempt, Bell, TaskOutlet
-from server.task_run import Work, ending_of
+from server.task_run import Work, ending_of, is_put_aside
 from server.task_watch import Watch
 
 __all__ = [
@@ -251,6 +251,8 @@ class Tasks:
             if work.attempt is not None:
                 with trio.CancelScope(shield=True):  # waits for one write at most, which the store bounds
                     await work.attempt.end()
+            if work.outlet is not None and work.outlet.can_be_run_again and is_put_aside(work):
+                return  # its lease is given back, and it is soon run again, by the agent's newer version
             if work.outlet is not None and (ending := ending_of(work)) is not None:
                 await self._finish(work, work.outlet, ending)
         except StoreError:

@@ -39,6 +39,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Any = None  # the last checkpoint of an earlier run of this very call
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages
+    unhurried: bool = False  # a task: it may wait for its turn as long as it takes
 
 
 class ToolCall(Asking, frozen=True, kw_only=True):
@@ -113,6 +114,10 @@ class CannotAsk(BackendError):
 
 class ToolCrashed(BackendError):
     """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
+
+
+class Replaced(BackendError):
+    """What answered was put aside for a newer one while the call ran. The newer one may be asked."""
 
 
 class NoSuchResource(BackendError):

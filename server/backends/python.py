@@ -164,7 +164,8 @@ class PythonBackend:
         make = partial(
             lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
         )
-        return replies.tool_answer((await self._carry_out(make, outlet)).result)
+        finished = await self._carry_out(make, outlet, unhurried=call.unhurried)
+        return replies.tool_answer(finished.result)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         make = partial(
@@ -201,10 +202,10 @@ class PythonBackend:
     def _offer(self) -> Offer:
         return self._keeper.offer
 
-    async def _carry_out(self, make: _Make, outlet: Outlet) -> lines.Finished:
+    async def _carry_out(self, make: _Make, outlet: Outlet, *, unhurried: bool = False) -> lines.Finished:
         """Raises `BackendError`, and whatever comes out of `outlet`."""
         worker = await self._keeper.worker()
-        return await worker.call(lambda number: make(id=number), outlet)
+        return await worker.call(lambda number: make(id=number), outlet, unhurried=unhurried)
 
     def _starter(
         self, file: Path | None, name: str, log: FilteringBoundLogger, shim: Path

@@ -41,27 +41,57 @@ REQUESTS_WAITING: Final = 32
 REQUEST_BYTES: Final = 16 * 1024 * 1024
 
 
-class _Gone(msgspec.Struct, frozen=True):
-    """Nothing more will come; the text is for the caller."""
-
-    reason: str
-
-
 class _Raised(msgspec.Struct, frozen=True):
-    """What came out of asking, other than answers."""
+    """It ends with this: nothing more will come, or something other than answers came out of asking."""
 
     error: Exception
 
 
-_Waiting: TypeAlias = CallEvent | _Gone | _Raised
+_Waiting: TypeAlias = CallEvent | _Raised
 Send: TypeAlias = Callable[[Do], Awaitable[None]]
+
+
+class Turn:
+    """A call's place among those that an agent runs at once. It is given up while its caller is asked, which may take days."""
+
+    def __init__(self, places: trio.Semaphore) -> None:
+        """The place is taken."""
+        self._places = places
+        self._taken = True
+        self._over = False
+        self._questions = 0
+
+    def rest(self) -> None:
+        """A question is put."""
+        self._questions += 1
+        self._leave()
+
+    async def go_on(self) -> None:
+        """It is answered: returns when there is a place again."""
+        self._questions -= 1
+        if self._questions or self._taken or self._over:
+            return
+        await self._places.acquire()
+        self._taken = True
+        if self._over:
+            self._leave()
+
+    def end(self) -> None:
+        self._over = True
+        self._leave()
+
+    def _leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._places.release()
 
 
 class Running:
     """`follow` is for one task; `put` never waits."""
 
-    def __init__(self, number: int) -> None:
+    def __init__(self, number: int, turn: Turn) -> None:
         self.id: Final = number
+        self.turn: Final = turn
         self.over = False  # the process has said its last about this call
         self.given_up_at: float | None = None  # on trio's clock; nobody waits for it any longer
         self._failed = False
@@ -71,12 +101,12 @@ class Running:
         self._requests = _Load()
         self._refusal: CannotAsk | None = None
 
-    def fail(self, reason: str) -> bool:
+    def fail(self, error: BackendError) -> bool:
         """Ends it for its caller; False if it has been before."""
         if self._failed or self.given_up_at is not None:
             return False
         self._failed = True
-        self._add(_Gone(reason), 0)
+        self._add(_Raised(error), 0)
         return True
 
     def put(self, event: CallEvent, size: int) -> bool:
@@ -143,15 +173,17 @@ class Running:
                     return event
                 case Failed():
                     raise failure(event, self._refusal)
-                case _Gone():
-                    raise BackendError(event.reason)
                 case _Raised():
                     raise event.error
 
     async def _ask(self, asked: Asked, size: int, outlet: Outlet, send: Send) -> None:
         try:
             try:
-                answers = await outlet.ask(asked.questions)
+                self.turn.rest()
+                try:
+                    answers = await outlet.ask(asked.questions)
+                finally:
+                    await self.turn.go_on()
             except CannotAsk as error:
                 self._refusal = error
                 await send(Refuse(id=self.id, ask=asked.ask, reason=str(error)))

@@ -6,6 +6,7 @@ for any longer is cancelled there, and keeps its number until the process has sa
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Final, Protocol
@@ -14,7 +15,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from server.backends.base import BackendError, Outlet
+from server.backends.base import BackendError, Outlet, Replaced
 from server.backends.interpreter import check_version
 from server.backends.lines import (
     PROTOCOL,
@@ -35,7 +36,7 @@ from server.backends.lines import (
     write,
 )
 from server.backends.offer import BadOffer, Offer, read_offer
-from server.backends.running import Running
+from server.backends.running import Running, Turn
 
 TURN_SECONDS: Final = 10.0  # a call waits for its turn while the process has as many as it may
 CANCEL_SECONDS: Final = (
@@ -93,10 +94,11 @@ class Worker:
         self._log = log
         self._outbox, self._to_write = trio.open_memory_channel[bytes](OUTBOX)
         self._reading = trio.CancelScope()
-        self._turns = trio.Semaphore(calls_at_once)
+        self._places = trio.Semaphore(calls_at_once)
         self._running: dict[int, Running] = {}
         self._next_id = 1
         self._retired_for: float | None = None
+        self._replaced = False
         self._changed = trio.Event()  # a call ended, or the worker is retired
 
     async def run(self, *, start_seconds: float, task_status: trio.TaskStatus[None]) -> None:
@@ -122,15 +124,18 @@ class Worker:
         if problem is not None:
             raise problem
 
-    async def call(self, make: Callable[[int], DoCall], outlet: Outlet) -> Finished:
-        """`make` is given the number of the call. Raises `BackendError`, and whatever comes out of `outlet`."""
-        with trio.move_on_after(TURN_SECONDS) as waiting:
-            await self._turns.acquire()
+    async def call(
+        self, make: Callable[[int], DoCall], outlet: Outlet, *, unhurried: bool = False
+    ) -> Finished:
+        """`make` is given the number of the call. `unhurried`: it waits for its turn as long as it takes. Raises
+        `BackendError`, and whatever comes out of `outlet`."""
+        with trio.move_on_after(math.inf if unhurried else TURN_SECONDS) as waiting:
+            await self._places.acquire()
         if waiting.cancelled_caught:
             raise BackendError("the agent is busy: as many calls as it may run at once are running")
         if self.ended.is_set():
-            self._turns.release()  # so that the next in the queue hears of it, too
-            raise BackendError(self.reason)
+            self._places.release()  # so that the next in the queue hears of it, too
+            raise self._cut_short()
         running = self._begin()
         sent = False
         try:
@@ -231,7 +236,7 @@ class Worker:
             return
         if error.last:
             self._end(running)
-        if running.fail("the agent said something of this call that cannot be understood"):
+        if running.fail(BackendError("the agent said something of this call that cannot be understood")):
             self._log.error("agent.broken_event", agent=self._name, reason=str(error))
 
     async def _how_it_ended(self) -> str:
@@ -290,19 +295,20 @@ class Worker:
             while any(running.given_up_at is None for running in self._running.values()):
                 await self._change()
         self.reason = "the agent was replaced by a newer version before this call had ended"
+        self._replaced = True
         everything.cancel()
 
     # ── calls ──
 
     def _begin(self) -> Running:
-        running = self._running[self._next_id] = Running(self._next_id)
+        running = self._running[self._next_id] = Running(self._next_id, Turn(self._places))
         self._next_id += 1
         return running
 
     def _end(self, running: Running) -> None:
         if self._running.pop(running.id, None) is not None:
             running.over = True
-            self._turns.release()
+            running.turn.end()
             self._changed.set()
 
     async def _give_up(self, running: Running) -> None:
@@ -316,7 +322,11 @@ class Worker:
         self._outbox.close()
         for running in list(self._running.values()):
             self._end(running)
-            running.fail(self.reason)
+            running.fail(self._cut_short())
+
+    def _cut_short(self) -> BackendError:
+        """For calls that its end cuts short."""
+        return Replaced(self.reason) if self._replaced else BackendError(self.reason)
 
     async def _change(self) -> None:
         self._changed = trio.Event()

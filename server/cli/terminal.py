@@ -120,7 +120,7 @@ _SGR: Final[Mapping[str, str]] = {
 def is_terminal(stream: TextIO) -> bool:
     try:
         return stream.isatty()
-    except ValueError:  # closed
+    except (ValueError, AttributeError):  # closed, by us or by whoever started us
         return False
 
 

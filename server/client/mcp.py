@@ -374,10 +374,12 @@ def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
         return CallRefused(f"{method} failed: {said}", code=number)
     required = _mapping(_mapping(error.get("data")).get("requiredCapabilities"))
     if number == MISSING_CAPABILITY and "elicitation" in required:
+        # A page can only be opened by somebody; a form can be filled in before.
+        otherwise = "" if "url" in _mapping(required["elicitation"]) else ", or give --answer FIELD=VALUE"
         return CallRefused(
             f"the server refused {method}: {said}",
             code=number,
-            hint="it has a question for a person: call it on a terminal",
+            hint=f"it has a question for a person: call it on a terminal{otherwise}",
         )
     return CallRefused(f"the server refused {method}: {said}", code=number)
 

@@ -151,6 +151,10 @@ class BackendFailed(McpError):
     """The tool could not be run; its own failures are results, not errors."""
 
 
+class AgentReplaced(BackendFailed):
+    """The agent was put aside for a newer one while the call ran."""
+
+
 class InternalError(McpError):
     """A bug of ours. The log has the rest, under the request id."""
 
@@ -195,6 +199,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     TaskOver:             Wire(-32602, 200, 200),
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
+    AgentReplaced:        Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
     AgentError:           Wire(-32603, 200, 200),  # or its own
     WasmTaskNotFound:     Wire(-32010, 200, 200),

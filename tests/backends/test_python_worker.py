@@ -13,7 +13,7 @@ from memory_peer import TOOL, MemoryPeer, Working, working
 from python_pair import Caller, Log
 
 from server.backends import lines
-from server.backends.base import BackendError
+from server.backends.base import BackendError, Replaced
 from server.backends.outlets import Nobody, Unhurried
 from server.backends.worker import Heard, Worker
 from server.mcp.questions import Question
@@ -29,6 +29,7 @@ async def fails(at: Working, into: list[str]) -> None:
     with pytest.raises(BackendError) as raised:
         await call(at)
     into.append(str(raised.value))
+    assert isinstance(raised.value, Replaced) is ("replaced" in str(raised.value))
 
 
 async def start(peer: MemoryPeer, **options: Any) -> None:
@@ -188,6 +189,52 @@ async def test_a_call_waits_for_its_turn_and_then_gives_up(autojump_clock: trio.
         second = await at.peer.hear()
         assert second["id"] != 1
         nursery.cancel_scope.cancel()
+
+
+async def test_a_task_waits_for_its_turn_as_long_as_it_takes(autojump_clock: trio.testing.MockClock) -> None:
+    ended: list[lines.Finished] = []
+
+    async def task() -> None:
+        ended.append(await at.worker.call(lambda number: MAKE(id=number), Nobody(), unhurried=True))
+
+    async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
+        nursery.start_soon(call, at)
+        await at.peer.hear()
+        nursery.start_soon(task)
+        await trio.sleep(3600)
+        await at.peer.say("final", id=1, result={})
+        second = await at.peer.hear()
+        await at.peer.say("final", id=second["id"], result={})
+    assert len(ended) == 1
+
+
+async def test_a_call_leaves_its_place_to_others_while_its_caller_is_asked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    question = {"k": {"method": "roots/list", "params": {}}}
+
+    class Slow(Nobody):
+        async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+            await trio.sleep(3600)
+            return {"k": {"roots": []}}
+
+    async def asks() -> None:
+        await at.worker.call(lambda number: MAKE(id=number), Slow())
+
+    async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
+        nursery.start_soon(asks)
+        await at.peer.hear()
+        await at.peer.say("ask", id=1, ask=1, questions=question)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(call, at)
+        assert (await at.peer.hear())["id"] == 2
+        # The answer waits for the place that was left to somebody else meanwhile.
+        await trio.sleep(4000)
+        await at.peer.say("final", id=2, result={})
+        assert await at.peer.hear() == {"do": "answer", "id": 1, "ask": 1, "answers": {"k": {"roots": []}}}
+        with pytest.raises(BackendError, match="busy"):
+            await call(at)
+        await at.peer.say("final", id=1, result={})
 
 
 async def test_a_function_that_ignores_its_cancellation_is_logged_once(

@@ -403,7 +403,9 @@ async def test_without_a_terminal_nothing_is_offered_and_the_server_refuses(rest
     code, output, talk = await restaurant.scripted("book", "guests=3")
     assert (code, output) == (1, "")
     assert talk.startswith("error: the server refused tools/call: ")
-    assert talk.endswith("hint: it has a question for a person: call it on a terminal\n")
+    assert talk.endswith(
+        "hint: it has a question for a person: call it on a terminal, or give --answer FIELD=VALUE\n"
+    )
     async with restaurant.calling("book", "guests=3", "--json") as screen:
         assert await screen.ends() == (1, "")
     assert "Which day?" not in screen.seen

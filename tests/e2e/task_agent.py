@@ -72,7 +72,7 @@ async def curious(name: str, ctx: Context) -> str:
     note(f"{name} begins")
     answer = await ctx.elicit("Which colour?", form("colour"), key="colour")
     note(f"{name} was answered")
-    return f"{name}: {answer.content['colour'] if answer.accepted else answer.action}"
+    return f"{name}: {answer.content['colour'] if answer.content else answer.action}"
 
 
 @tool(task="optional")
@@ -100,7 +100,7 @@ async def considers(name: str, ctx: Context) -> str:
     """Asks before it becomes a task, where it is asked to."""
     if name.startswith("asks"):
         answer = await ctx.elicit("Which colour?", form("colour"), key="colour")
-        name = f"{name}, {answer.content['colour']}"
+        name = f"{name}, {answer.content['colour'] if answer.content else answer.action}"
     became = await ctx.become_task()
     note(f"{name} {'is a task' if became else 'is none'}")
     if became:
