@@ -91,6 +91,10 @@ class Updated(_Event, frozen=True, kw_only=True, tag="updated"):
     uri: str
 
 
+class Pong(_Event, frozen=True, kw_only=True, tag="pong"):
+    """To a `Ping`: what runs there leaves room for more."""
+
+
 class _OfCall(_Event, frozen=True, kw_only=True):
     id: int
 
@@ -140,7 +144,7 @@ First: TypeAlias = Ready | Broken
 CallEvent: TypeAlias = (
     Progressed | Said | Asked | Checkpointed | BecomesTask | ClosesStream | Finished | Failed
 )
-Event: TypeAlias = CatalogChanged | Updated | CallEvent
+Event: TypeAlias = CatalogChanged | Updated | Pong | CallEvent
 
 
 class _Loose(msgspec.Struct, frozen=True):
@@ -230,6 +234,10 @@ class Cancel(_Do, frozen=True, kw_only=True, tag="cancel"):
     pass
 
 
+class Ping(msgspec.Struct, frozen=True, tag_field="do", tag="ping"):
+    """Is anybody there?"""
+
+
 class _DoReply(_Do, frozen=True, kw_only=True):
     ask: int
 
@@ -253,7 +261,7 @@ class Done(_DoReply, frozen=True, kw_only=True, tag="done"):
 
 
 DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete
-Do: TypeAlias = DoCall | Cancel | Answers | Refuse | Became | Done
+Do: TypeAlias = DoCall | Cancel | Ping | Answers | Refuse | Became | Done
 
 
 def _plain(value: object) -> object:

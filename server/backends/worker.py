@@ -30,6 +30,8 @@ from server.backends.lines import (
     Failed,
     Finished,
     Framing,
+    Ping,
+    Pong,
     Updated,
     read_event,
     read_first,
@@ -99,6 +101,7 @@ class Worker:
         self._next_id = 1
         self._retired_for: float | None = None
         self._replaced = False
+        self._pong = trio.Event()
         self._changed = trio.Event()  # a call ended, or the worker is retired
 
     async def run(self, *, start_seconds: float, task_status: trio.TaskStatus[None]) -> None:
@@ -114,7 +117,7 @@ class Worker:
                     problem = error
                 else:
                     task_status.started()
-                    nursery.start_soon(self._report_overdue)
+                    nursery.start_soon(self._watch_over, nursery.cancel_scope)
                     nursery.start_soon(self._end_once_retired, nursery.cancel_scope)
                     await self._serve(lines)
                 nursery.cancel_scope.cancel()
@@ -208,6 +211,8 @@ class Worker:
                 self._take_catalog(event)
             case Updated():
                 self._heard.updated(event.uri)
+            case Pong():
+                self._pong.set()
             case _:
                 self._take_news(event, len(line))
 
@@ -272,7 +277,8 @@ class Worker:
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
 
-    async def _report_overdue(self) -> None:
+    async def _watch_over(self, everything: trio.CancelScope) -> None:
+        """Reports functions that ignore their cancellation, and ends a process that one of them keeps from all other work."""
         reported: set[int] = set()
         while True:
             await trio.sleep(OVERDUE_SECONDS)
@@ -287,6 +293,16 @@ class Worker:
                     "agent.ignores_cancellation", agent=self._name, calls=len(overdue - reported)
                 )
             reported = overdue
+            if overdue and not await self._responds():
+                self.reason = "the agent's process did not respond: one of its functions blocked all others"
+                everything.cancel()
+
+    async def _responds(self) -> bool:
+        self._pong = trio.Event()
+        with trio.move_on_after(OVERDUE_SECONDS):
+            await self._send(Ping())
+            await self._pong.wait()
+        return self._pong.is_set()
 
     async def _end_once_retired(self, everything: trio.CancelScope) -> None:
         while self._retired_for is None:

@@ -284,6 +284,36 @@ async def test_a_process_that_only_falls_silent_is_ended(autojump_clock: trio.te
     assert at.peer.closed
 
 
+async def test_a_process_that_a_function_blocks_is_ended_when_that_function_is_not_waited_for_any_more(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    told: list[str] = []
+    async with working(Log().logger) as at, trio.open_nursery() as nursery:
+        nursery.start_soon(fails, at, told)
+        with trio.move_on_after(2):
+            await call(at)
+        await at.worker.ended.wait()
+        assert trio.current_time() == pytest.approx(25, abs=6)
+    assert told == ["the agent's process did not respond: one of its functions blocked all others"]
+
+
+async def test_a_process_that_responds_is_left_alone_whatever_one_function_does(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def answer() -> None:
+        while True:
+            if await at.peer.hear() == {"do": "ping"}:
+                await at.peer.say("pong")
+
+    async with working(Log().logger) as at, trio.open_nursery() as nursery:
+        nursery.start_soon(answer)
+        with trio.move_on_after(2):
+            await call(at)
+        await trio.sleep(600)
+        assert not at.worker.ended.is_set()
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_retired_process_finishes_its_calls_and_is_ended_then(
     autojump_clock: trio.testing.MockClock,
 ) -> None:

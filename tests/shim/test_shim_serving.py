@@ -204,6 +204,65 @@ def test_no_more_sync_functions_run_at_once_than_there_are_threads(serve: Serve)
     assert child.text("peak") == "2"
 
 
+def test_a_sync_function_that_never_ends_keeps_its_thread_and_no_other_call(serve: Serve) -> None:
+    child = serve(
+        """
+        import threading
+        from ostiary import Context, tool
+        go, running, most, lock = threading.Event(), 0, 0, threading.Lock()
+        @tool
+        def hang(ctx: Context) -> str:
+            ctx.progress(1)
+            go.wait()
+            return "too late"
+        @tool
+        def work() -> str:
+            global running, most
+            with lock:
+                running += 1
+                most = max(most, running)
+            threading.Event().wait(0.01)
+            with lock:
+                running -= 1
+            return str(threading.active_count())
+        @tool
+        def release() -> None:
+            go.set()
+        @tool
+        async def peak() -> int:
+            return most
+        """,
+        "--threads", "1",
+    )  # fmt: skip
+    for _ in range(3):
+        call = child.start("hang", progress=True)
+        assert child.hear()["event"] == "progress"
+        child.tell({"do": "cancel", "id": call})
+        assert child.end(call)["kind"] == "cancelled"
+    calls = [child.start("work") for _ in range(4)]
+    assert sorted(child.hear()["id"] for _ in calls) == calls
+    assert child.text("peak") == "1"
+    child.call("release")
+    # Those that took the places of the ones that hung go when they are not needed any more.
+    fewest = min(int(child.text("work")) for _ in range(20))
+    calls = [child.start("work") for _ in range(4)]
+    assert sorted(child.hear()["id"] for _ in calls) == calls
+    assert child.text("peak") == "1" and fewest <= 3
+
+
+def test_whether_anybody_is_there_is_answered_at_once(serve: Serve) -> None:
+    child = serve("""
+        import asyncio
+        from ostiary import tool
+        @tool
+        async def sleep() -> None:
+            await asyncio.sleep(3600)
+    """)
+    child.start("sleep")
+    child.tell({"do": "ping"})
+    assert child.hear() == {"event": "pong"}
+
+
 def test_cancelling_an_async_call_runs_its_finally_before_the_call_ends(serve: Serve) -> None:
     child = serve("""
         import asyncio

@@ -245,8 +245,12 @@ class Call:
                 loop.call_soon_threadsafe(settle, error, value)
 
         scope = contextvars.copy_context()
-        self._home.workers.submit(job)
-        error, value = await done
+        submitted = self._home.workers.submit(job)
+        try:
+            error, value = await done
+        except asyncio.CancelledError:
+            self._home.workers.abandon(submitted)
+            raise
         if error is not None:
             raise error
         shaped, result = value

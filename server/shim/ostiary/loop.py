@@ -104,6 +104,8 @@ class Loop:
         if do == "call":
             call = Call(message, self)
             self._calls[call.id] = (call, self.loop.create_task(self._run(call)))
+        elif do == "ping":
+            self.send({"event": "pong"})
         elif do == "stop":
             self._stopping.set()
         elif do == "cancel":

@@ -1,5 +1,5 @@
 """Threads for sync functions: as many as are needed at once, up to a limit, and daemons, so that a function that never
-returns does not keep the process alive."""
+returns does not keep the process alive. One that nobody waits for any more does not count: another thread takes its place."""
 
 from __future__ import annotations
 
@@ -7,36 +7,71 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+# Functions that ignore that they were cancelled. Beyond this the agent has a fault that more threads do not mend.
+MOST_ABANDONED = 64
+
+
+class Job:
+    __slots__ = ("abandoned", "over", "run", "started")
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self.run = run
+        self.started = self.abandoned = self.over = False
+
 
 class Workers:
-    """`submit` is called from one thread alone, that of the loop."""
+    """`submit` and `abandon` are called from one thread alone, that of the loop."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._jobs: SimpleQueue[Callable[[], None]] = SimpleQueue()
+        self._jobs: SimpleQueue[Job] = SimpleQueue()
         self._lock = threading.Lock()
-        self._idle = 0
+        self._waiting = 0  # jobs that no thread has taken
         self._count = 0
+        self._busy = 0
+        self._abandoned = 0
 
-    def submit(self, job: Callable[[], None]) -> None:
-        """The job must not raise. It waits for its turn when all threads are busy."""
+    def submit(self, run: Callable[[], None]) -> Job:
+        """`run` must not raise. It waits for its turn when all threads are busy."""
+        job = Job(run)
+        with self._lock:
+            self._waiting += 1
+            self._jobs.put(job)
+        self._start_if_needed()
+        return job
+
+    def abandon(self, job: Job) -> None:
+        """Nobody waits for it any more."""
+        with self._lock:
+            if not job.started or job.over or job.abandoned or self._abandoned >= MOST_ABANDONED:
+                return
+            job.abandoned = True
+            self._abandoned += 1
+        self._start_if_needed()
+
+    def _start_if_needed(self) -> None:
         with self._lock:
             # An idle thread is taken by the job that is counted on it, even before it has woken.
-            if self._idle:
-                self._idle -= 1
-                new = False
-            else:
-                new = self._count < self._limit
-                self._count += new
-            self._jobs.put(job)
-        if new:
-            threading.Thread(target=self._work, name=f"ostiary-{self._count}", daemon=True).start()
+            idle = self._count - self._busy
+            if self._waiting <= idle or self._count >= self._limit + self._abandoned:
+                return
+            self._count += 1
+            name = f"ostiary-{self._count}"
+        threading.Thread(target=self._work, name=name, daemon=True).start()
 
     def _work(self) -> None:
         while True:
             job = self._jobs.get()
-            job()
-            del job  # and with it the arguments and the answer
             with self._lock:
-                if self._jobs.empty():
-                    self._idle += 1
+                self._waiting -= 1
+                self._busy += 1
+                job.started = True
+            job.run()
+            with self._lock:
+                self._busy -= 1
+                job.over = True
+                self._abandoned -= job.abandoned
+                if self._count > self._limit + self._abandoned:
+                    self._count -= 1
+                    return
+            del job  # and with it the arguments and the answer
