@@ -10,8 +10,8 @@ from structlog.typing import FilteringBoundLogger
 
 from server.backends.catalog import Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
-from server.config import ServerConfig
-from server.secret import read_secret
+from server.config import AGENT_KINDS, ServerConfig
+from server.secret import SecretUnreadable, read_secret
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0
@@ -25,13 +25,28 @@ Subkey = Callable[[str], bytes]
 
 def make_sources(server: ServerConfig, subkey: Subkey, log: FilteringBoundLogger) -> Sequence[Source]:
     """Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
-    return [
-        _source(agent, f"{server.name}[{position}]", subkey, log)
-        for position, agent in enumerate(server.agents, 1)
-    ]
+    sources: list[Source] = []
+    for position, agent in enumerate(server.agents, 1):
+        short = f"{server.name}[{position}]"
+        name = f"{short} ({_what(agent)})"
+        try:
+            source = _source(agent, short, subkey, log)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from error
+        except SecretUnreadable as error:
+            raise SecretUnreadable(f"{name}: {error}") from error
+        sources.append(msgspec.structs.replace(source, name=name))
+    return sources
+
+
+def _what(agent: msgspec.Struct) -> str:
+    """What its owner knows it by: the file or module where there is one, else its kind."""
+    own = getattr(agent, "file", "") or getattr(agent, "module", "")
+    return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
 def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: FilteringBoundLogger) -> Source:
+    """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
         tool_terms = {
             tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()

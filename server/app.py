@@ -102,7 +102,8 @@ def run(
         keys.CannotUnseal,
     ) as group:
         problem = _first(group)
-        raise CannotStart(str(problem), getattr(problem, "hint", None) or "") from problem
+        hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
+        raise CannotStart(str(problem), hint, details) from problem
     except* StoreError as group:
         problem = _first(group)
         log.error("store.stopped", reason=str(problem))

@@ -59,7 +59,8 @@ def run_stdio(resolved: Resolved, log: FilteringBoundLogger, *, server: ServerCo
         )
     except* (CannotStart, CannotOpen, CatalogError, SecretUnreadable, StoreError) as group:
         problem = _first(group)
-        raise CannotStart(str(problem), getattr(problem, "hint", None) or "") from problem
+        hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
+        raise CannotStart(str(problem), hint, details) from problem
     except* OSError as group:
         raise _first(group) from None
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -18,6 +18,7 @@ from structlog.typing import FilteringBoundLogger
 from auth.model import Millis
 from server.agents import Subkey
 from server.backends.base import BackendError
+from server.backends.catalog import CatalogError
 from server.calls import Measure
 from server.config import ServerConfig
 from server.desk import Tasking
@@ -34,15 +35,21 @@ from server.tasks import Tasks
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
 
+# Agents that have one thing in common usually have many: the first few are enough to see what it is.
+MOST_DETAILS: Final = 5
+HINT: Final = "see [[server.agent]] in the settings"
+
 _HOUR_MILLIS: Final = 3_600_000
 
 
 class CannotStart(Exception):
-    """Something on this machine prevents the start; the text says what, the hint what to do."""
+    """Something on this machine prevents the start; the text says what, the hint what to do. Where the text only says how
+    many things do, they are the details, one line each."""
 
-    def __init__(self, problem: str, hint: str = "") -> None:
+    def __init__(self, problem: str, hint: str = "", details: Sequence[str] = ()) -> None:
         super().__init__(problem)
         self.hint = hint
+        self.details = tuple(details)
 
 
 def now_millis() -> Millis:
@@ -109,10 +116,10 @@ async def open_lender(
             offerings[server.name] = await open_offering(
                 server, subkey, log=log, measure=measure(server.name), nursery=background
             )
-    except (ValueError, BackendError) as problem:
-        raise CannotStart(
-            f"an agent cannot be used: {problem}", "see [[server.agent]] in the settings"
-        ) from problem
+    except CatalogError as error:
+        raise _cannot_offer(error.problems) from error
+    except (ValueError, BackendError) as error:
+        raise CannotStart(str(error), HINT) from error
     boot_id = secrets.token_hex(8)
     return Lender(
         offerings=offerings,
@@ -131,6 +138,14 @@ async def open_lender(
         log=log,
         boot_id=boot_id,
     )
+
+
+def _cannot_offer(problems: Sequence[str]) -> CannotStart:
+    if len(problems) == 1:
+        return CannotStart(problems[0], HINT)
+    more = len(problems) - MOST_DETAILS
+    details = [*problems[:MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
+    return CannotStart(f"{len(problems)} problems with what the agents offer", HINT, details)
 
 
 def _announce(offerings: Mapping[str, Offering], server: str, task_id: str) -> None:

@@ -128,7 +128,7 @@ class Library:
             try:
                 contents = await entry.backend.read(question, outlet)
             except NoSuchResource as error:
-                raise UnknownResource(uri) from error
+                raise UnknownResource(uri, str(error)) from error
             if not contents:
                 # An empty list would say that it is there and has no content.
                 raise UnknownResource(uri)

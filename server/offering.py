@@ -16,7 +16,7 @@ from structlog.typing import FilteringBoundLogger
 
 from server import __version__, agents
 from server.agents import Subkey
-from server.backends.base import Active, Announce
+from server.backends.base import Active, Announce, BackendError
 from server.backends.catalog import Catalog, CatalogError
 from server.calls import Calls, Measure
 from server.config import ServerConfig
@@ -87,7 +87,10 @@ async def open_offering(
     )
     for source in sources:
         if isinstance(source.backend, Active):
-            await nursery.start(partial(source.backend.run, announce))
+            try:
+                await nursery.start(partial(source.backend.run, announce))
+            except BackendError as error:
+                raise BackendError(f"{source.name}: {error}") from error
     catalog = Catalog(sources)
     offering = Offering(
         settings=settings,

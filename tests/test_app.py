@@ -180,12 +180,43 @@ async def test_a_second_instance_is_told_who_holds_the_directory_or_the_port(tmp
 def test_an_agent_whose_secret_is_missing_stops_the_start_with_its_name(tmp_path: Path) -> None:
     text = '[[server]]\n[[server.agent]]\nkind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key = "env:OSTIARY_TEST_ABSENT"\n'
     problem = start_refused(tmp_path, text)
-    assert "OSTIARY_TEST_ABSENT" in str(problem)
+    assert str(problem) == "main[1] (openai): the environment variable OSTIARY_TEST_ABSENT is not set"
 
 
 def test_two_agents_with_one_tool_name_stop_the_start(tmp_path: Path) -> None:
-    text = "[[server]]\n" + '[[server.agent]]\nkind = "demo"\n' * 2
-    assert "echo" in str(start_refused(tmp_path, text))
+    problem = start_refused(tmp_path, "[[server]]\n" + '[[server.agent]]\nkind = "demo"\n' * 2)
+    assert len(problem.details) > 1
+    assert str(problem) == f"{len(problem.details)} problems with what the agents offer"
+    twice = "the tool echo is offered by main[1] (demo) and by main[2] (demo): rename one of them"
+    assert twice in problem.details
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        (
+            '{"type": "object", "properties": {"x": {"type": "strin"}}}',
+            "the tool f: inputSchema is not a usable JSON Schema: at /properties/x/type: the value is not",
+        ),
+        ("1 / 0", "agent.py:2: ZeroDivisionError"),
+    ],
+)
+def test_an_agent_that_cannot_start_is_named_with_its_file(tmp_path: Path, schema: str, what: str) -> None:
+    file = tmp_path / "agent.py"
+    script = f"from ostiary import tool\n@tool(input_schema={schema})\ndef f(**given): return ''\n"
+    file.write_text(script, "utf-8")
+    text = f'[[server]]\nname = "notes"\n[[server.agent]]\nkind = "python"\nfile = "{file}"\n'
+    problem = start_refused(tmp_path, text)
+    said = str(problem)
+    assert said.startswith(f"notes[1] ({file}): ")
+    assert what in said
+    assert said.count("cannot be") == 1
+    assert problem.hint == "see [[server.agent]] in the settings"
+
+
+def test_an_agent_whose_file_is_missing_is_named(tmp_path: Path) -> None:
+    text = '[[server]]\n[[server.agent]]\nkind = "demo"\n[[server.agent]]\nkind = "python"\nfile = "/nowhere.py"\n'
+    assert str(start_refused(tmp_path, text)) == "main[2] (/nowhere.py): there is no file /nowhere.py"
 
 
 def test_a_database_without_its_key_is_not_opened_and_no_key_is_made(tmp_path: Path) -> None:

@@ -157,7 +157,9 @@ def drop_legacy(server: Running, count: int) -> None:
         }
         if number % 32 == 31:
             time.sleep(STEPS * 0.05)  # a session runs so many requests at once, and these run on
-        drop_in_the_middle(server, legacy_request(server, "tools/call", params, session=session, id=number))
+        drop_in_the_middle(
+            server, legacy_request(server, "tools/call", params, session=session, number=number)
+        )
 
 
 def drop_listening(server: Running, count: int) -> None:
@@ -193,7 +195,7 @@ def begin_session(server: Running, connection: socket.socket) -> str:
         "capabilities": {},
         "clientInfo": {"name": "leaks", "version": "1"},
     }
-    connection.sendall(legacy_request(server, "initialize", params, id=0))
+    connection.sendall(legacy_request(server, "initialize", params, number=0))
     data = b""
     while b"\r\n\r\n" not in data or not data.rstrip().endswith(b"}"):
         more = connection.recv(65536)
@@ -214,11 +216,11 @@ def begin_session(server: Running, connection: socket.socket) -> str:
 
 
 def legacy_request(
-    server: Running, method: str, params: dict[str, Any], *, session: str = "", id: int | None = None
+    server: Running, method: str, params: dict[str, Any], *, session: str = "", number: int | None = None
 ) -> bytes:
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method, "params": params}
-    if id is not None:
-        message["id"] = id
+    if number is not None:
+        message["id"] = number
     headers = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     if session:
         headers["Mcp-Session-Id"] = session

@@ -121,7 +121,7 @@ class Replaced(BackendError):
 
 
 class NoSuchResource(BackendError):
-    """A template's variables name nothing that exists."""
+    """A template's variables name nothing that exists. Without a text, the caller is told just that."""
 
 
 class BadArguments(BackendError):

@@ -42,7 +42,7 @@ DEFAULT_TERMS: Final = Terms()
 class Source(msgspec.Struct, frozen=True, kw_only=True):
     """A back-end under the name it has in the configuration, and the terms of its tools."""
 
-    name: str
+    name: str  # for people who look for what is wrong
     backend: Backend
     terms: Terms = DEFAULT_TERMS
     tool_terms: Mapping[str, Terms] = MappingProxyType({})
@@ -182,8 +182,11 @@ def _lists(sources: Sequence[Source]) -> _Lists:
             return
         try:
             into[name] = make()
-        except (BadTool, BadTemplate) as error:
-            problems.append(f"{source.name} offers a {what} that cannot be used: {error}")
+        except BadTool as error:
+            problems.append(f"{source.name}: {error}")
+            return
+        except BadTemplate as error:
+            problems.append(f"{source.name}: the {what} {name}: {error}")
             return
         owners[what, name] = source.name
 

@@ -53,7 +53,7 @@ class _Catalog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resources: Annotated[list[Resource], _List] = []
     resource_templates: Annotated[list[ResourceTemplate], _List] = []
     prompts: Annotated[list[Prompt], _List] = []
-    completes: Annotated[list[tuple[str, str]], _List] = []
+    completes: Annotated[list[tuple[str, str]], Meta(max_length=2 * ENTRIES)] = []  # prompts and templates
 
 
 _decode: Final = msgspec.json.Decoder(_Catalog).decode
@@ -76,7 +76,7 @@ def read_offer(catalog: Raw) -> Offer:
         try:
             ToolSchema(tool)
         except BadTool as error:
-            raise BadOffer(f"it offers a tool that cannot be used: {error}") from error
+            raise BadOffer(str(error)) from error
     return Offer(
         tools=tools,
         deadlines={t.name: t.deadline_seconds for t in given.tools if t.deadline_seconds is not None},

@@ -91,7 +91,7 @@ def failure(failed: Failed, refusal: CannotAsk | None) -> BackendError:
         case "protocol":
             return ProtocolFailure(text, failed.code, _object(failed.data))
         case "not_found":
-            return NoSuchResource(text or "there is no such resource")
+            return NoSuchResource(text)
         case "bad_arguments":
             return BadArguments(text or "these are not the arguments that it takes")
         case "cancelled":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from server.app import Started
     from server.config import ServerConfig
+    from server.lending import CannotStart
     from server.observe.logs import Lines
     from server.resolve import Resolved
 
@@ -108,7 +109,7 @@ def _over_http(resolved: Resolved, log: FilteringBoundLogger, lines: Lines, *, a
                 flush_log=lines.flush,
             )
     except CannotStart as problem:
-        raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
+        raise _cannot_start(problem) from problem
 
 
 def _over_pipes(resolved: Resolved, log: FilteringBoundLogger, server: ServerConfig) -> None:
@@ -120,7 +121,13 @@ def _over_pipes(resolved: Resolved, log: FilteringBoundLogger, server: ServerCon
     try:
         app_stdio.run_stdio(resolved, log, server=server)
     except CannotStart as problem:
-        raise terminal.CliError(str(problem), hint=problem.hint or None) from problem
+        raise _cannot_start(problem) from problem
+
+
+def _cannot_start(problem: CannotStart) -> terminal.CliError:
+    for detail in problem.details:
+        terminal.say(f"  {terminal.clean(detail)}")
+    return terminal.CliError(str(problem), hint=problem.hint or None)
 
 
 def _named(resolved: Resolved, name: str | None) -> ServerConfig:

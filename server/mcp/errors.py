@@ -12,6 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+# Of what an agent says about a failure: a message, not a dump.
+MAX_SAID: Final = 2000
+
 
 class McpError(Exception):
     """A refusal that the caller is told. `str(error)` is written for the caller and holds no secret."""
@@ -61,10 +64,10 @@ class UnknownPrompt(McpError):
 
 
 class UnknownResource(McpError):
-    """No such resource, or none that this caller may know of."""
+    """No such resource, or none that this caller may know of. `text` is what the agent says of it, if anything."""
 
-    def __init__(self, uri: str) -> None:
-        super().__init__("resource not found")
+    def __init__(self, uri: str, text: str = "") -> None:
+        super().__init__(text[:MAX_SAID] or "resource not found")
         self.data = {"uri": uri[:2048]}
 
 

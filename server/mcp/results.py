@@ -236,7 +236,7 @@ def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _Too
     if not revision.structured or (structured is not UNSET and not isinstance(structured, Mapping)):
         structured = UNSET  # the text block carries it
     content = result.content
-    if not revision.structured:
+    if not revision.icons:
         content = [_older(block, revision) for block in content]
     return _ToolResult(
         content, result.is_error, structured, UNSET, UNSET if result.meta is None else result.meta
@@ -244,8 +244,10 @@ def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _Too
 
 
 def _older(block: Content, revision: Revision) -> Content:
-    """Kinds of content that a revision does not know become text that says the same."""
+    """Kinds of content that a revision does not know become text that says the same; icons are left out."""
     if isinstance(block, ResourceLink):
+        if revision.structured:
+            return block if block.icons is UNSET else msgspec.structs.replace(block, icons=UNSET)
         return TextContent(text=f"{block.title or block.name}: {block.uri}")
     if isinstance(block, AudioContent) and not revision.annotations:
         return TextContent(text=f"[audio, {block.mime_type}: this protocol version cannot carry it]")
@@ -332,7 +334,7 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
 
 
 def _message(message: PromptMessage, revision: Revision) -> PromptMessage:
-    if revision.structured:
+    if revision.icons:
         return message
     return PromptMessage(role=message.role, content=_older(message.content, revision))
 
@@ -353,12 +355,12 @@ def _item(
         return _tool(item, revision)
     if revision.icons:
         return item
-    return msgspec.structs.replace(
-        item,
-        icons=UNSET,
-        title=item.title if revision.structured else UNSET,
-        meta=item.meta if revision.structured else UNSET,
-    )
+    if revision.structured:
+        return msgspec.structs.replace(item, icons=UNSET)
+    if isinstance(item, Prompt) and item.arguments is not UNSET:
+        untitled = [msgspec.structs.replace(argument, title=UNSET) for argument in item.arguments]
+        item = msgspec.structs.replace(item, arguments=untitled)
+    return msgspec.structs.replace(item, icons=UNSET, title=UNSET, meta=UNSET)
 
 
 def _tool(tool: Tool, revision: Revision) -> Tool:

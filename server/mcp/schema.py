@@ -69,7 +69,7 @@ class ToolSchema:
         if not _NAME(tool.name):
             raise BadTool(f"{tool.name[:80]!r} is no tool name: use 1 to 64 of A-Z a-z 0-9 _ . -")
         if tool.input_schema.get("type") != "object":
-            raise BadTool(f'{tool.name}: inputSchema must have "type": "object" at its root')
+            raise BadTool(f'the tool {tool.name}: inputSchema must have "type": "object" at its root')
         self._input: Final = _compile(tool.name, "inputSchema", tool.input_schema)
         self._output: Final = (
             None if tool.output_schema is UNSET else _compile(tool.name, "outputSchema", tool.output_schema)
@@ -116,14 +116,22 @@ class ToolSchema:
 def _compile(name: str, which: str, schema: Mapping[str, Any]) -> jsonschema_rs.Validator:
     try:
         if len(msgspec.json.encode(schema)) > MAX_SCHEMA_BYTES:
-            raise BadTool(f"{name}: {which} is larger than {MAX_SCHEMA_BYTES // 1024} KiB")
+            raise BadTool(f"the tool {name}: {which} is larger than {MAX_SCHEMA_BYTES // 1024} KiB")
         # `mask` keeps argument values out of every message.
         return jsonschema_rs.validator_for(dict(schema), offline=True, mask="the value")
     except (ValueError, TypeError, RecursionError) as error:
         if isinstance(error, BadTool):
             raise
-        reason = str(error).partition("\n")[0][:MAX_REASON]
-        raise BadTool(f"{name}: {which} is not a usable JSON Schema: {reason}") from error
+        raise BadTool(f"the tool {name}: {which} is not a usable JSON Schema: {_reason(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    """Why a schema is none, and where in it, as far as the compiler tells."""
+    if not isinstance(error, jsonschema_rs.ValidationError) or not error.instance_path:
+        return str(error).partition("\n")[0][:MAX_REASON]
+    steps = (str(step).replace("~", "~0").replace("/", "~1") for step in error.instance_path)
+    pointer = "".join(f"/{step}" for step in steps)
+    return f"at {pointer[:MAX_REASON]}: {error.message[:MAX_REASON]}"
 
 
 def _problems(error: jsonschema_rs.ValidationError, arguments: Mapping[str, Any]) -> Iterator[Problem]:
@@ -175,7 +183,7 @@ def _mirrored(tool: Tool) -> tuple[Mirror, ...]:
         if "x-mcp-header" not in schema:
             continue
         name = schema["x-mcp-header"]
-        where = f"{tool.name}: x-mcp-header of {'.'.join(path) or 'the root'}"
+        where = f"the tool {tool.name}: x-mcp-header of {'.'.join(path) or 'the root'}"
         if not isinstance(name, str) or not _TOKEN(name):
             raise BadTool(f"{where} is not a header name")
         if not reachable or not path:

@@ -23,7 +23,9 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
 )
+from server.backends.catalog import Source
 from server.mcp.questions import Question
+from tests.interaction.agents import house
 
 AGENT = '''
 import asyncio, os, threading, time
@@ -192,6 +194,64 @@ async def test_resources_prompts_and_completions_come_from_functions(tmp_path: P
         assert ("prompt", "review") in backend.completes()
         asked = Completing(ref="prompt", name="review", argument="code", value="py", **WHO)
         assert (await backend.complete(asked)).values == ["python"]
+
+
+LIBRARY = """
+from enum import Enum
+from typing import Literal
+from ostiary import NotFound, prompt, resource
+
+class Size(Enum):
+    S = "small"
+    L = "large"
+
+@prompt
+def review(code: str, style: Literal["short", "long"] = "short") -> str:
+    return f"Review {code}"
+
+@resource("test://{id}/{size}")
+def item(id: str, size: Size):
+    if id == "none":
+        return None
+    if id == "bare":
+        raise NotFound
+    raise NotFound(f"{id} has written nothing" if id != "long" else "x" * 9000)
+"""
+
+
+async def test_the_choices_of_a_hint_reach_who_asks_for_them(tmp_path: Path) -> None:
+    async with at_work(tmp_path, LIBRARY, shim=REAL) as work:
+        pair = house(Source(name="main[1]", backend=work.backend)).pair
+
+        async def complete(ref: dict[str, str], name: str, value: str) -> list[str]:
+            asked = {"ref": ref, "argument": {"name": name, "value": value}}
+            return (await pair.modern("completion/complete", asked)).json["result"]["completion"]["values"]
+
+        prompt = {"type": "ref/prompt", "name": "review"}
+        assert await complete(prompt, "style", "") == ["short", "long"]
+        assert await complete(prompt, "style", "l") == ["long"]
+        assert await complete(prompt, "code", "") == []
+        template = {"type": "ref/resource", "uri": "test://{id}/{size}"}
+        assert await complete(template, "size", "") == ["small", "large"]
+        assert await complete(template, "id", "") == []
+
+
+async def test_what_an_author_says_of_what_is_not_found_reaches_who_reads_it(tmp_path: Path) -> None:
+    async with at_work(tmp_path, LIBRARY, shim=REAL) as work:
+        pair = house(Source(name="main[1]", backend=work.backend)).pair
+
+        async def error(uri: str) -> dict[str, Any]:
+            return (await pair.modern("resources/read", {"uri": uri})).json["error"]
+
+        assert await error("test://ada/small") == {
+            "code": -32602,
+            "message": "ada has written nothing",
+            "data": {"uri": "test://ada/small"},
+        }
+        assert (await error("test://long/small"))["message"].startswith("xxx")
+        assert len((await error("test://long/small"))["message"]) == 2000
+        for uri in ("test://none/small", "test://bare/small", "elsewhere://x"):
+            assert await error(uri) == {"code": -32602, "message": "resource not found", "data": {"uri": uri}}
 
 
 async def test_a_tool_that_is_added_at_run_time_is_announced_and_can_be_called(tmp_path: Path) -> None:

@@ -91,6 +91,25 @@ def test_a_flag_that_names_a_default_names_the_one_that_holds() -> None:
             assert named == str(defaults[name.replace("-", "_")]).removesuffix(".0"), name
 
 
+async def test_agents_with_much_in_common_are_told_of_the_first_few_things(shell: Terminal) -> None:
+    for name in ("one", "two"):
+        tools = "".join(f"def tool_{number}(): ...\n" for number in range(8))
+        (shell.home / f"{name}.py").write_text(tools, "utf-8")
+    agents = "".join(f'[[server.agent]]\nkind = "python"\nfile = "{name}.py"\n' for name in ("one", "two"))
+    (shell.home / "ostiary.toml").write_text(f'auth = "none"\n[[server]]\n{agents}', "utf-8")
+    refused = await shell.run("serve", "--port", "0")
+    assert refused.code == 1
+    assert refused.stderr.splitlines() == [
+        *(
+            f"  the tool tool_{number} is offered by main[1] (one.py) and by main[2] (two.py): rename one of them"
+            for number in range(5)
+        ),
+        "  and 3 more",
+        "error: 8 problems with what the agents offer",
+        "hint: see [[server.agent]] in the settings",
+    ]
+
+
 async def test_what_init_writes_is_what_serve_reads_in_that_directory(shell: Terminal) -> None:
     assert (await shell.run("init")).code == 0
     file = shell.home / "ostiary.toml"

@@ -16,6 +16,8 @@ from server.mcp.messages import (
     Icon,
     ImageContent,
     Implementation,
+    Prompt,
+    PromptArgument,
     PromptMessage,
     ResourceContents,
     ResourceLink,
@@ -168,6 +170,35 @@ def test_kinds_of_content_that_a_revision_lacks_become_text() -> None:
         "2026-07-28": everything,
     }
     assert encoded(result, REVISIONS["2025-03-26"])["content"][4]["text"] == "n: a:b"
+
+
+@pytest.mark.requirement("tools.content")
+def test_a_link_has_its_icons_where_the_revision_has_icons() -> None:
+    link = ResourceLink(uri="a:b", name="n", title="T", icons=[Icon(src="https://a.example/i.png")])
+    bare = ResourceLink(uri="a:b", name="n", title="T")
+    having = ["2025-11-25", "2026-07-28"]
+    for revision in ALL:
+        tool = encoded(ToolResult(content=[link, bare]), revision)["content"]
+        message = PromptMessage(role="user", content=link)
+        prompt = encoded(PromptResult([message]), revision)["messages"][0]["content"]
+        assert ("icons" in tool[0]) is ("icons" in prompt) is (revision.version in having)
+        assert "icons" not in tool[1]
+        if revision.structured:
+            assert {**tool[0], "icons": None} == {**prompt, "icons": None} == {**tool[1], "icons": None}
+
+
+def test_a_prompts_arguments_have_titles_where_the_revision_has_titles() -> None:
+    arguments = [PromptArgument(name="a", title="A", description="D", required=True)]
+    prompts = [Prompt(name="p", title="P", arguments=arguments), Prompt(name="q")]
+    for revision in ALL:
+        listed = encoded(Listed("prompts", prompts), revision)["prompts"]
+        (argument,) = listed[0]["arguments"]
+        titled = revision.version >= "2025-06-18"
+        assert ("title" in argument) is ("title" in listed[0]) is titled
+        assert argument == {"name": "a", "description": "D", "required": True} | (
+            {"title": "A"} if titled else {}
+        )
+        assert listed[1] == {"name": "q"}
 
 
 @pytest.mark.requirement("server.fields")

@@ -52,8 +52,23 @@ def test_any_other_name_is_refused(name: str) -> None:
     ],
 )
 def test_a_schema_that_cannot_be_used_is_refused_by_the_tools_name(schema: dict[str, Any]) -> None:
-    with pytest.raises(BadTool, match=r"^tool: "):
+    with pytest.raises(BadTool, match=r"^the tool tool: "):
         compiled(schema)
+
+
+@pytest.mark.parametrize(
+    ("properties", "place"),
+    [
+        ({"x": {"type": "strin"}}, "/properties/x/type"),
+        ({"a/b~": {"enum": 3}}, "/properties/a~1b~0/enum"),
+        ({"x": {"anyOf": [{}, {"pattern": "("}]}}, "/properties/x/anyOf/1/pattern"),
+    ],
+)
+def test_a_schema_that_is_none_is_told_where(properties: dict[str, Any], place: str) -> None:
+    with pytest.raises(BadTool) as refused:
+        compiled({"type": "object", "properties": properties})
+    begin = f"the tool tool: inputSchema is not a usable JSON Schema: at {place}: the value is not "
+    assert str(refused.value).startswith(begin)
 
 
 @pytest.mark.requirement("rpc.schema-ref")

@@ -245,6 +245,7 @@ def linked(): return Link("test://x", "x")
 async def note(owner: str, number: int, ctx: Context):
     if number == 404: raise NotFound("no such note")
     if number == 500: return None
+    if number == 501: raise NotFound
     return {"owner": owner, "number": number, "for": ctx.subject}
 @resource("q://{+path}{?size,deep*}")
 def query(path, size: Size = Size.S, deep: str = ""): return f"{path} {size.name} {deep}"
@@ -356,6 +357,55 @@ def test_completions_come_from_their_function_or_from_the_choices_of_a_hint(serv
     assert complete("q://{+path}{?size,deep*}", "size", "")["result"]["values"] == ["small", "large"]
     assert complete("note://{owner}/{number}", "number", "1")["result"]["values"] == []
     assert complete("talk", "nothing", "")["kind"] == "bad_arguments"
+
+
+def test_what_has_choices_is_listed_as_what_can_be_completed(tmp_path: Any) -> None:
+    from shim_child import Child
+
+    file = tmp_path / "agent.py"
+    file.write_text(LIBRARY, "utf-8")
+    with Child(file) as child:
+        catalog = child.hear()["catalog"]
+    assert catalog["completes"] == [
+        ["prompt", "talk"],
+        ["resource", "note://{owner}/{number}"],
+        ["resource", "q://{+path}{?size,deep*}"],
+    ]
+
+
+def test_a_choice_that_is_no_variable_of_a_template_cannot_be_completed(tmp_path: Any) -> None:
+    from shim_child import Child
+
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "from typing import Literal\n"
+        "from ostiary import prompt, resource\n"
+        "@resource('test://{id}')\n"
+        "def item(id: str, how: Literal['a', 'b'] = 'a'): ...\n"
+        "@resource('test://plain')\n"
+        "def plain(how: Literal['a', 'b'] = 'a'): ...\n"
+        "@prompt\n"
+        "def review(code: str, style: Literal['short', 'long'] = 'short'): ...\n",
+        "utf-8",
+    )
+    with Child(file) as child:
+        assert child.hear()["catalog"]["completes"] == [["prompt", "review"]]
+
+
+def test_what_is_not_found_is_told_in_the_authors_words_or_in_none(serve: Serve) -> None:
+    child = serve(LIBRARY)
+    note = "note://{owner}/{number}"
+
+    def message(number: str) -> str:
+        arguments = {"owner": "ada", "number": number}
+        return child.end(child.send("read", uri=f"note://ada/{number}", template=note, arguments=arguments))[
+            "message"
+        ]
+
+    assert message("404") == "no such note"
+    assert message("500") == ""
+    assert message("501") == ""
+    assert message("seven") == "wrong argument: number: not a whole number"
 
 
 @pytest.mark.parametrize("what", ["resources", "resourceTemplates", "prompts", "completes"])

@@ -84,7 +84,7 @@ def failure(text: str) -> Wire:
 def contents(value: Any, uri: str, mime_type: str | None) -> Wire:
     """Of a resource. A list of texts, bytes and content is several parts of it; other lists are JSON."""
     if value is None:
-        raise NotFound(f"there is no {uri}")
+        raise NotFound
     parts: Sequence[Any] = [value]
     if (
         _is_list(value)

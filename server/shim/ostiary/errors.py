@@ -13,7 +13,7 @@ class ToolFailure(Exception):
 
 
 class NotFound(Exception):
-    """What a template's variables name does not exist."""
+    """What a template's variables name does not exist. The caller reads the text, if there is one."""
 
 
 class ProtocolError(Exception):

@@ -35,7 +35,7 @@ def event_of(error: BaseException, kind: str) -> Event:
     if isinstance(error, CannotAsk):
         return _error("refused", text)
     if isinstance(error, NotFound) and kind == "read":
-        return _error("not_found", text)
+        return _error("not_found", str(error))  # without a text, the server has one
     log(error)
     return _error("failed", described(error))
 

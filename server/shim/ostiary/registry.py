@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Callable, TypeVar, overload
 
+from .convert import options_of
 from .errors import Misuse
 from .offers import Completion, Dict, Icons, Prompt, Resource, Tool
 from .plain import to_text
@@ -88,14 +89,23 @@ class Registry:
 
     def catalog(self) -> dict[str, Any]:
         resources = list(self.resources.values())
-        targets = dict.fromkeys(target for target, _ in self.completions)
         return {
             "tools": [tool.wire for tool in self.tools.values()],
             "resources": [resource.wire for resource in resources if not resource.variables],
             "resourceTemplates": [resource.wire for resource in resources if resource.variables],
             "prompts": [prompt.wire for prompt in self.prompts.values()],
-            "completes": [["prompt" if target in self.prompts else "resource", target] for target in targets],
+            "completes": [
+                *(["prompt", name] for name, prompt in self.prompts.items() if self._completes(name, prompt)),
+                *(["resource", uri] for uri, found in self.resources.items() if self._completes(uri, found)),
+            ],
         }
+
+    def _completes(self, target: str, offer: Prompt | Resource) -> bool:
+        """Whether there is anything to say about one of its arguments: by a function, or by the choices of its hint."""
+        names = self.arguments_of(target) or ()
+        return any((target, name) in self.completions for name in names) or any(
+            field.name in names and options_of(field.hint) for field in offer.function.parameters
+        )
 
     def _tell(self) -> None:
         if self.changed is not None:
