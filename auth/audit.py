@@ -5,10 +5,12 @@ A poll that is merely still pending (or too early) decides nothing and leaves no
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Final, Literal
 
-from auth.db import Db
+from auth.db import AuditEntry, Db
 from auth.model import Millis
+
+KEY_PURPOSE: Final = "audit-chain"
 
 Outcome = Literal["ok", "refused"]
 
@@ -31,16 +33,6 @@ def record(
     ip: str | None = None,
     user_agent: str | None = None,
 ) -> None:
-    db.execute(
-        "INSERT INTO audit (at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        at,
-        event,
-        actor,
-        client_id,
-        grant_id,
-        ip,
-        user_agent,
-        outcome,
-        reason,
+    db.audit(
+        AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)
     )

@@ -7,7 +7,6 @@ links.py and users.py.
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
 
 from auth import links, sessions, users
 from auth.db import Db
@@ -19,11 +18,9 @@ from auth.users import Claimed, LinkIsOver, NameIsTaken, Unfit
 from auth.visit import Visit
 from auth.wire import Reply
 
-TOKEN_CHARACTERS: Final = 64
-
 
 async def show(visit: Visit) -> Reply:
-    token = _token(visit)
+    token = links.token_of(visit.request.path)
     find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
     if await visit.parts.store.read(find) is None:
         return _link_is_over(visit)
@@ -31,9 +28,12 @@ async def show(visit: Visit) -> Reply:
 
 
 async def claim(visit: Visit) -> Reply:
-    token = _token(visit)
+    token = links.token_of(visit.request.path)
     if not visit.shows(_purpose(token)):
         return visit.stale_form()
+    until = await visit.parts.store.write(partial(links.admit, who=visit.who, now=visit.now))
+    if until:
+        return visit.too_many(until, back=(links.path_of(token), "Back"))
     find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
     if (
         await visit.parts.store.read(find) is None
@@ -87,10 +87,6 @@ def _claim_and_sign_in(
     if isinstance(outcome, Claimed):
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
     return outcome
-
-
-def _token(visit: Visit) -> str:
-    return visit.request.path.removeprefix("/claim/")[:TOKEN_CHARACTERS]
 
 
 def _purpose(token: str) -> str:

@@ -21,6 +21,7 @@ from auth.entropy import Entropy
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis, Secret
 from auth.policy import MINUTE
 from auth.requester import clean
+from auth.scopes import Vocabulary
 
 GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)
 AUTH_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
@@ -112,9 +113,9 @@ class Registration:
     auth_method: str = "none"
     grant_types: Sequence[str] = GRANT_TYPES
     redirect_uris: Sequence[str] = ()
-    scope: str = scopes.ALL
+    scope: str = scopes.EVERYTHING
 
-    def check(self) -> list[str]:
+    def check(self, known: Vocabulary) -> list[str]:
         problems: list[str] = []
         if not clean(self.name, NAME_LENGTH) or clean(self.name, NAME_LENGTH) != self.name:
             problems.append(f"name: one line of 1 to {NAME_LENGTH} plain characters")
@@ -129,9 +130,9 @@ class Registration:
             for uri in self.redirect_uris
             if not redirects.is_acceptable(uri)
         ]
-        unknown = [scope for scope in scopes.parse(self.scope) if scope not in scopes.SCOPES]
-        if unknown or not scopes.parse(self.scope):
-            problems.append(f"scope: some of {scopes.ALL}")
+        named = scopes.parse(self.scope)
+        if not named or any(scope not in known and scope != scopes.EVERYTHING for scope in named):
+            problems.append(f"scope: some of {scopes.join(known.names)}")
         return problems
 
 
@@ -141,10 +142,7 @@ def _is_plain_id(text: str) -> bool:
 
 
 def add(db: Db, registration: Registration, *, seed: bytes, by: str, now: Millis) -> NewClient | None:
-    """A job. None if the id is taken. Raises ValueError for a registration that `check` objects to."""
-    problems = registration.check()
-    if problems:
-        raise ValueError("; ".join(problems))
+    """A job, for a registration that `check` had nothing against. None if the id is taken."""
     entropy = Entropy(seed)
     client_id = registration.client_id or entropy.identifier("cli")
     secret = None if registration.auth_method == "none" else entropy.token()

@@ -67,7 +67,7 @@ def page(
     offered = tuple(
         Offer(
             name=name,
-            words=scopes.SCOPES.get(name, name),
+            words=site.scopes.words(name),
             ticked=ticked is None or name in ticked,
             within=name not in widest(names),
         )

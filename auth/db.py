@@ -8,10 +8,24 @@ rolls back. The server's store lends the real thing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 Row = Mapping[str, Any]
 T = TypeVar("T")
+
+
+class AuditEntry(NamedTuple):
+    """A row of `audit` as it is handed in; the store numbers it. `auth/audit.py` makes them. Never a secret in it."""
+
+    at: int
+    event: str
+    actor: str
+    client_id: str | None
+    grant_id: str | None
+    ip: str | None
+    user_agent: str | None
+    outcome: str
+    reason: str
 
 
 class Db(Protocol):
@@ -24,7 +38,11 @@ class Db(Protocol):
     def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
 
     def changed(self, kind: str, entity_id: str) -> None:
-        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key)."""
+        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key)."""
+        ...
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Append to `audit`, whose rows are chained so that none is altered or missing unnoticed."""
         ...
 
 
@@ -34,3 +52,7 @@ class Store(Protocol):
     async def write(self, job: Callable[[Db], T]) -> T: ...
 
     async def read(self, job: Callable[[Db], T]) -> T: ...
+
+    def chain_audit(self, key: bytes) -> None:
+        """The key of the audit chain. Nothing can be audited before it was given."""
+        ...

@@ -217,5 +217,5 @@ def _done(visit: Visit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> Repl
         title="Approved" if granted else "Denied",
         approved=bool(granted),
         device=clean(ask.hostname or ask.client_name or ask.registered_name, device.HOSTNAME_LENGTH),
-        granted=tuple(scopes.SCOPES.get(name, name) for name in confirm.widest(granted)),
+        granted=tuple(visit.parts.site.scopes.words(name) for name in confirm.widest(granted)),
     )

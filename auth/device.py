@@ -127,7 +127,7 @@ def request_code(
 ) -> DeviceAuthorization | Refusal:
     """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
     server = site.choose(ask.resources, (ask.requester.origin,)) or site.default
-    scope = scopes.narrow(scopes.join(scopes.parse(ask.scope)) or client.scope, client.scope)
+    scope = site.scopes.asked(ask.scope, client.scope)
     refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester.network, policy, now)
     if refusal is not None:
         _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)
@@ -255,8 +255,9 @@ def approve(
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
     if row is None:
         return NotPending(reason="gone")
-    user = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", subject)
-    if user is None or user["state"] not in LIVE_USER_STATES:
+    user = db.fetch_one("SELECT state, scope, expires_at FROM users WHERE id = ?", subject)
+    over = user is not None and user["expires_at"] is not None and now >= user["expires_at"]
+    if user is None or over or user["state"] not in LIVE_USER_STATES:
         _decided(db, row, by, now, event="device.approved", refused="user_not_enabled")
         return NotPending(reason="user_not_enabled")
     granted = scopes.narrow(

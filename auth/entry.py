@@ -35,11 +35,23 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Step]]] = MappingProxyType(
 )
 
 
+_PATTERNS: Final = tuple((row, row.split("/")) for row in ENDPOINTS if "{" in row)
+
+
 def endpoint_of(path: str) -> str | None:
     """The row of the table that serves `path`; also what a log may write instead of the path, which can hold a token."""
-    if path.startswith("/claim/") and path != "/claim/" and path.count("/") == 2:
-        return "/claim/{token}"
-    return path if path in ENDPOINTS and "{" not in path else None
+    if path in ENDPOINTS and "{" not in path:
+        return path
+    parts = path.split("/")
+    return next((row for row, pattern in _PATTERNS if _fits(parts, pattern)), None)
+
+
+def _fits(parts: list[str], pattern: list[str]) -> bool:
+    """A `{part}` of a row stands for one segment that is not empty."""
+    return len(parts) == len(pattern) and all(
+        part != "" if want.startswith("{") else part == want
+        for part, want in zip(parts, pattern, strict=True)
+    )
 
 
 async def handle(request: Request, parts: Parts) -> Reply | None:

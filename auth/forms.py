@@ -15,12 +15,36 @@ from auth.clients import BadCredentials, Credentials, read_credentials
 from auth.wire import Request
 
 # Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
-LENGTHS: Final = MappingProxyType({"resource": 2_048, "token": 8_192, "scope": 1_024})
+LENGTHS: Final = MappingProxyType(
+    {
+        "resource": 2_048,
+        "token": 8_192,
+        "scope": 1_024,
+        "redirect_uri": 2_048,
+        "client_id": 2_048,
+        "client_assertion": 8_192,
+        "state": 2_048,
+    }
+)
 LENGTH: Final = 512
 PARAMETERS: Final = 32
 
 KNOWN: Final = frozenset(
-    {"grant_type", "client_id", "client_secret", "device_code", "refresh_token", "token", "scope", "resource"}
+    {
+        "grant_type",
+        "client_id",
+        "client_secret",
+        "client_assertion",
+        "client_assertion_type",
+        "device_code",
+        "refresh_token",
+        "code",
+        "code_verifier",
+        "redirect_uri",
+        "token",
+        "scope",
+        "resource",
+    }
 )
 
 # Claimed by a person's machine, in any script; cleaned and cut where they are stored.
@@ -57,6 +81,9 @@ class TokenForm:
     credentials: Credentials
     device_code: str | None = field(default=None, repr=False)
     refresh_token: str | None = field(default=None, repr=False)
+    code: str | None = field(default=None, repr=False)
+    code_verifier: str | None = field(default=None, repr=False)
+    redirect_uri: str | None = None
     scope: str = ""
     resources: tuple[str, ...] = ()
 
@@ -104,7 +131,7 @@ def read(request: Request) -> Form:
     credentials = read_credentials(
         request.headers.get("authorization"), values.get("client_id"), values.get("client_secret")
     )
-    if credentials.client_id is not None and len(credentials.client_id) > LENGTH:
+    if credentials.client_id is not None and len(credentials.client_id) > LENGTHS["client_id"]:
         raise BadCredentials("client_id is too long")
     return Form(values=MappingProxyType(values), resources=tuple(resources), credentials=credentials)
 
@@ -115,6 +142,9 @@ def token_form(form: Form) -> TokenForm:
         credentials=form.credentials,
         device_code=form.get("device_code"),
         refresh_token=form.get("refresh_token"),
+        code=form.get("code"),
+        code_verifier=form.get("code_verifier"),
+        redirect_uri=form.get("redirect_uri"),
         scope=form.get("scope") or "",
         resources=form.resources,
     )

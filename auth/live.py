@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from auth import scopes
 from auth.db import Db
 from auth.grants.exchange import epoch
-from auth.model import LIVE_USER_STATES, Millis
+from auth.model import LIVE_USER_STATES, Millis, PrincipalKind
 
 # About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
 ENTRIES: Final = 10_000
@@ -34,6 +34,7 @@ class LiveGrant:
     usable: bool  # grant not revoked and of this epoch, user and client enabled
     ends_at: Millis
     ceiling: frozenset[str]  # what the user may have at most, now
+    tools: str = ""  # a selection of tools that bounds it likewise
 
 
 class Change(Protocol):
@@ -123,12 +124,15 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
     """A job."""
     row = db.fetch_one(
         "SELECT g.id, g.principal_kind, g.subject, g.client_id, g.server, g.revoked_at, g.epoch, g.expires_at,"
-        " u.state AS user_state, u.scope AS user_scope, c.state AS client_state"
-        " FROM grants g JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
+        " u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools, u.expires_at AS user_expires_at,"
+        " c.state AS client_state, c.scope AS client_scope"
+        " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
         grant_id,
     )
     if row is None:
         return None
+    # A machine with credentials of its own has nobody behind it: its client's ceiling is its own.
+    machine = row["principal_kind"] == PrincipalKind.CLIENT
     return LiveGrant(
         grant_id=row["id"],
         kind=row["principal_kind"],
@@ -138,9 +142,10 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
         usable=(
             row["revoked_at"] is None
             and row["epoch"] == epoch(db)
-            and row["user_state"] in LIVE_USER_STATES
             and row["client_state"] == "enabled"
+            and (machine or row["user_state"] in LIVE_USER_STATES)
         ),
-        ends_at=row["expires_at"],
-        ceiling=frozenset(scopes.parse(row["user_scope"])),
+        ends_at=min(row["expires_at"], row["user_expires_at"] or row["expires_at"]),
+        ceiling=frozenset(scopes.parse(row["client_scope"] if machine else row["user_scope"] or "")),
+        tools="" if machine else row["user_tools"] or "",
     )

@@ -12,6 +12,7 @@ from typing import Any, Final
 from auth import scopes
 from auth.clients import AUTH_METHODS
 from auth.grants import GRANTS
+from auth.policy import Policy
 from auth.site import Site
 
 AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
@@ -27,8 +28,9 @@ DEVICE: Final = "/device"  # where people type the code; served by the pages
 PROBED: Final = ("/.well-known/oauth-", "/.well-known/openid-")
 
 
-def authorization_server(site: Site, origin: str) -> dict[str, Any]:
+def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, Any]:
     """RFC 8414 §2, for a caller who came by `origin`."""
+    del policy  # what may be switched off is announced here as it comes to exist
     base = site.public(origin)
     return {
         "issuer": base,
@@ -42,7 +44,7 @@ def authorization_server(site: Site, origin: str) -> dict[str, Any]:
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
-        "scopes_supported": [*scopes.SCOPES, scopes.OFFLINE_ACCESS],
+        "scopes_supported": [*site.scopes.listed, scopes.OFFLINE_ACCESS],
     }
 
 
@@ -52,7 +54,9 @@ def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
     return {
         "resource": base + path,
         "authorization_servers": [base],
-        "scopes_supported": list(scopes.SCOPES),  # without offline_access, which is no scope of the resource
+        "scopes_supported": list(
+            site.scopes.listed
+        ),  # without offline_access, which is no scope of the resource
         "bearer_methods_supported": ["header"],
     }
 
@@ -64,10 +68,10 @@ def resource_metadata_url(site: Site, server: str, origin: str, typed: str | Non
     return f"{site.public(origin)}{PROTECTED_RESOURCE}{path}{slash}"
 
 
-def document(site: Site, path: str, origin: str) -> dict[str, Any] | None:
+def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, Any] | None:
     """What is published under `path`, if anything."""
     if path == AUTHORIZATION_SERVER:
-        return authorization_server(site, origin)
+        return authorization_server(site, policy, origin)
     if path == PROTECTED_RESOURCE:
         return protected_resource(site, origin, site.servers[site.default])
     for served in site.servers.values():

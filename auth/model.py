@@ -15,6 +15,8 @@ from auth.db import Row
 
 Millis: TypeAlias = int
 
+AUTHORIZATION_CODE = "authorization_code"
+CLIENT_CREDENTIALS = "client_credentials"
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
 REFRESH_TOKEN = "refresh_token"
 
@@ -30,13 +32,15 @@ class PrincipalKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principal:
-    """Who calls. `subject` is opaque and stable; `grant_id` names the login that can be revoked."""
+    """Who calls. `subject` is opaque and stable; `grant_id` names the login, or the key, that can be revoked. `tools` is a
+    selection that bounds which of them it may know of; empty is all (`server/selection.py`)."""
 
     kind: PrincipalKind
     subject: str
     client_id: str | None = None
     grant_id: str | None = None
     scopes: frozenset[str] = frozenset()
+    tools: str = ""
 
 
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
@@ -68,7 +72,7 @@ class Secret:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Client:
     id: str
-    kind: str  # builtin | registered
+    kind: str  # builtin | registered (by the operator) | dynamic (by itself) | document (its id is the address of its metadata)
     name: str
     auth_method: str
     grant_types: tuple[str, ...]
@@ -78,6 +82,11 @@ class Client:
     created_at: Millis
     last_used_at: Millis | None
     secret_hash: str | None = field(repr=False)
+    authorized_at: Millis | None = None  # when somebody first let it in
+    client_uri: str = ""
+    jwks: str | None = None
+    jwks_uri: str | None = None
+    introspects: bool = False  # may ask what a token is worth
 
     @property
     def enabled(self) -> bool:
@@ -85,7 +94,8 @@ class Client:
 
     @property
     def public(self) -> bool:
-        return self.secret_hash is None
+        """Whether anybody could use its id: it has nothing to show for itself."""
+        return self.auth_method == "none"
 
     @classmethod
     def of(cls, row: Row) -> Client:
@@ -100,6 +110,11 @@ class Client:
             state=row["state"],
             created_at=row["created_at"],
             last_used_at=row["last_used_at"],
+            authorized_at=row["authorized_at"],
+            client_uri=row["client_uri"],
+            jwks=row["jwks"],
+            jwks_uri=row["jwks_uri"],
+            introspects=bool(row["introspects"]),
             secret_hash=row["secret_hash"],
         )
 
@@ -115,7 +130,7 @@ class Grant:
 
     id: str
     principal_kind: PrincipalKind
-    subject: str
+    subject: str  # a user's id; of a machine with credentials of its own, its client id
     client_id: str
     client_name: str
     hostname: str
@@ -135,6 +150,9 @@ class Grant:
     expires_at: Millis
     revoked_at: Millis | None
     revoked_reason: str | None
+    how: str = "device"  # device | code | client_credentials
+    redirect_host: str = ""  # where its browser was sent back to, if it was
+    last_ip: str = ""  # of the last refresh
 
     @classmethod
     def of(cls, row: Row) -> Grant:

@@ -1,6 +1,6 @@
 """Page values to HTML: one shell, its headers, and the few words for times and waits (oauth.md §4.2).
 
-No page has a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
+Only pages that ask for a passkey have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
 by its endpoint. Other packages get the same look from `shell_page` and `error_page`.
 """
 
@@ -33,13 +33,16 @@ Headers = Sequence[tuple[str, str]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """What every page has around it. `account` and `sign_out_token` come together, or not at all."""
+    """What every page has around it. `account` and `sign_out_token` come together, or not at all. `form_targets`: origins that
+    its form may lead to besides ours, because browsers apply `form-action` to the redirect that follows, too."""
 
     nonce: str
     secure: bool
     host: str
     account: str | None = None
     sign_out_token: str | None = field(default=None, repr=False)
+    form_targets: tuple[str, ...] = ()
+    script: bool = False  # the page has a script of ours: passkeys need one
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:
@@ -106,10 +109,12 @@ def page_headers(frame: Frame) -> tuple[tuple[str, str], ...]:
         "default-src 'none'",
         f"style-src 'nonce-{frame.nonce}'",
         "img-src 'self' data:",
-        "form-action 'self'",
+        " ".join(("form-action 'self'", *frame.form_targets)),
         "frame-ancestors 'none'",
         "base-uri 'none'",
     )
+    if frame.script:
+        policy = (*policy, f"script-src 'nonce-{frame.nonce}'", "connect-src 'self'")
     headers = (
         ("content-type", "text/html; charset=utf-8"),
         ("content-security-policy", "; ".join(policy)),

@@ -39,6 +39,10 @@ class TokenPolicy:
     access_ms: int = 60 * MINUTE
     refresh_idle_ms: int = 30 * DAY
     device_login_ms: int = 30 * DAY  # absolute: then a person approves again
+    code_login_ms: int = 90 * DAY  # of a login through a browser
+    code_ms: int = 60 * SECOND  # an authorization code: one redirect and one request
+    consent_ms: int = 90 * DAY  # how long a yes is remembered
+    pushed_ms: int = 90 * SECOND  # RFC 9126 §2.2: from pushing the request to opening the browser
     # Parallel processes share one stored refresh token and use it at the same moment; a thief comes later.
     replay_window_ms: int = 60 * SECOND
 
@@ -48,6 +52,39 @@ class TokenPolicy:
             raise ValueError("access tokens live at least 10 minutes")
         if not 0 <= self.replay_window_ms <= 10 * MINUTE:
             raise ValueError("the replay window is 0 to 10 minutes")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RegistrationPolicy:
+    """Clients that nobody entered by hand: RFC 7591, and documents at the client's own address."""
+
+    mode: Literal["open", "token", "off"] = "open"
+    token_hash: str = field(
+        default="", repr=False
+    )  # SHA-256 of the initial access token, where mode is "token"
+    per_network: int = 20  # registrations
+    per_network_ms: int = 15 * MINUTE
+    # Clients register anew with each login; what nobody ever let in is litter.
+    unused_ms: int = 7 * DAY
+    idle_ms: int = 90 * DAY
+    documents: Literal["on", "pinned", "off"] = "on"
+    document_hosts: frozenset[str] = frozenset()  # empty: any
+    # Fetches that nobody who is signed in has asked for.
+    fetches_per_network: int = 10
+    fetches_per_network_ms: int = 10 * MINUTE
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyPolicy:
+    """When the signing key changes by itself."""
+
+    signs_ms: int = 90 * DAY
+    published_before_ms: int = 1 * DAY  # clients and resource servers hold the old JWKS for a while
+    margin_ms: int = 60 * MINUTE  # an old key stays published for the longest token's life and this
+
+    def __post_init__(self) -> None:
+        if self.signs_ms < 2 * self.published_before_ms:
+            raise ValueError("a signing key is used for at least twice as long as it is announced")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,3 +104,5 @@ class Policy:
     device: DevicePolicy = field(default_factory=DevicePolicy)
     tokens: TokenPolicy = field(default_factory=TokenPolicy)
     limits: FormLimits = field(default_factory=FormLimits)
+    registration: RegistrationPolicy = field(default_factory=RegistrationPolicy)
+    keys: KeyPolicy = field(default_factory=KeyPolicy)

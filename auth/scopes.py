@@ -1,22 +1,83 @@
-"""Scopes: which exist, what they mean, and how a wider one covers a narrower (`mcp` covers `mcp:tools`)."""
+"""Scopes: which exist, what they mean, and how a wider one covers a narrower (`mcp` covers `mcp:tools`).
+
+A *ceiling* is a text of scopes that bounds what somebody may have; `*` in it is everything, whatever the configuration adds.
+What was granted never holds `*`. A financial scope is no part of `mcp`: it is asked for, shown and granted by its own name.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from types import MappingProxyType
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-SCOPES: Final = MappingProxyType(
-    {
-        "mcp": "Use this agent: everything it offers",
-        "mcp:tools": "List and call the agent's tools",
-    }
-)
-ALL: Final = " ".join(SCOPES)
+EVERYTHING: Final = "*"
 
 # Clients append it when they want a refresh token. Ours follow from the client's registration, so it is accepted, means
 # nothing, and never reaches a grant or a token.
 OFFLINE_ACCESS: Final = "offline_access"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scope:
+    name: str
+    words: str  # what it allows, for the person who is asked
+    financial: bool = False  # moves money: marked, and never ticked beforehand
+    listed: bool = True  # published; clients ask for everything that is
+
+
+MCP: Final = Scope(name="mcp", words="Use this agent: everything it offers, except what moves money")
+TOOLS: Final = Scope(name="mcp:tools", words="List and call the agent's tools")
+RESOURCES: Final = Scope(name="mcp:resources", words="Read the agent's resources and prompts")
+READ: Final = Scope(
+    name="mcp:tools:read", words="Call the agent's tools that only look things up", listed=False
+)
+WRITE: Final = Scope(name="mcp:tools:write", words="Call the agent's tools that change things", listed=False)
+FINANCIAL: Final = Scope(
+    name="financial", words="Call the agent's tools that move money", financial=True, listed=False
+)
+STANDARD: Final = (MCP, TOOLS, RESOURCES, READ, WRITE, FINANCIAL)
+
+
+class Vocabulary:
+    """The scopes of one installation: the standard ones, and what the configuration adds. Immutable."""
+
+    def __init__(self, more: Sequence[Scope] = ()) -> None:
+        """A scope of `more` may take a standard one's place (to publish `financial`, say)."""
+        self._scopes = {scope.name: scope for scope in (*STANDARD, *more)}
+
+    def __repr__(self) -> str:
+        return f"Vocabulary({', '.join(self._scopes)})"
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._scopes
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._scopes)
+
+    @property
+    def listed(self) -> tuple[str, ...]:
+        """What the metadata publishes."""
+        return tuple(scope.name for scope in self._scopes.values() if scope.listed)
+
+    @property
+    def usual(self) -> str:
+        """What is granted to a client that asks for nothing in particular."""
+        return join(scope.name for scope in self._scopes.values() if scope.listed and not scope.financial)
+
+    def words(self, name: str) -> str:
+        scope = self._scopes.get(name)
+        return name if scope is None else scope.words
+
+    def financial(self, name: str) -> bool:
+        scope = self._scopes.get(name)
+        return scope is not None and scope.financial
+
+    def asked(self, text: str, ceiling: str) -> str:
+        """What of a request's scopes exists and lies under `ceiling`; the usual ones where it names none."""
+        named = parse(text)
+        known = join(name for name in named if name in self._scopes) if named else self.usual
+        return narrow(known, ceiling)
 
 
 def parse(text: str) -> tuple[str, ...]:
@@ -39,12 +100,24 @@ def missing(granted: frozenset[str], needed: Collection[str]) -> tuple[str, ...]
 
 
 def narrow(wanted: str, ceiling: str) -> str:
-    """What of `wanted` lies under `ceiling`. A wanted scope that is wider than the ceiling becomes the ceiling's part of it."""
-    roof = parse(ceiling)
+    """What of `wanted` lies under `ceiling`. A wanted scope that is wider than the ceiling becomes the ceiling's part of it.
+
+    Either may be a ceiling with `*`: then the result is one, too."""
+    roof, asked = parse(ceiling), parse(wanted)
+    if EVERYTHING in roof:
+        return join(asked)
+    if EVERYTHING in asked:
+        return join(roof)
     kept: list[str] = []
-    for scope in parse(wanted):
+    for scope in asked:
         if covers(roof, scope):
             kept.append(scope)
         else:
             kept.extend(part for part in roof if covers((scope,), part))
     return join(kept)
+
+
+def within(wanted: Iterable[str], ceiling: str) -> bool:
+    """Whether all of `wanted` lies under `ceiling`."""
+    roof = parse(ceiling)
+    return EVERYTHING in roof or all(covers(roof, scope) for scope in wanted)

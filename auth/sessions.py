@@ -115,6 +115,7 @@ def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Reque
         who.ip,
         who.user_agent,
     )
+    db.execute("UPDATE users SET last_seen_at = ? WHERE id = ?", now, user_id)
 
 
 def find(db: Db, cookie: str | None, now: Millis) -> Session | None:
@@ -128,7 +129,7 @@ def find(db: Db, cookie: str | None, now: Millis) -> Session | None:
         now - IDLE,
     )
     user = users.find(db, row["user_id"]) if row is not None else None
-    if row is None or user is None or user.state != "enabled":
+    if row is None or user is None or not user.may(now):
         return None
     return Session(
         id_hash=row["id_hash"], user=user, auth_time=row["auth_time"], last_used_at=row["last_used_at"]
@@ -147,6 +148,11 @@ def proven_again(db: Db, session: Session, now: Millis) -> None:
         now,
         session.id_hash,
     )
+
+
+def end_all(db: Db, user_id: str, *, but: str = "") -> int:
+    """A job: sign a person out of every browser; `but` is the `id_hash` of one that stays. How many ended."""
+    return db.execute("DELETE FROM browser_sessions WHERE user_id = ? AND id_hash <> ?", user_id, but)
 
 
 def end(db: Db, cookie: str) -> bool:

@@ -47,7 +47,7 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
         db.execute(
             "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, 'owner', 'owner', 'unclaimed', ?, ?)",
             owner_id,
-            scopes.ALL,
+            scopes.EVERYTHING,
             now,
         )
         audit.record(db, at=now, event="user.added", actor=SETUP, reason=f"{owner_id} owner, unclaimed")

@@ -7,8 +7,10 @@ because every MCP client refuses metadata that names another host; tokens always
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+from auth.scopes import Vocabulary
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
@@ -18,6 +20,7 @@ class Site:
     issuer: str  # canonical: scheme and host, no trailing slash
     loopback: bool
     servers: Mapping[str, str]  # name → path of its MCP endpoint; the first is the default
+    scopes: Vocabulary = field(default_factory=Vocabulary)
 
     def __post_init__(self) -> None:
         if normalise(self.issuer) is None or urlsplit(self.issuer).path:

@@ -1,8 +1,8 @@
 """Accounts: the owner's claim, and proving with a passphrase who one is (oauth.md §4.2, §5.2).
 
 Hashing takes tens of milliseconds, so it is never part of a job: a sign-in is `admit` (count the try, read the account),
-then a hash comparison in a thread that the caller lends, then `conclude`. Browser sessions are in sessions.py; passkeys
-and invited users are not here.
+then a hash comparison in a thread that the caller lends, then `conclude`. Browser sessions are in sessions.py; inviting,
+disabling and locking people is in people.py.
 """
 
 from __future__ import annotations
@@ -52,9 +52,22 @@ class User:
     id: str
     name: str
     role: str  # owner | user
-    state: str  # unclaimed | enabled | disabled | locked
-    scope: str
+    state: str  # unclaimed | invited | enabled | disabled | locked
+    scope: str  # ceiling
+    tools: str = ""  # a selection that bounds which tools; empty: all
+    created_at: Millis = 0
+    expires_at: Millis | None = None  # the account's last moment; None: none
+    invited_by: str | None = None
+    last_seen_at: Millis | None = None  # last sign-in
     passphrase_hash: str | None = field(repr=False)
+
+    def may(self, now: Millis) -> bool:
+        """Whether this person may sign in, and be signed in."""
+        return self.state == "enabled" and not self.over(now)
+
+    def over(self, now: Millis) -> bool:
+        """Whether the account's time has run out."""
+        return self.expires_at is not None and now >= self.expires_at
 
     @classmethod
     def of(cls, row: Row) -> User:
@@ -64,6 +77,11 @@ class User:
             role=row["role"],
             state=row["state"],
             scope=row["scope"],
+            tools=row["tools"],
+            created_at=row["created_at"],
+            expires_at=row["expires_at"],
+            invited_by=row["invited_by"],
+            last_seen_at=row["last_seen_at"],
             passphrase_hash=row["passphrase_hash"],
         )
 
@@ -238,7 +256,7 @@ def admit(db: Db, *, name: str, key: bytes, who: Requester, now: Millis) -> Admi
     attempts.count(db, overall, now)
     counted = (attempts.count(db, account, now), attempts.count(db, network, now))
     user = named(db, name)
-    if user is None or user.state != "enabled" or user.passphrase_hash is None:
+    if user is None or not user.may(now) or user.passphrase_hash is None:
         return Admitted(user_id=None, passphrase_hash=NOBODY, counted=counted)
     return Admitted(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
 
@@ -248,7 +266,7 @@ def conclude(
 ) -> User | None:
     """A job: the user, if the passphrase matched and the account is still the one that was looked at."""
     user = find(db, admitted.user_id) if matched and admitted.user_id is not None else None
-    if user is None or user.state != "enabled" or user.passphrase_hash != admitted.passphrase_hash:
+    if user is None or not user.may(now) or user.passphrase_hash != admitted.passphrase_hash:
         actor = "anonymous" if admitted.user_id is None else f"user:{admitted.user_id}"
         _record(db, event, who, now, actor=actor, refused="wrong name or passphrase")
         return None

@@ -182,7 +182,8 @@ class Verifier:
 
 
 def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
-    if live.kind == principal.kind and principal.scopes <= live.ceiling:
+    open_sky = scopes.EVERYTHING in live.ceiling or principal.scopes <= live.ceiling
+    if open_sky and live.kind == principal.kind and live.tools == principal.tools:
         return principal
     # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
     allowed = scopes.narrow(scopes.join(principal.scopes), scopes.join(live.ceiling))
@@ -192,6 +193,7 @@ def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
         client_id=principal.client_id,
         grant_id=principal.grant_id,
         scopes=frozenset(scopes.parse(allowed)),
+        tools=live.tools,
     )
 
 

@@ -13,6 +13,7 @@ from typing import Final, Protocol
 
 from auth import pages, sessions
 from auth.db import Store
+from auth.documents import NO_DOCUMENTS, Documents
 from auth.model import Millis
 from auth.pages import Frame, Headers
 from auth.policy import Policy
@@ -47,6 +48,7 @@ class Parts:
     verify_passphrase: Verifier
     site: Site
     policy: Policy
+    documents: Documents = NO_DOCUMENTS
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

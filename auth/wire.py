@@ -13,6 +13,8 @@ class Request:
     query: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     # Only of a POST with a form body, never mixed with the query.
     form: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    # Only of a POST or PUT with a JSON body, undecoded.
+    json: bytes = field(default=b"", repr=False)
     # Names in lower case; duplicates joined by ", ".
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     origin: str  # scheme and host that the caller typed, already allow-listed: "http://localhost:8420", no trailing slash

@@ -17,6 +17,7 @@ from auth.entropy import SEED_BYTES
 from auth.grants import admin as grants
 from auth.grants.admin import Login
 from auth.model import Client, Millis
+from auth.scopes import Vocabulary
 from server.control import Handler, Refused
 from server.store.jobs import StoreUnavailable
 
@@ -34,6 +35,7 @@ class Admin:
     subkey: Callable[[str], bytes]
     status: Callable[[], Mapping[str, Any]]
     origin: Callable[[], str]  # where a browser on this machine reaches us
+    scopes: Vocabulary
 
     def commands(self) -> dict[str, Handler]:
         table: dict[str, Handler] = {
@@ -116,7 +118,7 @@ class Admin:
             redirect_uris=_texts(arguments, "redirect_uris"),
             **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
         )
-        if problems := registration.check():
+        if problems := registration.check(self.scopes):
             raise Refused("; ".join(problems))
         seed, now = secrets.token_bytes(SEED_BYTES), self.clock()
         added = await self.store.write(lambda db: clients.add(db, registration, seed=seed, by=actor, now=now))

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from auth.endpoints import Identity
+from auth.identity import Identity
 from auth.model import ANONYMOUS, Principal
-from auth.scopes import SCOPES
+from auth.scopes import STANDARD
 from auth.verify import Refused, challenge
 from server.store.jobs import StoreUnavailable
 
 # With `auth = "none"` everybody on this machine may do what a login could.
-ANYBODY = replace(ANONYMOUS, scopes=frozenset(SCOPES))
+ANYBODY = replace(ANONYMOUS, scopes=frozenset(scope.name for scope in STANDARD))
 
 
 @dataclass(frozen=True, slots=True)

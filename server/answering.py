@@ -71,7 +71,7 @@ def public_app(services: Services) -> Router:
 
 def _is_for_programs(path: str) -> bool:
     """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
-    return path in endpoints.ENDPOINTS or "/.well-known/" in path or path == "/healthz"
+    return endpoints.is_endpoint(path) or "/.well-known/" in path or path == "/healthz"
 
 
 def _pages_app(answer: Answer) -> App:

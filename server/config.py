@@ -71,11 +71,23 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     auth: Annotated[Literal["oauth", "none"], Meta(description='"oauth" or "none"')] = "oauth"
     access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
     login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30
+    browser_login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 90
     device_code_minutes: Annotated[int, Meta(ge=1, le=15, description="minutes from 1 to 15")] = 10
     device_approval: Annotated[
         Literal["anywhere", "same-network", "terminal"],
         Meta(description='"anywhere", "same-network" or "terminal"'),
     ] = "anywhere"
+    registration: Annotated[Literal["open", "token", "off"], Meta(description='"open", "token" or "off"')] = (
+        "open"
+    )
+    registration_token: Annotated[str, Meta(description='a reference, "env:NAME" or "file:/path"')] = ""
+    client_documents: Annotated[
+        Literal["on", "pinned", "off"], Meta(description='"on", "pinned" or "off"')
+    ] = "on"
+    client_document_hosts: Annotated[
+        tuple[str, ...], Meta(max_length=64, description="a list of host names")
+    ] = ()
+    signing_key_days: Annotated[int, Meta(ge=2, le=3650, description="days from 2 to 3650")] = 90
     admin_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
     ] = -1

@@ -16,10 +16,12 @@ from typing import Any, Final
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from auth import endpoints, users
-from auth.endpoints import Identity
+from auth import identity as identities
+from auth import users
+from auth.clients import secret_hash
+from auth.identity import Identity
 from auth.model import Millis
-from auth.policy import DAY, MINUTE, DevicePolicy, Policy, TokenPolicy
+from auth.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, RegistrationPolicy, TokenPolicy
 from auth.site import Site
 from auth.visit import Parts
 from server import __version__
@@ -30,6 +32,7 @@ from server.lending import Lender, now_millis, open_lender, subkeys
 from server.observe.metrics import Metrics
 from server.offering import Offering
 from server.resolve import Resolved
+from server.secret import read_secret
 from server.store import keyfile, meta
 from server.store.home import Home
 from server.store.jobs import Store
@@ -98,11 +101,20 @@ async def build(
             lifetime_ms=config.device_code_minutes * MINUTE, approve_from=config.device_approval
         ),
         tokens=TokenPolicy(
-            access_ms=config.access_token_minutes * MINUTE, device_login_ms=config.login_days * DAY
+            access_ms=config.access_token_minutes * MINUTE,
+            device_login_ms=config.login_days * DAY,
+            code_login_ms=config.browser_login_days * DAY,
         ),
+        registration=RegistrationPolicy(
+            mode=config.registration,
+            token_hash=_hash_of(config.registration_token),
+            documents=config.client_documents,
+            document_hosts=frozenset(name.lower() for name in config.client_document_hosts),
+        ),
+        keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
     )
     home = Site(issuer=resolved.canonical_issuer(port), loopback=resolved.loopback, servers=resolved.paths)
-    identity = await endpoints.found(
+    identity = await identities.found(
         store, clock=now_millis, entropy=secrets.token_bytes, subkey=subkey, site=home, policy=policy
     )
     store.on_changes(identity.apply_changes)
@@ -149,6 +161,11 @@ async def build(
     )
 
 
+def _hash_of(reference: str) -> str:
+    """Raises `SecretUnreadable`."""
+    return secret_hash(read_secret(reference).reveal()) if reference else ""
+
+
 def _count(metrics: Metrics, offerings: Mapping[str, Offering]) -> None:
     parts = offerings.values()
     metrics.gauge(
@@ -187,6 +204,7 @@ def admin_of(services: Services) -> Admin:
         subkey=services.identity.subkey,
         status=status,
         origin=lambda: issuer,
+        scopes=services.identity.site.scopes,
     )
 
 

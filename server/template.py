@@ -44,11 +44,23 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 "Access tokens are checked against the login at every call, so they may live long.",
             ),
             ("login_days", "A login ends after this, or when you revoke it."),
+            ("browser_login_days", "The same for a login through a browser."),
             ("device_code_minutes", "How long a code shown in a terminal can be approved."),
             (
                 "device_approval",
                 '"same-network": only in a browser near the device. "terminal": only with `ostiary approve` at this machine.',
             ),
+            (
+                "registration",
+                'Programs may register themselves: "open", with a "token" that you hand out, or not at all: "off".',
+            ),
+            ("registration_token", 'That token: "env:NAME" or "file:/path".'),
+            (
+                "client_documents",
+                'Programs whose id is the address of a document: "on" fetches it, "pinned" knows some well-known ones, "off".',
+            ),
+            ("client_document_hosts", "Only documents at these hosts. Empty: at any."),
+            ("signing_key_days", "A new key signs access tokens after so many days."),
         ),
     ),
     (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from auth import clients, users
-from auth.endpoints import Identity
+from auth.identity import Identity
 from server.admin import Admin
 from server.control import Handler, Refused
 from server.store.jobs import DiskFull
@@ -25,6 +25,7 @@ async def table(**store: Any) -> AsyncGenerator[tuple[Identity, Mapping[str, Han
             subkey=identity.subkey,
             status=dict,
             origin=lambda: ORIGIN,
+            scopes=identity.site.scopes,
         )
         yield identity, admin.commands()
 
@@ -76,7 +77,7 @@ async def test_less_than_was_asked_for_can_be_granted_at_the_machine() -> None:
         await identity.handle(post("/device_authorization", client_id=clients.CLI_CLIENT_ID))
         (waiting,) = await commands["pending"]({}, "local:0")
         approved = await commands["approve"]({"id": waiting["id"], "scope": "mcp:tools"}, "local:0")
-        assert (waiting["scope"], approved["scope"]) == ("mcp mcp:tools", "mcp:tools")
+        assert (waiting["scope"], approved["scope"]) == ("mcp mcp:tools mcp:resources", "mcp:tools")
 
 
 async def test_a_claim_link_is_made_until_the_server_has_its_owner() -> None:

@@ -68,4 +68,4 @@ async def test_only_where_the_owner_said_so_is_everybody_let_in() -> None:
         anybody = await admitted(Admission(identity, open_to_all=True), None)
         assert isinstance(anybody, Principal)
         assert anybody.kind is PrincipalKind.ANONYMOUS
-        assert scopes.missing(anybody.scopes, scopes.SCOPES) == ()
+        assert scopes.missing(anybody.scopes, scopes.Vocabulary().names) == ()

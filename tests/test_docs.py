@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from auth import metadata
-from auth.endpoints import ENDPOINTS
+from auth.endpoints import FORMS
 from auth.entry import ENDPOINTS as PAGES
 from server.cli import COMMANDS
 from server.config import AGENT_KINDS, agent_shape, load
@@ -79,7 +79,7 @@ def test_the_readme_names_every_path_that_is_served() -> None:
         metadata.PROTECTED_RESOURCE,
         metadata.JWKS,
         metadata.AUTHORIZE,
-        *ENDPOINTS,
+        *FORMS,
     }
     # What only a page leads to need not be known to anybody.
     pages = {path.replace("{token}", "…") for path in PAGES} - {"/welcome", "/device/decide"}

@@ -1,46 +1,89 @@
-"""Logins as the people in charge see them: which live, and ending one. A revocation is known everywhere at its commit."""
+"""Logins as the people in charge see them: which live, and ending them. A revocation is known everywhere at its commit."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from auth import audit
-from auth.db import Db
+from auth.db import Db, Row
 from auth.grants.exchange import epoch
-from auth.model import LIVE_USER_STATES, Grant, Millis
+from auth.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
 
-SHOWN = 1_000  # a page of logins; a private agent has tens
+SHOWN: Final = 1_000  # a page of logins; a private agent has tens
+PIECE: Final = 200  # logins ended in one write when there are many: some milliseconds of the writer's time
+
+Standing = Literal["verified", "registered", "unverified"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Login:
     grant: Grant
-    user_name: str
+    user_name: str  # empty for a machine that has credentials of its own
     registered_name: str  # what the operator calls the client; `grant.client_name` is what it called itself
-    usable: bool  # False while its user or client is disabled
+    client_kind: str = "builtin"
+    standing: Standing = "unverified"  # what the program's name is worth
+    paused: str = ""  # why it cannot be used now, though it was not revoked; empty: it can
+
+    @property
+    def usable(self) -> bool:
+        """False while its user or client is disabled, or its user's time is over."""
+        return not self.paused
 
 
-def sessions(db: Db, now: Millis) -> list[Login]:
-    """Every login that is neither revoked nor over, last used first."""
+def sessions(
+    db: Db,
+    now: Millis,
+    *,
+    subject: str | None = None,
+    client_id: str | None = None,
+    limit: int = SHOWN,
+) -> list[Login]:
+    """Every login that is neither revoked nor over, last used first; of one person, or one client, if so asked."""
+    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
     rows = db.fetch_all(
-        "SELECT g.*, u.name AS user_name, u.state AS user_state, c.name AS registered_name, c.state AS client_state"
-        " FROM grants g JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
+        "SELECT g.*, u.name AS user_name, u.state AS user_state, u.expires_at AS user_expires_at,"
+        " c.name AS registered_name, c.state AS client_state, c.kind AS client_kind, c.auth_method AS auth_method"
+        " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
         " WHERE g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
-        " ORDER BY g.last_used_at DESC, g.id LIMIT ?",
+        + "".join(f" AND g.{column} = ?" for column, _ in filters)
+        + " ORDER BY g.last_used_at DESC, g.id LIMIT ?",
         now,
         now,
         epoch(db),
-        SHOWN,
+        *(value for _, value in filters),
+        limit,
     )
     return [
         Login(
             grant=Grant.of(row),
-            user_name=row["user_name"],
+            user_name=row["user_name"] or "",
             registered_name=row["registered_name"],
-            usable=row["user_state"] in LIVE_USER_STATES and row["client_state"] == "enabled",
+            client_kind=row["client_kind"],
+            standing=_standing(row),
+            paused=_paused(row, now),
         )
         for row in rows
     ]
+
+
+def _standing(row: Row) -> Standing:
+    """A secret, a key or an address of its own proves who a program is; an entry by the operator says so; else anybody
+    can call themselves anything."""
+    if row["auth_method"] != "none" or row["client_kind"] == "document":
+        return "verified" if row["client_kind"] != "dynamic" else "unverified"
+    return "registered" if row["client_kind"] == "registered" else "unverified"
+
+
+def _paused(row: Row, now: Millis) -> str:
+    if row["client_state"] != "enabled":
+        return "its program is disabled"
+    if row["principal_kind"] == PrincipalKind.CLIENT:
+        return ""
+    if row["user_state"] not in LIVE_USER_STATES:
+        return f"the account is {row['user_state'] or 'gone'}"
+    over = row["user_expires_at"] is not None and now >= row["user_expires_at"]
+    return "the account is over" if over else ""
 
 
 def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
@@ -57,3 +100,28 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
             db, at=now, event="grant.revoked", actor=audit.actor(by), grant_id=grant_id, reason=reason
         )
     return bool(ended)
+
+
+def revoke_all(
+    db: Db,
+    *,
+    subject: str | None = None,
+    client_id: str | None = None,
+    reason: str,
+    by: str,
+    now: Millis,
+    limit: int | None = None,
+) -> int:
+    """A job: end every login of a person, of a client, or of everybody; those that ran out are left. How many ended: as
+    many as `limit` means that there may be more."""
+    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
+    rows = db.fetch_all(
+        "SELECT id FROM grants WHERE revoked_at IS NULL AND expires_at > ?"
+        + "".join(f" AND {column} = ?" for column, _ in filters)
+        + " ORDER BY id"
+        + (" LIMIT ?" if limit is not None else ""),
+        now,
+        *(value for _, value in filters),
+        *(() if limit is None else (limit,)),
+    )
+    return sum(revoke(db, row["id"], reason=reason, by=by, now=now) for row in rows)

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from auth import clients, scopes
+from auth import scopes
 from auth.db import Db, Row
 from auth.device import device_code_hash
 from auth.entropy import Entropy
 from auth.errors import Refusal
 from auth.grants.admin import revoke
-from auth.grants.exchange import Account, Exchange, Issue, account, epoch, record
-from auth.model import LIVE_USER_STATES, REFRESH_TOKEN, Client, Millis, PrincipalKind
+from auth.grants.begin import Terms, begin
+from auth.grants.exchange import Account, Exchange, Issue, account, record
+from auth.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
 from auth.policy import DevicePolicy
 from auth.site import Foreign
 
@@ -92,7 +93,7 @@ def decide(
     if code.state == "denied":
         return Refuse(error="access_denied", reason="denied")
     if code.state == "approved":
-        if user is None or user.state not in LIVE_USER_STATES:
+        if user is None or not user.may(now):
             return Refuse(error="access_denied", reason="user not enabled")
         scope = scopes.narrow(scopes.narrow(code.granted_scope, client.scope), user.scope)
         if not scope:
@@ -143,7 +144,7 @@ def redeem(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
 
 
 def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> Issue | Refusal:
-    now, policy, who = exchange.now, exchange.policy.tokens, exchange.requester
+    now = exchange.now
     grant_id = Entropy(exchange.seed).identifier("grt")
     won = db.execute(
         "UPDATE device_codes SET state = 'used', grant_id = ? WHERE id = ? AND state = 'approved' AND expires_at > ?",
@@ -155,44 +156,23 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
         return _refuse(
             db, client, exchange, row, Refuse(error="invalid_grant", reason="code used at the same moment")
         )
-    ends_at = now + policy.device_login_ms
-    db.execute(
-        "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, server, origin, scope, ip,"
-        " user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at, last_used_at, idle_until, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
-        grant_id,
-        str(PrincipalKind.USER),
-        row["subject"],
-        client.id,
-        row["client_name"],
-        row["hostname"],
-        row["server"],
-        row["origin"],
-        scope,
-        who.ip,
-        who.user_agent,
-        row["decided_by"],
-        row["decided_at"],
-        now,
-        epoch(db),
-        now,
-        now,
-        min(now + policy.refresh_idle_ms, ends_at),
-        ends_at,
-    )
-    clients.note_use(db, client, now)
-    record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
-    return Issue(
-        grant_id=grant_id,
+    terms = Terms(
+        kind=PrincipalKind.USER,
         subject=row["subject"],
-        client_id=client.id,
+        how="device",
+        client_name=row["client_name"],
+        hostname=row["hostname"],
         server=row["server"],
+        origin=row["origin"],
         scope=scope,
+        approved_by=row["decided_by"],
         auth_time=row["decided_at"],
-        issued_at=now,
-        ends_at=ends_at,
-        counter=1 if REFRESH_TOKEN in client.grant_types else None,
+        ends_at=now + exchange.policy.tokens.device_login_ms,
+        refreshes=REFRESH_TOKEN in client.grant_types,
     )
+    issue = begin(db, client, exchange, grant_id, terms)
+    record(db, client, exchange, "device.redeemed", reason=row["id"], grant_id=grant_id)
+    return issue
 
 
 def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from auth import audit
 from auth.db import Db
 from auth.forms import TokenForm
-from auth.model import Client, Millis
+from auth.model import LIVE_USER_STATES, Client, Millis
 from auth.policy import Policy
 from auth.requester import Requester
 from auth.site import Site
@@ -49,11 +49,18 @@ class Account:
 
     state: str
     scope: str
+    expires_at: Millis | None = None
+
+    def may(self, now: Millis) -> bool:
+        """Whether logins of this user live at all."""
+        return self.state in LIVE_USER_STATES and (self.expires_at is None or now < self.expires_at)
 
 
 def account(db: Db, user_id: str | None) -> Account | None:
-    row = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", user_id)
-    return None if row is None else Account(state=row["state"], scope=row["scope"])
+    row = db.fetch_one("SELECT state, scope, expires_at FROM users WHERE id = ?", user_id)
+    return (
+        None if row is None else Account(state=row["state"], scope=row["scope"], expires_at=row["expires_at"])
+    )
 
 
 def epoch(db: Db) -> str:

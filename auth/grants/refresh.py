@@ -16,7 +16,7 @@ from auth.errors import Refusal
 from auth.grants import chain
 from auth.grants.admin import revoke
 from auth.grants.exchange import Account, Exchange, Issue, account, epoch, record
-from auth.model import LIVE_USER_STATES, Client, Grant, Millis
+from auth.model import Client, Grant, Millis
 from auth.policy import TokenPolicy
 from auth.site import Foreign
 
@@ -85,7 +85,7 @@ def decide(
     repeated = counter == grant.counter - 1 and now <= grant.rotated_at + policy.replay_window_ms
     if counter < grant.counter and not repeated:
         return Refuse(error="invalid_grant", reason="used before", event="refresh.reuse", revoke=True)
-    if user is None or user.state not in LIVE_USER_STATES:
+    if user is None or not user.may(now):
         return Refuse(error="invalid_grant", reason="user not enabled")
     if not served:
         return Refuse(error="invalid_grant", reason="server no longer configured")
@@ -148,10 +148,11 @@ def _rotate(db: Db, grant: Grant, exchange: Exchange) -> bool:
     now = exchange.now
     return bool(
         db.execute(
-            "UPDATE grants SET counter = counter + 1, rotated_at = ?, last_used_at = ?, idle_until = ?"
+            "UPDATE grants SET counter = counter + 1, rotated_at = ?, last_used_at = ?, last_ip = ?, idle_until = ?"
             " WHERE id = ? AND counter = ? AND revoked_at IS NULL",
             now,
             now,
+            exchange.requester.ip,
             min(now + exchange.policy.tokens.refresh_idle_ms, grant.expires_at),
             grant.id,
             grant.counter,

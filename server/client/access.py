@@ -84,15 +84,17 @@ class Access:
         form = {
             "grant_type": "refresh_token",
             "refresh_token": refresh_token.reveal(),
-            "client_id": login.client_id,
             "resource": login.resource,
         }
-        answer = await self._insist(login.token_endpoint, form)
+        answer = await self._insist(login, form)
         if isinstance(answer, Tokens):
             renewed = answer.renewing(login, now=self._now())
             await trio.to_thread.run_sync(self._file.put, renewed)
             return renewed
         if answer.error in ("invalid_grant", "invalid_client", "unauthorized_client"):
+            if answer.error != "invalid_grant":
+                # The next login introduces us anew instead of coming with an id that nobody knows.
+                await trio.to_thread.run_sync(self._file.drop_registrations, login.issuer, login.client_id)
             # Final, whatever the reason: a spent refresh token never comes back.
             await trio.to_thread.run_sync(self._file.drop, self._url)
             raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {self._url}")
@@ -100,14 +102,15 @@ class Access:
             f"the login could not be refreshed ({answer.error})", hint=f"ostiary login {self._url}"
         )
 
-    async def _insist(self, endpoint: str, form: dict[str, str]) -> Tokens | Refusal:
+    async def _insist(self, login: Login, form: dict[str, str]) -> Tokens | Refusal:
+        endpoint = login.token_endpoint
         trouble: Unreachable | None = None
         for attempt in range(REFRESH_TRIES):
             if attempt:
                 await self._sleep(attempt)
             try:
                 with trio.move_on_after(TRY_SECONDS):
-                    return await ask_for_tokens(self._client, endpoint, form)
+                    return await ask_for_tokens(self._client, endpoint, form, identity=login.identity)
                 trouble = Unreachable(f"{origin(endpoint)} did not answer in time")
             except Busy:
                 raise

@@ -3,6 +3,7 @@ challenge (MCP authorization, RFC 9728 §5.1) → protected-resource metadata (R
 
 Each step is a function of its own, because `doctor` shows them one by one. Every step is refused rather than guessed:
 the resource must be the one typed, the issuer must match byte for byte, and every address must be https or this machine.
+One thing is forgiven: servers from before 2025-06-18 have no resource metadata, and are their own authorization server.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import msgspec
 from server.client.address import may_follow, origin, same_resource, well_known
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import DiscoveryError
-from server.client.grants import DEVICE_CODE_GRANT
+from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
 from server.client.wire import Answer, exchange, host_of, peek
 
 MODERN = "2026-07-28"
+OFFLINE_ACCESS = "offline_access"
+# Ours, beside RFC 8414's own fields.
+BUILT_IN_CLIENT = "ostiary_client_id"
 # A probe without side effects: the cheapest request of the newest revision, which needs no session.
 _PROBE = msgspec.json.encode(
     {
@@ -53,13 +57,26 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     found_at: str
     issuer: str
     token_endpoint: str
+    authorization_endpoint: str | None = None
     device_authorization_endpoint: str | None = None
     revocation_endpoint: str | None = None
+    registration_endpoint: str | None = None
     grant_types: tuple[str, ...] = ()
+    auth_methods: tuple[str, ...] = ()
+    challenge_methods: tuple[str, ...] = ()
+    scopes: tuple[str, ...] = ()
+    names_itself: bool = False  # RFC 9207: every authorization response carries `iss`
+    built_in_client: str | None = None  # an ostiary says which client id our terminal has there
 
     @property
     def device_login(self) -> bool:
         return self.device_authorization_endpoint is not None and DEVICE_CODE_GRANT in self.grant_types
+
+    @property
+    def browser_login(self) -> bool:
+        # RFC 8414 §2: a server that lists no grant types has this one.
+        listed = AUTHORIZATION_CODE in self.grant_types or not self.grant_types
+        return self.authorization_endpoint is not None and listed
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,17 +92,44 @@ class OpenServer(DiscoveryError):
     """The server answers without a token: there is nothing to log in to."""
 
 
+class NoDocument(DiscoveryError):
+    """None of the places where a document may be has one."""
+
+
 async def discover(client: httpx2.AsyncClient, url: str) -> Place:
     """All steps. Raises `DiscoveryError` naming the step that broke, `OpenServer`, `Unreachable`, `BadAnswer`."""
     challenge = await find_challenge(client, url)
-    resource = await find_resource(client, url, challenge)
+    try:
+        resource = await find_resource(client, url, challenge)
+    except NoDocument as missing:
+        return await _discover_as_of_old(client, url, challenge, missing)
     server = await find_server(client, url, resource.authorization_server)
-    return Place(url=url, resource=resource.resource, scope=wanted_scope(challenge, resource), server=server)
+    scope = login_scope(wanted_scope(challenge, resource), server)
+    return Place(url=url, resource=resource.resource, scope=scope, server=server)
+
+
+async def _discover_as_of_old(
+    client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
+) -> Place:
+    """MCP 2025-03-26, "Authorization Base URL": the origin is the authorization server."""
+    try:
+        server = await find_server(client, url, origin(url))
+    except NoDocument:
+        raise missing from None
+    return Place(url=url, resource=url, scope=login_scope(challenge.scope or "", server), server=server)
 
 
 def wanted_scope(challenge: Challenge, resource: ResourceMetadata) -> str:
     """MCP authorization: what the challenge asks for, else what the resource lists."""
     return challenge.scope if challenge.scope else " ".join(resource.scopes)
+
+
+def login_scope(scope: str, server: ServerMetadata) -> str:
+    """`scope`, and what makes a foreign server give refresh tokens where it knows that word. An ostiary gives them anyway,
+    and whoever approves there should not read a word that changes nothing."""
+    if OFFLINE_ACCESS not in server.scopes or server.built_in_client is not None:
+        return scope
+    return " ".join(dict.fromkeys([*scope.split(), OFFLINE_ACCESS]))
 
 
 async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
@@ -183,9 +227,16 @@ async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> Serv
         found_at=found_at,
         issuer=issuer,
         token_endpoint=token_endpoint,
+        authorization_endpoint=_endpoint(document, "authorization_endpoint", url),
         device_authorization_endpoint=_endpoint(document, "device_authorization_endpoint", url),
         revocation_endpoint=_endpoint(document, "revocation_endpoint", url),
+        registration_endpoint=_endpoint(document, "registration_endpoint", url),
         grant_types=_strings(document.get("grant_types_supported")),
+        auth_methods=_strings(document.get("token_endpoint_auth_methods_supported")),
+        challenge_methods=_strings(document.get("code_challenge_methods_supported")),
+        scopes=_strings(document.get("scopes_supported")),
+        names_itself=document.get("authorization_response_iss_parameter_supported") is True,
+        built_in_client=_client_id(document.get(BUILT_IN_CLIENT)),
     )
 
 
@@ -203,7 +254,7 @@ async def _first_document(
         if document is None:
             raise DiscoveryError(f"no {what}: {place} does not answer in JSON")
         return place, document
-    raise DiscoveryError(
+    raise NoDocument(
         f"no {what} at {host_of(places[0])}", hint="this server offers no login that can be discovered"
     )
 
@@ -218,6 +269,10 @@ def _endpoint(document: dict[str, Any], name: str, typed: str) -> str | None:
             hint="only https, or http on this machine for a server on this machine",
         )
     return value
+
+
+def _client_id(value: Any) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= 200 and value.isprintable() else None
 
 
 def _strings(value: Any) -> tuple[str, ...]:

@@ -46,7 +46,11 @@ class DiscoveryError(ClientError):
 
 
 class LoginError(ClientError):
-    """A device login ended without tokens."""
+    """A login ended without tokens."""
+
+
+class ClientUnknown(LoginError):
+    """The authorization server does not know our client id, or allows it no such login."""
 
 
 class LoginDenied(LoginError):

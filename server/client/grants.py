@@ -1,4 +1,4 @@
-"""Asking an authorization server's token and revocation endpoints (RFC 6749 §5, RFC 7009) as a public client.
+"""Asking an authorization server's token and revocation endpoints (RFC 6749 §5, RFC 7009) as whoever we are there.
 
 Which grant, when, and what a refusal means are decided by the callers: login.py and access.py.
 """
@@ -12,11 +12,14 @@ import httpx2
 import msgspec
 
 from server.client.errors import BadAnswer, Busy
+from server.client.identity import ClientIdentity
 from server.client.tokens import Login, Millis
 from server.client.wire import Answer, exchange, host_of, retry_after_seconds
 from server.secret import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
+AUTHORIZATION_CODE = "authorization_code"
+REFRESH_TOKEN = "refresh_token"
 # Ours are under 1 KiB; what does not fit a request header cannot be used.
 MAX_TOKEN = 16 * 1024
 MAX_LIFETIME_SECONDS = 10 * 365 * 24 * 3600
@@ -52,19 +55,20 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_for_tokens(
-    client: httpx2.AsyncClient, endpoint: str, form: Mapping[str, str]
+    client: httpx2.AsyncClient, endpoint: str, form: Mapping[str, str], *, identity: ClientIdentity
 ) -> Tokens | Refusal:
     """Raises `Unreachable`, `Busy` (try again later) or `BadAnswer`."""
-    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    fields, headers = identity.signed(form)
+    answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
     return read_tokens(answer, endpoint) if answer.status == 200 else read_refusal(answer, endpoint)
 
 
 async def revoke(
-    client: httpx2.AsyncClient, endpoint: str, token: Secret, *, hint: str, client_id: str
+    client: httpx2.AsyncClient, endpoint: str, token: Secret, *, hint: str, identity: ClientIdentity
 ) -> None:
     """RFC 7009 §2.1. Raises `Unreachable`, `Busy`, or `BadAnswer` when the server did not agree."""
-    form = {"token": token.reveal(), "token_type_hint": hint, "client_id": client_id}
-    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    fields, headers = identity.signed({"token": token.reveal(), "token_type_hint": hint})
+    answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
     if answer.status != 200:
         refusal = read_refusal(answer, endpoint)
         raise BadAnswer(f"{host_of(endpoint)} did not revoke the login ({refusal.error})")

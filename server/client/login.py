@@ -1,12 +1,14 @@
 """Logging in from a terminal by device code (RFC 8628 §3): ask for a code, show it, poll until somebody decided.
 
-What is shown, and how, is the command's; this module is told how to wait and what time it is. Storing is the caller's,
-except `remember`, which does it under the login's lock so that no refresh of the login before it can come in between.
+What is shown, and how, is the command's; this module is told how to wait and what time it is. The other way in is in
+browser_login.py, and which of them is gone in signing_in.py. Storing is `remember`, under the login's lock, so that no
+refresh of the login before it can come in between.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 import httpx2
 import msgspec
@@ -18,6 +20,7 @@ from server.client.errors import (
     BadAnswer,
     Busy,
     ClientError,
+    ClientUnknown,
     LoginDenied,
     LoginError,
     LoginExpired,
@@ -32,11 +35,12 @@ from server.client.grants import (
     read_refusal,
     revoke,
 )
+from server.client.identity import ClientIdentity
 from server.client.tokens import Login, Millis, TokenFile
 from server.client.wire import exchange, host_of
 from server.secret import Secret
 
-CLIENT_ID = "ostiary-cli"
+OURS: Final = ClientIdentity()
 # RFC 8628 §3.2, §3.5.
 DEFAULT_INTERVAL_SECONDS = 5.0
 SLOW_DOWN_SECONDS = 5.0
@@ -65,21 +69,22 @@ async def ask_for_code(
     scope: str,
     names: Mapping[str, str],
     now: Callable[[], Millis],
-    client_id: str = CLIENT_ID,
+    identity: ClientIdentity = OURS,
 ) -> DeviceCode:
     """RFC 8628 §3.1. `names` are what the person approving will see of us (client_name, hostname)."""
     endpoint = place.server.device_authorization_endpoint
     if endpoint is None or not place.server.device_login:
         raise LoginError(
             f"{place.server.issuer} offers no login by device code",
-            hint="log in with a client that can open a browser",
+            hint=f"ostiary login {place.url} --browser",
         )
-    form = {"client_id": client_id, "resource": place.resource, **names}
+    form = {"resource": place.resource, **names}
     if scope:
         form["scope"] = scope
-    answer = await exchange(client, "POST", endpoint, form=form, headers={"Accept": "application/json"})
+    fields, headers = identity.signed(form)
+    answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
     if answer.status != 200:
-        raise _refused(read_refusal(answer, endpoint), endpoint)
+        raise refused(read_refusal(answer, endpoint), endpoint, identity)
     body = answer.json_object() or {}
     device_code, user_code = body.get("device_code"), body.get("user_code")
     uri = body.get("verification_uri", body.get("verification_url"))
@@ -117,7 +122,7 @@ async def wait_for_tokens(
     now: Callable[[], Millis],
     sleep: Callable[[float], Awaitable[object]] = trio.sleep,
     trouble: Callable[[ClientError], None] = lambda error: None,
-    client_id: str = CLIENT_ID,
+    identity: ClientIdentity = OURS,
 ) -> Tokens:
     """Poll until somebody approved (RFC 8628 §3.4–3.5). Raises `LoginDenied`, `LoginExpired`, `LoginError`, `BadAnswer`.
 
@@ -126,7 +131,6 @@ async def wait_for_tokens(
     form = {
         "grant_type": DEVICE_CODE_GRANT,
         "device_code": code.device_code.reveal(),
-        "client_id": client_id,
         "resource": place.resource,
     }
     interval = code.interval
@@ -138,7 +142,7 @@ async def wait_for_tokens(
             raise _expired(place)
         await sleep(min(pause, left))
         try:
-            answer = await ask_for_tokens(client, place.server.token_endpoint, form)
+            answer = await ask_for_tokens(client, place.server.token_endpoint, form, identity=identity)
         except Unreachable as error:
             if not in_trouble:
                 trouble(error)
@@ -155,12 +159,12 @@ async def wait_for_tokens(
         elif answer.error == "expired_token":
             raise _expired(place)
         elif answer.error != "authorization_pending":
-            raise _refused(answer, place.server.token_endpoint)
+            raise refused(answer, place.server.token_endpoint, identity)
         pause = interval
 
 
 def login_from(
-    place: Place, tokens: Tokens, *, asked_scope: str, now: Millis, client_id: str = CLIENT_ID
+    place: Place, tokens: Tokens, *, asked_scope: str, now: Millis, identity: ClientIdentity = OURS
 ) -> Login:
     return Login(
         url=place.url,
@@ -168,7 +172,9 @@ def login_from(
         issuer=place.server.issuer,
         token_endpoint=place.server.token_endpoint,
         revocation_endpoint=place.server.revocation_endpoint,
-        client_id=client_id,
+        client_id=identity.client_id,
+        client_secret=identity.secret,
+        auth_method=identity.method,
         access_token=tokens.access_token,
         refresh_token=tokens.refresh_token,
         scope=asked_scope if tokens.scope is None else tokens.scope,  # RFC 6749 §5.1: left out when as asked
@@ -200,7 +206,7 @@ async def end(client: httpx2.AsyncClient, login: Login) -> bool:
         if login.refresh_token is not None
         else (login.access_token, "access_token")
     )
-    await revoke(client, login.revocation_endpoint, token, hint=hint, client_id=login.client_id)
+    await revoke(client, login.revocation_endpoint, token, hint=hint, identity=login.identity)
     return True
 
 
@@ -208,14 +214,15 @@ def _expired(place: Place) -> LoginExpired:
     return LoginExpired("nobody approved the login in time", hint=f"ostiary login {place.url}")
 
 
-def _refused(refusal: Refusal, endpoint: str) -> LoginError:
+def refused(refusal: Refusal, endpoint: str, identity: ClientIdentity) -> LoginError:
+    """A refusal (RFC 6749 §4.1.2.1, §5.2; RFC 8628 §3.5) as the end of a login."""
     host = host_of(endpoint)
     if refusal.error == "access_denied":
         return LoginDenied("the login was denied")
     if refusal.error in ("invalid_client", "unauthorized_client"):
-        return LoginError(
-            f"{host} does not know the client {CLIENT_ID} or allows it no device login",
-            hint="is this an ostiary? register a client there and pass its id: --client-id",
+        return ClientUnknown(
+            f"{host} does not know the client {identity.client_id} or allows it no such login",
+            hint="register a client there, and pass its id: --client-id",
         )
     if refusal.error == "invalid_scope":
         return LoginError(

@@ -17,6 +17,7 @@ from server.http.serving import Receive, Scope, Send
 FORM_BYTES: Final = 64 * 1024  # oauth.md §4.6: more is not a form of ours
 FORM_FIELDS: Final = 100
 FORM: Final = "application/x-www-form-urlencoded"
+JSON: Final = "application/json"
 
 Answer = Callable[[wire.Request], Awaitable[wire.Reply]]
 
@@ -43,18 +44,19 @@ class Direct:
 
 
 def request_of(scope: Scope, body: bytes) -> wire.Request:
-    """Raises `FormTooLarge`. Only a POST with a form's content type has a form."""
+    """Raises `FormTooLarge`. Only a POST with a form's content type has a form, only a POST or PUT of JSON has JSON."""
     headers: dict[str, str] = {}
     for name, value in scope["headers"]:
         key, text = name.decode("latin-1"), value.decode("latin-1")
         headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    is_form = headers.get("content-type", "").partition(";")[0].strip().lower() == FORM
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
     client = scope.get("client")
     return wire.Request(
         method=scope["method"],
         path=scope["path"],
         query=_pairs(scope["query_string"]),
-        form=_pairs(body) if is_form and scope["method"] == "POST" else (),
+        form=_pairs(body) if kind == FORM and scope["method"] == "POST" else (),
+        json=body if kind == JSON and scope["method"] in ("POST", "PUT") else b"",
         headers=headers,
         origin=guard.origin_of(scope),
         ip=client[0] if client else "",

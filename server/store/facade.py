@@ -11,7 +11,9 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias, cast
 
-from server.store.jobs import CHANGE_KINDS, Change, Row, StatementRefused, StoreError
+from auth.db import AuditEntry
+from server.store.audit_chain import AuditChain, sweep_unchained
+from server.store.jobs import CHANGE_KINDS, Change, Effect, Row, StatementRefused, StoreError
 from server.store.sqlite_errors import translate
 
 _Parameter: TypeAlias = "str | int | float | bytes | None"
@@ -47,15 +49,18 @@ def refusal(sql: str, writable: bool) -> str | None:
 class Facade:
     """The `Db` of one run of one job; dead once the job has ended."""
 
-    __slots__ = ("_at", "_changes", "_connection", "_ended", "_trouble", "_writable")
+    __slots__ = ("_at", "_chain", "_connection", "_effects", "_ended", "_trouble", "_writable")
 
-    def __init__(self, connection: sqlite3.Connection, *, at: int, writable: bool) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, at: int, writable: bool, chain: AuditChain | None = None
+    ) -> None:
         self._connection = connection
         self._at = at
         self._writable = writable
         self._ended = False
         self._trouble: StoreError | None = None
-        self._changes: list[Change] = []
+        self._chain = chain
+        self._effects: list[Effect] = []
 
     def execute(self, sql: str, *params: object) -> int:
         try:
@@ -85,13 +90,23 @@ class Facade:
             raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
         sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
         row = self._rows(sql, (self._at, kind, entity_id), 1)[0]
-        self._changes.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
+        self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
 
-    def end(self) -> list[Change]:
-        """The job has returned: what it changed. Raises if any of its statements failed, even if the job looked away."""
+    def audit(self, entry: AuditEntry) -> None:
+        if self._chain is None:
+            raise self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
+        self._chain.append(self, entry)
+        self._effects.append(entry)
+
+    def sweep_audit(self, *, before: int, at_most: int) -> int:
+        sweep = sweep_unchained if self._chain is None else self._chain.sweep
+        return sweep(self, before=before, at_most=at_most)
+
+    def end(self) -> list[Effect]:
+        """The job has returned: what others are to hear of. Raises if any of its statements failed, even if the job looked away."""
         if self._trouble is not None:
             raise self._trouble
-        return self._changes
+        return self._effects
 
     def close(self) -> None:
         self._ended = True

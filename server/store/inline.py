@@ -12,8 +12,18 @@ from pathlib import Path
 
 import trio
 
+from server.store.audit_chain import AuditChain
 from server.store.connect import connect_writer, opening
-from server.store.jobs import Change, Db, OnChanges, StoreBroken, StoreClosed, T
+from server.store.jobs import (
+    Change,
+    Db,
+    OnAudit,
+    OnChanges,
+    StoreBroken,
+    StoreClosed,
+    T,
+    tell_of_audit,
+)
 from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.transactions import JOB_SECONDS, Transactions, Work
 
@@ -28,15 +38,17 @@ class InlineStore:
         self._transactions = Transactions(connection, job_seconds=job_seconds)
         self._clock = clock
         self._listeners: list[OnChanges] = []
+        self._audit_listeners: list[OnAudit] = []
         self._closed: StoreClosed | StoreBroken | None = None
 
     async def write(self, job: Callable[[Db], T]) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
         work = Work(job)
-        changes = self._transactions.run_batch([work], at=self._clock())
-        if changes:
+        effects = self._transactions.run_batch([work], at=self._clock())
+        if changes := [effect for effect in effects if isinstance(effect, Change)]:
             self._tell(changes)
+        tell_of_audit(self._audit_listeners, effects)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return work.result()
 
@@ -53,6 +65,12 @@ class InlineStore:
 
     def on_changes(self, listener: OnChanges) -> None:
         self._listeners.append(listener)
+
+    def on_audit(self, listener: OnAudit) -> None:
+        self._audit_listeners.append(listener)
+
+    def chain_audit(self, key: bytes) -> None:
+        self._transactions.chain = AuditChain(key)
 
     def close(self) -> None:
         self._closed = self._closed or StoreClosed("the store is closed")

@@ -11,14 +11,17 @@ The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here. Desig
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+from auth.db import AuditEntry
 
 Row: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 
 # What `changed` may name. A kind that nobody listens for would be a revocation that nobody applies, so others are refused.
-CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key"})
+CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key", "api_key"})
 
 
 class Db(Protocol):
@@ -39,6 +42,14 @@ class Db(Protocol):
         """
         ...
 
+    def audit(self, entry: AuditEntry) -> None:
+        """Append to `audit`, chained with a MAC. Refused while the store has no key for it (`Store.chain_audit`)."""
+        ...
+
+    def sweep_audit(self, *, before: int, at_most: int) -> int:
+        """Delete the oldest audit rows, as far as they are from `before` or earlier; how many. The chain stays whole."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -50,6 +61,9 @@ class Change:
 
 
 OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
+OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
+# What a job leaves for others to hear of, in order.
+Effect: TypeAlias = Change | AuditEntry
 
 
 class Store(Protocol):
@@ -76,6 +90,25 @@ class Store(Protocol):
         an error in it stops the store.
         """
         ...
+
+    def on_audit(self, listener: OnAudit) -> None:
+        """Have `listener` called in the trio thread with each batch's committed audit rows, after the changes and before the
+        writers are answered. It only tells: an error in it stops nothing, the rows are in the table."""
+        ...
+
+    def chain_audit(self, key: bytes) -> None:
+        """The key of the audit chain (`audit_chain.py`). The store is opened before the key file can be; nothing audits until then."""
+        ...
+
+
+def tell_of_audit(listeners: Sequence[OnAudit], effects: Sequence[Effect]) -> None:
+    """What every engine does with the audit rows of a batch."""
+    entries = [effect for effect in effects if isinstance(effect, AuditEntry)]
+    if entries:
+        for listener in listeners:
+            # A log that cannot be written must not hold up whoever is waiting: what was decided is committed.
+            with suppress(Exception):
+                listener(entries)
 
 
 class StoreError(Exception):

@@ -15,6 +15,9 @@ KEY_FINGERPRINT: Final = "key_fingerprint"
 # The highest `changes.seq` that was swept away: a process that has not read beyond it must drop all it caches.
 CHANGES_DROPPED: Final = "changes_dropped"
 
+# Where the chain of audit rows begins and ends, sealed (`audit_chain.py`).
+AUDIT_CHAIN: Final = "audit_chain"
+
 
 def get(db: Db, key: str) -> str | None:
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", key)

@@ -18,8 +18,20 @@ from typing import Any, Final
 
 import trio
 
+from server.store.audit_chain import AuditChain
 from server.store.connect import connect_reader, connect_writer, opening
-from server.store.jobs import Change, Db, OnChanges, StoreBroken, StoreClosed, StoreFull, T
+from server.store.jobs import (
+    Change,
+    Db,
+    Effect,
+    OnAudit,
+    OnChanges,
+    StoreBroken,
+    StoreClosed,
+    StoreFull,
+    T,
+    tell_of_audit,
+)
 from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.transactions import JOB_SECONDS, Transactions, Work
 
@@ -130,6 +142,8 @@ class SqliteStore:
         self._stop = stop
         self._trio = trio.lowlevel.current_trio_token()
         self._listeners: list[OnChanges] = []
+        self._audit_listeners: list[OnAudit] = []
+        self._transactions = writer
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
@@ -164,6 +178,12 @@ class SqliteStore:
     def on_changes(self, listener: OnChanges) -> None:
         self._listeners.append(listener)
 
+    def on_audit(self, listener: OnAudit) -> None:
+        self._audit_listeners.append(listener)
+
+    def chain_audit(self, key: bytes) -> None:
+        self._transactions.chain = AuditChain(key)
+
     async def aclose(self) -> None:
         """Refuse new jobs, finish the accepted ones, end the threads. Bounded by `close_seconds`, also when cancelled."""
         self._closed = True
@@ -188,13 +208,13 @@ class SqliteStore:
     def _serve_writes(self, writer: Transactions) -> None:
         while True:
             group = _Group(self._writes, self._limits)
-            changes: list[Change] = []
+            effects: list[Effect] = []
             try:
                 if group:
-                    changes = writer.run_batch(group, at=self._clock())
+                    effects = writer.run_batch(group, at=self._clock())
             except BaseException as error:
                 self._give_up(group, error)
-            self._in_trio(self._answer_writes, group.taken, changes)
+            self._in_trio(self._answer_writes, group.taken, effects)
             if group.is_last:
                 return
 
@@ -210,7 +230,8 @@ class SqliteStore:
             if group.is_last:
                 return
 
-    def _answer_writes(self, tickets: Sequence[_Ticket[Any]], changes: Sequence[Change]) -> None:
+    def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
+        changes = [effect for effect in effects if isinstance(effect, Change)]
         if changes:
             for listener in self._listeners:
                 try:
@@ -219,6 +240,7 @@ class SqliteStore:
                     Exception
                 ) as error:  # the others are still told: each may be what keeps a revoked login out
                     self._break(error)
+        tell_of_audit(self._audit_listeners, effects)
         self._writes.answer(tickets)
 
     def _give_up(self, group: _Group, error: BaseException) -> None:

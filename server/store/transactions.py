@@ -13,8 +13,9 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar, cast
 
+from server.store.audit_chain import AuditChain
 from server.store.facade import Facade
-from server.store.jobs import Change, Db, StoreBroken
+from server.store.jobs import Db, Effect, StoreBroken
 from server.store.sqlite_errors import translate
 
 T = TypeVar("T")
@@ -57,9 +58,10 @@ class Transactions:
         self._connection = connection
         self._job_seconds = job_seconds
         self._deadline = math.inf
+        self.chain: AuditChain | None = None
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
 
-    def run_batch(self, works: Iterable[Work[Any]], *, at: int) -> list[Change]:
+    def run_batch(self, works: Iterable[Work[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction, a savepoint each, and commit; then every work has its true outcome.
 
         `works` may be lazy: it is read on while the batch runs. If the shared transaction is lost in whatever way, nothing of
@@ -73,27 +75,27 @@ class Transactions:
             return []
         waiting = iter(works)
         started: list[Work[Any]] = []
-        changes: list[Change] = []
+        effects: list[Effect] = []
         try:
             for work in waiting:
                 started.append(work)
-                changes += self._run_among_others(work, at=at)
+                effects += self._run_among_others(work, at=at)
             self._connection.execute("COMMIT")
         except sqlite3.Error:
             self._roll_back()
-            return [change for work in chain(started, waiting) for change in self.run_alone(work, at=at)]
+            return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
         except BaseException:  # a fault of ours, or of the iterable: leave no transaction open behind it
             self._roll_back()
             raise
-        return changes
+        return effects
 
-    def run_alone(self, work: Work[Any], *, at: int) -> list[Change]:
+    def run_alone(self, work: Work[Any], *, at: int) -> list[Effect]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            changes = self._call(work, at=at, writable=True)
+            effects = self._call(work, at=at, writable=True)
             if work.error is None:
                 self._connection.execute("COMMIT")
-                return changes
+                return effects
         except sqlite3.Error as error:
             work.fail(translate(error))
         self._roll_back()
@@ -111,22 +113,22 @@ class Transactions:
     def close(self) -> None:
         self._connection.close()
 
-    def _run_among_others(self, work: Work[Any], *, at: int) -> list[Change]:
+    def _run_among_others(self, work: Work[Any], *, at: int) -> list[Effect]:
         self._connection.execute("SAVEPOINT job")
-        changes = self._call(work, at=at, writable=True)
+        effects = self._call(work, at=at, writable=True)
         # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
         # gone, and these raise.
         if work.error is not None:
             self._connection.execute("ROLLBACK TO job")
         self._connection.execute("RELEASE job")
-        return changes
+        return effects
 
-    def _call(self, work: Work[Any], *, at: int, writable: bool) -> list[Change]:
-        facade = Facade(self._connection, at=at, writable=writable)
+    def _call(self, work: Work[Any], *, at: int, writable: bool) -> list[Effect]:
+        facade = Facade(self._connection, at=at, writable=writable, chain=self.chain)
         self._deadline = time.monotonic() + self._job_seconds
         try:
             value = work.job(facade)
-            changes = facade.end()
+            effects = facade.end()
         except BaseException as error:  # nothing is swallowed: it is raised where the job came from
             work.fail(error)
             return []
@@ -134,7 +136,7 @@ class Transactions:
             self._deadline = math.inf
             facade.close()
         work.succeed(value)
-        return changes
+        return effects
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

@@ -13,12 +13,12 @@ import sqlite3
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
 from auth import clients, device, entry, links, sessions, setup, users
 from auth.clients import Registration
-from auth.db import Db, Row
+from auth.db import AuditEntry, Db, Row
 from auth.device import CodeRequest, DeviceAuthorization
 from auth.model import Client
 from auth.policy import DevicePolicy, Policy
@@ -26,6 +26,8 @@ from auth.requester import Requester
 from auth.site import Site
 from auth.visit import Parts
 from auth.wire import Reply, Request
+
+from server.store.audit_chain import AuditChain
 
 T = TypeVar("T")
 
@@ -37,6 +39,7 @@ HOME = "203.0.113.7"
 ELSEWHERE = "198.51.100.9"
 PASSPHRASE = "four calm herons wading"
 SCOPES = "mcp mcp:tools"
+CHAIN = AuditChain(b"house audit chain")
 
 
 class MemoryDb:
@@ -59,6 +62,9 @@ class MemoryDb:
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
+
+    def audit(self, entry: AuditEntry) -> None:
+        CHAIN.append(cast("Any", self), entry)
 
 
 class MemoryStore:
@@ -84,6 +90,9 @@ class MemoryStore:
 
     async def write(self, job: Callable[[Db], T]) -> T:
         return self.now(job)
+
+    def chain_audit(self, key: bytes) -> None:
+        raise AssertionError("a house has its chain already")
 
     async def read(self, job: Callable[[Db], T]) -> T:
         before = self.db.connection.total_changes
@@ -174,7 +183,7 @@ class House:
 
     def add_user(self, user_id: str, name: str, *, scope: str = SCOPES, state: str = "enabled") -> None:
         self.store.db.execute(
-            "INSERT INTO users VALUES (?, ?, 'user', ?, ?, ?, ?)",
+            "INSERT INTO users (id, name, role, state, passphrase_hash, scope, created_at) VALUES (?, ?, 'user', ?, ?, ?, ?)",
             user_id, name, state, "plain:" + PASSPHRASE, scope, self.time,
         )  # fmt: skip
 

@@ -10,13 +10,13 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from auth import clients, device, setup
+from auth import audit, clients, device, setup
 from auth.clients import CLI_CLIENT_ID, Registration
-from auth.db import Db, Row
+from auth.db import AuditEntry, Db, Row
 from auth.device import CodeRequest, DeviceAuthorization
-from auth.endpoints import Identity, found
+from auth.identity import Identity, found
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants import chain
@@ -28,6 +28,7 @@ from auth.policy import Policy
 from auth.requester import Requester
 from auth.site import Site
 from auth.wire import Reply, Request
+from server.store.audit_chain import AuditChain
 from server.store.inline import open_inline_store
 
 T = TypeVar("T")
@@ -43,6 +44,9 @@ POLICY = Policy()
 
 def subkey(purpose: str) -> bytes:
     return hashlib.sha256(b"test key " + purpose.encode()).digest()
+
+
+CHAIN = AuditChain(subkey(audit.KEY_PURPOSE))
 
 
 def seeds(start: int = 0) -> Callable[[int], bytes]:
@@ -64,8 +68,9 @@ class PlainDb:
         self.connection = sqlite3.connect(":memory:", isolation_level=None)
         self.connection.row_factory = sqlite3.Row
         self.connection.execute("PRAGMA foreign_keys = ON")
-        migration = files("server.store.migrations").joinpath("0001_foundation.sql").read_text()
-        self.connection.executescript(migration)
+        migrations = files("server.store.migrations").iterdir()
+        for migration in sorted((each for each in migrations if each.name.endswith(".sql")), key=str):
+            self.connection.executescript(migration.read_text())
         self.changes: list[tuple[str, str]] = []
 
     def execute(self, sql: str, *params: object) -> int:
@@ -80,6 +85,9 @@ class PlainDb:
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.changes.append((kind, entity_id))
+
+    def audit(self, entry: AuditEntry) -> None:
+        CHAIN.append(cast("Any", self), entry)
 
     def run(self, job: Callable[[Db], T]) -> T:
         """One transaction. As the store may, it runs the job a second time after undoing the first, and both must agree."""

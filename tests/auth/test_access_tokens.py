@@ -27,7 +27,7 @@ from identity_fakes import (
 from token_fakes import ISSUE, KEY, NOW, RING, SECONDS, claims, head, make_key, mint, parts_of, signed
 
 from auth import signatures, tokens, verify
-from auth.endpoints import Identity
+from auth.identity import Identity
 from auth.live import Live, read_live
 from auth.model import Principal, PrincipalKind
 from auth.site import Site
@@ -185,7 +185,7 @@ async def test_a_live_token_is_its_principal_and_the_second_time_without_waiting
         principal = await checked(identity, f"Bearer {token}")
         assert isinstance(principal, Principal)
         assert principal.kind is PrincipalKind.USER
-        assert principal.scopes == {"mcp", "mcp:tools"}
+        assert principal.scopes == {"mcp", "mcp:tools", "mcp:resources"}
         assert identity.check_nowait(f"bearer  {token}", **where) == principal
 
 

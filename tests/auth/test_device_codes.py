@@ -101,11 +101,11 @@ def test_a_resource_that_is_not_ours_is_refused_and_ours_is_remembered(world: Wo
 @pytest.mark.parametrize(
     ("asked", "got"),
     [
-        ("", "mcp mcp:tools"),
+        ("", "mcp mcp:tools mcp:resources"),
         ("mcp", "mcp"),
         ("mcp:tools offline_access", "mcp:tools"),
         ("mcp nonsense", "mcp"),
-        ("offline_access", "mcp mcp:tools"),
+        ("offline_access", "mcp mcp:tools mcp:resources"),
     ],
 )
 def test_scopes_are_limited_to_what_the_client_may_ask_for(world: World, asked: str, got: str) -> None:
@@ -164,7 +164,7 @@ def test_approving_happens_once_and_before_the_end(world: World) -> None:
     codes = world.asked()
     request = world.find(codes)
     assert request is not None
-    assert world.approve(codes) == Approved(request=request, scope="mcp mcp:tools")
+    assert world.approve(codes) == Approved(request=request, scope="mcp mcp:tools mcp:resources")
     assert world.approve_id(request.id) == NotPending(reason="gone")
     late = world.asked()
     late_id = world.id_of(late)

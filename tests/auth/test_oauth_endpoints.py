@@ -24,7 +24,7 @@ from identity_fakes import (
 
 from auth import clients, device
 from auth.clients import Credentials, NewClient, Registration
-from auth.endpoints import Identity
+from auth.identity import Identity
 from auth.entropy import Entropy
 from auth.forms import DeviceForm, Form, RevokeForm, TokenForm
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
@@ -104,7 +104,7 @@ async def test_a_device_login_from_asking_to_refreshing() -> None:
         tokens = body(await send(identity, poll))
         assert set(tokens) == {"access_token", "token_type", "expires_in", "scope", "refresh_token"}
         assert (tokens["token_type"], tokens["expires_in"]) == ("Bearer", 3_600)
-        assert tokens["scope"] == "mcp mcp:tools"
+        assert tokens["scope"] == "mcp mcp:tools mcp:resources"
 
         fresh = body(
             await send(
@@ -228,7 +228,7 @@ async def test_a_disabled_client_is_an_unknown_one() -> None:
         ((("client_id", CLI), ("scope", ""), ("scope", "mcp")), "scope is given more than once"),
         ((("client_id", CLI), ("scope", "mcp\x00")), "scope has characters outside printable ASCII"),
         ((("client_id", "ö"),), "client_id has characters outside printable ASCII"),
-        ((("client_id", "x" * 513),), "client_id is too long"),
+        ((("client_id", "x" * 2_049),), "client_id is too long"),
         ((("client_id", CLI), ("resource", "x" * 2_049)), "resource is too long"),
         (tuple((f"p{n}", "x") for n in range(33)), "too many parameters"),
     ],

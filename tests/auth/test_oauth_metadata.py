@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from identity_fakes import ORIGIN, get, header, open_identity, post
 
-from auth.endpoints import Identity
+from auth.identity import Identity
 from auth.site import Site, normalise
 from auth.wire import Reply
 
@@ -34,7 +34,7 @@ def expected_server(base: str) -> dict[str, Any]:
         "code_challenge_methods_supported": ["S256"],
         "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
         "revocation_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
-        "scopes_supported": ["mcp", "mcp:tools", "offline_access"],
+        "scopes_supported": ["mcp", "mcp:tools", "mcp:resources", "offline_access"],
     }
 
 
@@ -49,7 +49,7 @@ async def test_on_loopback_every_document_names_the_host_that_was_typed(origin: 
         assert json.loads(resource.body) == {
             "resource": origin + "/mcp",
             "authorization_servers": [origin],
-            "scopes_supported": ["mcp", "mcp:tools"],
+            "scopes_supported": ["mcp", "mcp:tools", "mcp:resources"],
             "bearer_methods_supported": ["header"],
         }
 

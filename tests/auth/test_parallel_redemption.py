@@ -13,7 +13,7 @@ from identity_fakes import ORIGIN, POLICY, SITE, Clock, logged_in, post, seeds, 
 
 from auth import device
 from auth.clients import CLI_CLIENT_ID
-from auth.endpoints import Identity, found
+from auth.identity import Identity, found
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal
 from auth.verify import Refused
 from server.store.sqlite import open_store

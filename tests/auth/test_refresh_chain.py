@@ -143,7 +143,7 @@ def test_scope_narrows_for_one_token_and_the_login_keeps_its_own(world: World) -
     narrow = world.refresh(refresh_token(world.login()), scope="mcp:tools offline_access")
     assert isinstance(narrow, Issue)
     assert narrow.scope == "mcp:tools"
-    assert refreshed(world, refresh_token(narrow)).scope == "mcp mcp:tools"
+    assert refreshed(world, refresh_token(narrow)).scope == "mcp mcp:tools mcp:resources"
 
 
 def test_more_scope_than_granted_is_refused_before_anything_is_used_up(world: World) -> None:

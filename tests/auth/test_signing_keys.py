@@ -25,7 +25,7 @@ from identity_fakes import (
 )
 
 from auth import keys, signatures
-from auth.endpoints import found
+from auth.identity import found
 from auth.keys import CannotUnseal, KeyRing, Keys, SealedKey, SigningKey
 from auth.users import owner_id
 from server.store.inline import open_inline_store

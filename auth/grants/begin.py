@@ -1,0 +1,78 @@
+"""The row of a new login: written by whatever grant type has just used up what it was given for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from auth import clients
+from auth.db import Db
+from auth.grants.exchange import Exchange, Issue, epoch
+from auth.model import Client, Millis, PrincipalKind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Terms:
+    """What was agreed."""
+
+    kind: PrincipalKind
+    subject: str
+    how: str  # device | code | client_credentials
+    client_name: str = ""  # as claimed
+    hostname: str = ""
+    redirect_host: str = ""
+    server: str
+    origin: str
+    scope: str
+    approved_by: str
+    auth_time: Millis
+    ends_at: Millis
+    refreshes: bool
+
+
+def begin(db: Db, client: Client, exchange: Exchange, grant_id: str, terms: Terms) -> Issue:
+    """Part of a job: the caller has made sure that this happens once, and records it."""
+    now, who = exchange.now, exchange.requester
+    db.execute(
+        "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, how, redirect_host, server,"
+        " origin, scope, ip, last_ip, user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at,"
+        " last_used_at, idle_until, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+        grant_id,
+        str(terms.kind),
+        terms.subject,
+        client.id,
+        terms.client_name,
+        terms.hostname,
+        terms.how,
+        terms.redirect_host,
+        terms.server,
+        terms.origin,
+        terms.scope,
+        who.ip,
+        who.ip,
+        who.user_agent,
+        terms.approved_by,
+        terms.auth_time,
+        now,
+        epoch(db),
+        now,
+        now,
+        min(now + exchange.policy.tokens.refresh_idle_ms, terms.ends_at),
+        terms.ends_at,
+    )
+    clients.note_use(db, client, now)
+    if client.authorized_at is None:
+        db.execute(
+            "UPDATE clients SET authorized_at = ? WHERE id = ? AND authorized_at IS NULL", now, client.id
+        )
+    return Issue(
+        grant_id=grant_id,
+        subject=terms.subject,
+        client_id=client.id,
+        server=terms.server,
+        scope=terms.scope,
+        auth_time=terms.auth_time,
+        issued_at=now,
+        ends_at=terms.ends_at,
+        counter=1 if terms.refreshes else None,
+    )

@@ -1,0 +1,129 @@
+"""`Identity`, the one object through which the server talks to all of this: OAuth's endpoints and documents, the check of a
+token, what to forget when something changed. Pages of people are in entry.py; what an endpoint does is in endpoints.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache, partial
+from typing import Final
+
+from auth import audit, endpoints, keys, live, metadata, posted, replies, setup
+from auth.db import Store
+from auth.documents import NO_DOCUMENTS, Documents, Fetch
+from auth.encode import json_bytes
+from auth.keys import Keys
+from auth.live import Change, Live
+from auth.model import Millis, Principal
+from auth.policy import Policy
+from auth.site import Site
+from auth.throttle import Throttle
+from auth.verify import Refused, Verifier
+from auth.wire import Reply, Request
+
+READ: Final = ("GET", "HEAD", "OPTIONS")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """The parts, and what the server may ask of them. Built by `found` once per process; see `server/services.py`."""
+
+    store: Store
+    clock: Callable[[], Millis]
+    entropy: Callable[[int], bytes] = field(repr=False)
+    subkey: Callable[[str], bytes] = field(repr=False)
+    site: Site
+    policy: Policy
+    keys: Keys
+    live: Live
+    verifier: Verifier
+    throttle: Throttle
+    documents: Documents
+    fetch: Fetch | None  # documents of clients; None: this server asks nobody
+
+    async def handle(self, request: Request) -> Reply | None:
+        """The answer, or None if the path is none of ours. A HEAD is answered like a GET: the listener drops the body.
+
+        Raises only what the store raises (full, closing).
+        """
+        endpoint = endpoints.FORMS.get(request.path)
+        if endpoint is not None:
+            return await posted.answer(self, endpoint, request)
+        special = endpoints.special_of(request.path)
+        if special is not None:
+            return await special(self, request)
+        published = metadata.document(self.site, self.policy, request.path, request.origin)
+        is_keys = request.path == metadata.JWKS
+        if published is None and not is_keys and not metadata.is_probe(self.site, request.path):
+            return None
+        if request.method == "OPTIONS":
+            return replies.preflight(READ)
+        if request.method not in READ:
+            return replies.wrong_method(READ)
+        if is_keys:
+            await self.reload_keys()
+            return replies.document(request, self.keys.ring.jwks(self.clock()))
+        return replies.not_found() if published is None else replies.document(request, json_bytes(published))
+
+    def check_nowait(
+        self, authorization: str | None, *, server: str, origin: str, path: str | None = None
+    ) -> Principal | Refused | None:
+        """The bearer check of a request to `server`, without waiting; None if the store must be asked: then `check`."""
+        return self.verifier.check_nowait(
+            authorization, server=server, origin=origin, path=path, now=self.clock()
+        )
+
+    async def check(
+        self, authorization: str | None, *, server: str, origin: str, path: str | None = None
+    ) -> Principal | Refused:
+        await self.reload_keys()
+        return await self.verifier.check(
+            authorization, server=server, origin=origin, path=path, now=self.clock()
+        )
+
+    def apply_changes(self, changes: Sequence[Change]) -> None:
+        """For the store's `on_changes`: what was committed, before its writers wake."""
+        self.live.apply_changes(changes)
+        if any(change.kind == "key" for change in changes):
+            self.keys.changed()
+
+    async def reload_keys(self) -> None:
+        if self.keys.stale:
+            await self.keys.reload(lambda: self.store.read(keys.rows))
+
+
+async def found(
+    store: Store,
+    *,
+    clock: Callable[[], Millis],
+    entropy: Callable[[int], bytes],
+    subkey: Callable[[str], bytes],
+    site: Site,
+    policy: Policy,
+    documents: Documents = NO_DOCUMENTS,
+    fetch: Fetch | None = None,
+) -> Identity:
+    """Set the store up if need be, load the keys, and put the parts together.
+
+    Raises `keys.CannotUnseal` if the store's keys were sealed with another key file.
+    """
+    now, subkey = clock(), cache(subkey)  # derived once: the keys are in this process's memory either way
+    store.chain_audit(subkey(audit.KEY_PURPOSE))
+    await store.write(partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now))
+    ring = Keys(await store.read(keys.rows), subkey=subkey)
+    logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
+    return Identity(
+        store=store,
+        clock=clock,
+        entropy=entropy,
+        subkey=subkey,
+        site=site,
+        policy=policy,
+        keys=ring,
+        live=logins,
+        verifier=Verifier(site=site, keys=ring, live=logins),
+        throttle=Throttle(),
+        documents=documents,
+        fetch=fetch,
+    )

@@ -1,0 +1,101 @@
+"""How a form that a program posts is answered: limits, the form, the client's document, one job, and what follows its commit.
+
+An endpoint is two functions: `prepare` (async: whatever is slow or needs no store) returns a job (sync, inside one
+transaction), and `finish` (sign and write down, after the commit) turns its outcome into the reply. The table is in
+endpoints.py. The listener has parsed the form, resolved the caller's address and allow-listed the origin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from auth import forms, replies, tokens
+from auth.clients import BadCredentials
+from auth.db import Db
+from auth.documents import is_document
+from auth.errors import Refusal
+from auth.forms import BadForm, Form
+from auth.model import Millis
+from auth.network import is_loopback
+from auth.requester import Requester
+from auth.wire import Reply, Request
+
+if TYPE_CHECKING:
+    from auth.identity import Identity
+
+# Answers to a poll that decide nothing (RFC 8628 §3.5) and leave no audit row.
+WAITING: Final = frozenset({"authorization_pending", "slow_down"})
+
+POST: Final = ("POST", "OPTIONS")
+
+Job = Callable[[Db], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    prepare: Callable[[Identity, Form, Requester, Millis], Awaitable[Job]]
+    finish: Callable[[Identity, Any, Requester], Reply]
+
+
+async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Reply:
+    if request.method == "OPTIONS":
+        return replies.preflight(POST)
+    if request.method != "POST":
+        return replies.wrong_method(POST)
+    who, now = Requester.of(request), identity.clock()
+    limits, refused = identity.policy.limits, f"\nrefused {who.network}"  # no client id has a line end
+    wait = wait_seconds(identity, who, who.network, limits.per_minute_per_network, now)
+    if not wait and is_counted(identity, who):
+        wait = identity.throttle.closed_seconds(refused, limits.refused_per_minute_per_network, now)
+    if wait:
+        return replies.refuse(too_often(wait))
+    try:
+        form = forms.read(request)
+    except BadForm as problem:
+        return replies.refuse(Refusal(error="invalid_request", description=str(problem)))
+    except BadCredentials as problem:
+        return replies.refuse(Refusal(error=problem.error, description=str(problem)), basic=True)
+    client_id = form.credentials.client_id
+    wait = wait_seconds(identity, who, f"{client_id} {who.network}", limits.per_minute_per_client, now)
+    if wait:
+        return replies.refuse(too_often(wait))
+    if client_id is not None and is_document(client_id):
+        unknown = await identity.documents.ensure(client_id, network=who.network, signed_in=False, now=now)
+        if unknown is not None:
+            return replies.refuse(Refusal(error="invalid_client", description=unknown))
+    try:
+        job = await endpoint.prepare(identity, form, who, now)
+    except BadForm as problem:
+        return replies.refuse(Refusal(error="invalid_request", description=str(problem)))
+    await identity.reload_keys()
+    outcome = await identity.store.write(job)
+    if _left_a_refusal(outcome) and is_counted(identity, who):
+        identity.throttle.count(refused, now)
+    if isinstance(outcome, Refusal):
+        return replies.refuse(outcome, basic=form.credentials.basic)
+    return endpoint.finish(identity, outcome, who)
+
+
+def wait_seconds(identity: Identity, who: Requester, key: str, limit: int, now: Millis) -> int:
+    return identity.throttle.wait_seconds(key, limit, now) if is_counted(identity, who) else 0
+
+
+def is_counted(identity: Identity, who: Requester) -> bool:
+    """Not this machine itself: whoever is on it has better ways to keep it busy, and all its programs share an address.
+
+    A server with a public name is another matter: there a loopback address may be a proxy that nobody has listed.
+    """
+    return not (identity.site.loopback and is_loopback(who.ip))
+
+
+def too_often(wait: int) -> Refusal:
+    return Refusal(error="temporarily_unavailable", description="too many requests", retry_after_seconds=wait)
+
+
+def _left_a_refusal(outcome: Any) -> bool:
+    """Whether the job wrote a refusal into the audit trail."""
+    if isinstance(outcome, Refusal):
+        return outcome.error not in WAITING
+    return outcome == tokens.Revoked(known=False)

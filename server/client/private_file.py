@@ -1,0 +1,124 @@
+"""A file of this user's own in the configuration directory: readable by nobody else, replaced whole, changed under a lock.
+
+What is in it is decided by its two users: tokens.py and places.py.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+
+from server.client.errors import TokenFileError
+from server.client.lock import FileLock
+
+# Some thousand entries; a larger file is not ours.
+MAX_FILE = 4 * 1024 * 1024
+
+
+class PrivateFile:
+    """Raises `TokenFileError` wherever the file or its directory may not be used as it is. `kept` names the content."""
+
+    def __init__(self, directory: Path, name: str, *, kept: str) -> None:
+        self.directory = directory
+        self.path = directory / name
+        self._kept = kept
+
+    def lock(self) -> FileLock:
+        return FileLock(self.directory / f"{self.path.stem}.lock")
+
+    def load(self) -> bytes | None:
+        """All of it, or None where there is none. What is too long comes back cut, for nobody can have written that."""
+        self._check_directory()
+        try:
+            fd = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise TokenFileError(
+                    f"{self.path} is a symbolic link, and {self._kept} are kept only in a plain file",
+                    hint="put the file itself there, or set OSTIARY_CONFIG_HOME",
+                ) from None
+            raise _cannot("read", self.path, error) from None
+        try:
+            # First: fdopen has words of its own for a directory.
+            _check(os.fstat(fd), self.path, directory=False)
+        except TokenFileError:
+            os.close(fd)
+            raise
+        with os.fdopen(fd, "rb") as file:
+            return file.read(MAX_FILE + 1)
+
+    def replace(self, data: bytes) -> None:
+        """Durable when it returns. Under the lock, in a directory that `make_directory` made."""
+        # One fixed name: what a killed process left behind is overwritten, not left lying about.
+        new = self.path.with_name(f"{self.path.name}.new")
+        try:
+            new.unlink(missing_ok=True)
+            fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(new, self.path)
+            directory = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
+            try:
+                os.fsync(directory)
+            finally:
+                os.close(directory)
+        except OSError as error:
+            raise _cannot("write", self.path, error) from None
+
+    def set_aside(self) -> Path:
+        """Keep a damaged file under another name. Under the lock."""
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S.%f")
+        kept = self.path.with_name(f"{self.path.stem}.damaged-{stamp}{self.path.suffix}")
+        try:
+            os.rename(self.path, kept)
+        except OSError as error:
+            raise _cannot("set aside", self.path, error) from None
+        return kept
+
+    def make_directory(self) -> None:
+        try:
+            self.directory.parent.mkdir(parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700)
+            self.directory.chmod(0o700)  # whatever the umask took away
+        except FileExistsError:
+            self._check_directory()
+        except OSError as error:
+            raise _cannot("make", self.directory, error) from None
+
+    def _check_directory(self) -> None:
+        try:
+            found = os.lstat(self.directory)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise _cannot("read", self.directory, error) from None
+        if stat.S_ISLNK(found.st_mode):
+            raise TokenFileError(
+                f"{self.directory} is a symbolic link, and {self._kept} are kept only in a plain directory",
+                hint="set OSTIARY_CONFIG_HOME to the directory that is meant",
+            )
+        _check(found, self.directory, directory=True)
+
+
+def _check(found: os.stat_result, path: Path, *, directory: bool) -> None:
+    if not (stat.S_ISDIR(found.st_mode) if directory else stat.S_ISREG(found.st_mode)):
+        raise TokenFileError(f"{path} is no plain {'directory' if directory else 'file'}", hint="move it away")
+    if found.st_uid != os.geteuid():
+        raise TokenFileError(
+            f"{path} belongs to another user", hint="run this as that user, or set OSTIARY_CONFIG_HOME"
+        )
+    if stat.S_IMODE(found.st_mode) & 0o077:
+        raise TokenFileError(
+            f"{path} can be read or changed by others", hint=f"chmod {'700' if directory else '600'} {path}"
+        )
+
+
+def _cannot(what: str, path: Path, error: OSError) -> TokenFileError:
+    return TokenFileError(f"cannot {what} {path}: {(error.strerror or 'unknown error').lower()}")
