@@ -33,6 +33,4 @@ def record(
     ip: str | None = None,
     user_agent: str | None = None,
 ) -> None:
-    db.audit(
-        AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)
-    )
+    db.audit(AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason))

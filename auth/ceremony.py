@@ -51,6 +51,7 @@ class NoPasskeys:
     """Why passkeys cannot be used at the address that somebody came by, and what to do."""
 
     sentence: str
+    elsewhere: str = ""  # the origin at which they can
 
 
 def party(site: Site, origin: str) -> Party | NoPasskeys:
@@ -61,11 +62,12 @@ def party(site: Site, origin: str) -> Party | NoPasskeys:
         if host == "localhost":
             return Party(rp_id=host, origin=origin)
         port = f":{here.port}" if here.port else ""
-        return NoPasskeys(f"Passkeys need a name: open {here.scheme}://localhost{port} to use one.")
+        there = f"{here.scheme}://localhost{port}"
+        return NoPasskeys(f"Passkeys need a name: open {there} to use one.", there)
     if _is_number(urlsplit(site.issuer).hostname or ""):
         return NoPasskeys("Passkeys need a name with https, and this server has only an address in digits.")
     if origin != site.issuer or here.scheme != "https":
-        return NoPasskeys(f"Passkeys work at {site.issuer} only.")
+        return NoPasskeys(f"Passkeys work at {site.issuer} only.", site.issuer)
     return Party(rp_id=host, origin=origin)
 
 

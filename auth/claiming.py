@@ -1,4 +1,4 @@
-"""Claiming the server: the one-time link, the owner's name and passphrase, and the first signed-in page (oauth.md §5.2).
+"""Claiming the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page (oauth.md §5.2).
 
 Following the link shows a form and uses nothing up; the POST does, once. Who makes links, and what a claim writes, is in
 links.py and users.py.
@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from auth import links, sessions, users
+from auth import links, passkey_forms, passkeys, proof, sessions, users
 from auth.db import Db
 from auth.model import Millis
 from auth.pages import redirect
+from auth.passkey_forms import Offer
+from auth.passkeys import New, NotAdded
 from auth.requester import Requester
 from auth.sessions import cookie_from, set_cookie
 from auth.users import Claimed, LinkIsOver, NameIsTaken, Unfit
@@ -35,21 +37,28 @@ async def claim(visit: Visit) -> Reply:
     if until:
         return visit.too_many(until, back=(links.path_of(token), "Back"))
     find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
-    if (
-        await visit.parts.store.read(find) is None
-    ):  # before hashing: only the link's holder may cost us a hash
+    link = await visit.parts.store.read(find)
+    if link is None:  # before hashing: only the link's holder may cost us a hash
         return _link_is_over(visit)
     typed = visit.form.get("name", "")
     name = users.fit_name(typed)
-    passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
     if isinstance(name, Unfit):
         return _form(visit, token, name=typed, problem=name.sentence)
-    if isinstance(passphrase, Unfit):
-        return _form(visit, token, name=typed, problem=passphrase.sentence)
-    if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
-        return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
+    new: New | None = None
+    hashed: str | None = None
+    if visit.form.get("credential"):
+        made = passkey_forms.new_passkey(visit, link.user_id)
+        if isinstance(made, str):
+            return _form(visit, token, name=typed, problem=made)
+        new = made
+    else:
+        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, Unfit):
+            return _form(visit, token, name=typed, problem=passphrase.sentence)
+        if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
+            return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
+        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
 
-    hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
@@ -57,6 +66,7 @@ async def claim(visit: Visit) -> Reply:
             token=token,
             name=name,
             passphrase_hash=hashed,
+            new=new,
             cookie=cookie,
             replaces=visit.cookie,
             who=visit.who,
@@ -66,6 +76,8 @@ async def claim(visit: Visit) -> Reply:
     match outcome:
         case LinkIsOver():
             return _link_is_over(visit)
+        case NotAdded():
+            return _form(visit, token, name=typed, problem=outcome.sentence)
         case NameIsTaken():
             return _form(visit, token, name=typed, problem="Somebody here has this name already.")
         case Claimed():
@@ -77,15 +89,22 @@ def _claim_and_sign_in(
     *,
     token: str,
     name: str,
-    passphrase_hash: str,
+    passphrase_hash: str | None,
+    new: New | None,
     cookie: str,
     replaces: str,
     who: Requester,
     now: Millis,
-) -> Claimed | LinkIsOver | NameIsTaken:
+) -> Claimed | LinkIsOver | NameIsTaken | NotAdded:
+    if new is not None:
+        added = passkeys.add(db, new, who=who, now=now)
+        if isinstance(added, NotAdded):
+            return added
     outcome = users.claim(db, token=token, name=name, passphrase_hash=passphrase_hash, who=who, now=now)
     if isinstance(outcome, Claimed):
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
+    elif new is not None:
+        passkeys.take_back(db, new, who=who, now=now)
     return outcome
 
 
@@ -94,13 +113,15 @@ def _purpose(token: str) -> str:
 
 
 def _form(visit: Visit, token: str, *, name: str, problem: str) -> Reply:
-    return visit.page(
+    passkey = passkey_forms.link_offer(visit, token)
+    return proof.scripted(visit, isinstance(passkey, Offer)).page(
         "claim.html",
         title="Claim this server",
         status=400 if problem else 200,
         form_token=visit.token(_purpose(token)),
         action=links.path_of(token),
         name=name[: users.NAME_CHARACTERS],
+        passkey=passkey,
         problem=problem,
     )
 

@@ -62,7 +62,7 @@ class PublicKey:
 
 def read_set(document: object) -> tuple[PublicKey, ...]:
     """The usable keys of a decoded JWK set, at least one. Kinds that we do not know are passed over (RFC 7517 §5)."""
-    listed = cast("Mapping[str, object]", document).get("keys") if isinstance(document, dict) else None
+    listed = _members(document).get("keys")
     if not isinstance(listed, list):
         raise BadKeys('is an object with a list called "keys"')
     entries = cast("list[object]", listed)
@@ -98,13 +98,11 @@ def set_from_text(text: str) -> str:
     if "-----BEGIN" in text:
         return json_bytes({"keys": [_jwk_of_pem(text)]}).decode()
     try:
-        document: Any = json.loads(text)
+        document = {"keys": _listed(json.loads(text))}
     except (RecursionError, ValueError) as error:
         raise BadKeys("is neither a PEM public key nor a JWK") from error
-    if isinstance(document, dict) and "keys" not in document:
-        document = {"keys": [document]}
     read_set(document)
-    return json_bytes(cast("dict[str, Any]", document)).decode()
+    return json_bytes(document).decode()
 
 
 def is_secret(text: str) -> bool:
@@ -112,22 +110,30 @@ def is_secret(text: str) -> bool:
     if "PRIVATE KEY" in text:
         return True
     try:
-        document: Any = json.loads(text)
+        return any(_gives_away(entry) for entry in _listed(json.loads(text)))
     except (RecursionError, ValueError):
         return False
-    listed = cast("dict[str, Any]", document).get("keys", [document]) if isinstance(document, dict) else []
-    return isinstance(listed, list) and any(_gives_away(entry) for entry in cast("list[object]", listed))
+
+
+def _listed(document: object) -> list[object]:
+    """The keys of a JWK set, or the one key that is none."""
+    listed = _members(document).get("keys", [document])
+    return cast("list[object]", listed) if isinstance(listed, list) else [document]
 
 
 def _gives_away(entry: object) -> bool:
-    return isinstance(entry, dict) and not _SECRET_MEMBERS.isdisjoint(cast("dict[str, object]", entry))
+    return not _SECRET_MEMBERS.isdisjoint(_members(entry))
+
+
+def _members(value: object) -> Mapping[str, object]:
+    return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
 
 
 def _read(entry: object) -> PublicKey | None:
     if not isinstance(entry, dict):
         raise BadKeys("holds something that is no key")
-    jwk = cast("Mapping[str, object]", entry)
-    if _gives_away(entry) or jwk.get("kty") == "oct":
+    jwk = _members(cast("object", entry))
+    if _gives_away(jwk) or jwk.get("kty") == "oct":
         raise BadKeys("holds a secret: only public keys are registered")
     kid = jwk.get("kid", "")
     if not isinstance(kid, str) or len(kid) > KID_LENGTH:

@@ -1,7 +1,8 @@
-"""Clients: looking them up, what they must show, and the operator's add, list, disable.
+"""Clients: looking them up, what they must show, and the operator's add, list, disable, remove.
 
 A public client (no secret) is only as trustworthy as the person who approves its login; that is why the confirm page
-calls its name a claim. Registration over the network and metadata documents are not here.
+calls its name a claim. Registration over the network is in register.py, metadata documents in client_documents.py, and what an
+assertion must be like in client_assertion.py.
 """
 
 from __future__ import annotations
@@ -18,13 +19,26 @@ from urllib.parse import unquote_plus
 from auth import audit, redirects, scopes
 from auth.db import Db
 from auth.entropy import Entropy
-from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis, Secret
+from auth.model import (
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    REFRESH_TOKEN,
+    Client,
+    Millis,
+    Secret,
+)
 from auth.policy import MINUTE
 from auth.requester import clean
 from auth.scopes import Vocabulary
 
-GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)
-AUTH_METHODS: Final = ("none", "client_secret_basic", "client_secret_post")
+GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)  # of a client for which nothing is said
+ALL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS)
+SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
+PRIVATE_KEY: Final = "private_key_jwt"
+CONFIDENTIAL_METHODS: Final = (*SECRET_METHODS, PRIVATE_KEY)
+AUTH_METHODS: Final = ("none", *CONFIDENTIAL_METHODS)
+ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 
 CLI_CLIENT_ID: Final = "ostiary-cli"
 NAME_LENGTH: Final = 100
@@ -43,12 +57,26 @@ class BadCredentials(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Proof:
+    """An assertion that a key of the client has signed. What is left for a job to say: that the key is still the client's, and
+    that this is its first use."""
+
+    client_id: str
+    jti_hash: str
+    expires_at: Millis
+    keys: str  # as `keys_of` gave them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Credentials:
-    """How a client introduced itself (RFC 6749 §2.3): an id, and a secret in one of two places."""
+    """How a client introduced itself (RFC 6749 §2.3): an id, and a secret in one of two places, or an assertion."""
 
     client_id: str | None
     secret: str | None = field(default=None, repr=False)
     basic: bool = False  # the Authorization header was used, so a 401 names the scheme
+    assertion: str | None = field(default=None, repr=False)
+    proof: Proof | None = None  # what the assertion is worth; client_assertion.py
+    problem: str = ""  # or why it is worth nothing
 
 
 def read_credentials(authorization: str | None, client_id: str | None, secret: str | None) -> Credentials:
@@ -72,12 +100,50 @@ def read_credentials(authorization: str | None, client_id: str | None, secret: s
     return Credentials(client_id=basic_id, secret=basic_secret or secret, basic=True)
 
 
+def read_assertion(
+    credentials: Credentials, assertion: str | None, assertion_type: str | None, claimed: str | None
+) -> Credentials:
+    """The credentials with an assertion (RFC 7521 §4.2), which then is the only way used. `claimed`: whom it says it is about."""
+    if assertion is None and assertion_type is None:
+        return credentials
+    if assertion is None or assertion_type is None:
+        raise BadCredentials("client_assertion and client_assertion_type belong together")
+    if assertion_type != ASSERTION_TYPE:
+        raise BadCredentials("client_assertion_type is not known here", error="invalid_client")
+    if credentials.basic or credentials.secret is not None:
+        raise BadCredentials("one way for the client to prove itself is enough")
+    return Credentials(client_id=credentials.client_id or claimed, assertion=assertion)
+
+
 def proves(client: Client, credentials: Credentials) -> bool:
-    """A client with a secret shows it, in either place; one without shows none."""
+    """A client with a secret shows it, in either place; one with keys a proof; one with neither shows nothing."""
+    if client.auth_method == PRIVATE_KEY:
+        proof = credentials.proof
+        return proof is not None and (proof.client_id, proof.keys) == (client.id, keys_of(client))
+    if credentials.assertion is not None:
+        return False
     if client.secret_hash is None:
         return credentials.secret is None
     shown = secret_hash(credentials.secret or "")
     return credentials.secret is not None and hmac.compare_digest(shown, client.secret_hash)
+
+
+def use_up(db: Db, proof: Proof) -> bool:
+    """Part of a job: False if this assertion was used before."""
+    return bool(
+        db.execute(
+            "INSERT INTO client_assertions (client_id, jti_hash, expires_at) VALUES (?, ?, ?)"
+            " ON CONFLICT (client_id, jti_hash) DO NOTHING",
+            proof.client_id,
+            proof.jti_hash,
+            proof.expires_at,
+        )
+    )
+
+
+def keys_of(client: Client) -> str:
+    """Where its keys are, in one text: another text, other keys."""
+    return client.jwks or client.jwks_uri or ""
 
 
 def secret_hash(secret: str) -> str:
@@ -106,7 +172,7 @@ class NewClient:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Registration:
-    """What an operator asks for. `check` says what is wrong with it, in words for the terminal."""
+    """What a client is to be. `check` says what is wrong with what an operator asks for, in words for the terminal."""
 
     name: str
     client_id: str | None = None  # None: one is made up
@@ -114,6 +180,10 @@ class Registration:
     grant_types: Sequence[str] = GRANT_TYPES
     redirect_uris: Sequence[str] = ()
     scope: str = scopes.EVERYTHING
+    client_uri: str = ""
+    jwks: str | None = None  # a JWK set, as client_keys.py has judged it
+    jwks_uri: str | None = None
+    introspects: bool = False
 
     def check(self, known: Vocabulary) -> list[str]:
         problems: list[str] = []
@@ -121,10 +191,7 @@ class Registration:
             problems.append(f"name: one line of 1 to {NAME_LENGTH} plain characters")
         if self.client_id is not None and not _is_plain_id(self.client_id):
             problems.append("client_id: letters, digits and . _ - only, and not an address")
-        if self.auth_method not in AUTH_METHODS:
-            problems.append(f"auth_method: one of {', '.join(AUTH_METHODS)}")
-        if not self.grant_types or not set(self.grant_types) <= set(GRANT_TYPES):
-            problems.append(f"grant_types: some of {', '.join(GRANT_TYPES)}")
+        problems += [*self._about_proof(), *self._about_grants()]
         problems += [
             f"redirect_uris: {uri[:100]!r} is not https, http on loopback, or an application's own scheme"
             for uri in self.redirect_uris
@@ -134,6 +201,35 @@ class Registration:
         if not named or any(scope not in known and scope != scopes.EVERYTHING for scope in named):
             problems.append(f"scope: some of {scopes.join(known.names)}")
         return problems
+
+    def _about_proof(self) -> list[str]:
+        if self.auth_method not in AUTH_METHODS:
+            return [f"auth_method: one of {', '.join(AUTH_METHODS)}"]
+        places = (self.jwks is not None) + (self.jwks_uri is not None)
+        if places != (self.auth_method == PRIVATE_KEY):
+            return [f"jwks: one set of public keys, or its address, goes with {PRIVATE_KEY}"]
+        if self.jwks_uri is not None and not is_fetchable(self.jwks_uri):
+            return ["jwks_uri: an https address"]
+        if self.introspects and self.auth_method == "none":
+            return ["introspects: only a client with a secret or a key may ask about tokens"]
+        return []
+
+    def _about_grants(self) -> list[str]:
+        grants = set(self.grant_types)
+        if not grants <= set(ALL_GRANT_TYPES) or not (grants or self.introspects):
+            return [f"grant_types: some of {', '.join(ALL_GRANT_TYPES)}"]
+        if grants == {REFRESH_TOKEN}:
+            return [f"grant_types: {REFRESH_TOKEN} alone begins no login"]
+        if CLIENT_CREDENTIALS in grants and self.auth_method == "none":
+            return [f"grant_types: {CLIENT_CREDENTIALS} is for clients with a secret or a key"]
+        if AUTHORIZATION_CODE in grants and not self.redirect_uris:
+            return [f"redirect_uris: {AUTHORIZATION_CODE} needs one"]
+        return []
+
+
+def is_fetchable(uri: str) -> bool:
+    """Whether an address of keys can be registered. Whether it may be connected to is found out by whoever fetches it."""
+    return uri.startswith("https://") and redirects.is_acceptable(uri)
 
 
 def _is_plain_id(text: str) -> bool:
@@ -145,7 +241,7 @@ def add(db: Db, registration: Registration, *, seed: bytes, by: str, now: Millis
     """A job, for a registration that `check` had nothing against. None if the id is taken."""
     entropy = Entropy(seed)
     client_id = registration.client_id or entropy.identifier("cli")
-    secret = None if registration.auth_method == "none" else entropy.token()
+    secret = entropy.token() if registration.auth_method in SECRET_METHODS else None
     added = insert(
         db, client_id, registration, kind="registered", hashed=secret and secret_hash(secret), now=now
     )
@@ -155,13 +251,23 @@ def add(db: Db, registration: Registration, *, seed: bytes, by: str, now: Millis
 
 
 def insert(
-    db: Db, client_id: str, registration: Registration, *, kind: str, hashed: str | None, now: Millis
+    db: Db,
+    client_id: str,
+    registration: Registration,
+    *,
+    kind: str,
+    hashed: str | None,
+    now: Millis,
+    registration_hash: str | None = None,
+    network: str | None = None,
+    metadata: str = "{}",
 ) -> bool:
     """False if there is a client of this id already; it is left as it is."""
     return bool(
         db.execute(
             "INSERT INTO clients (id, kind, name, secret_hash, auth_method, grant_types, redirect_uris, scope, state,"
-            " created_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'enabled', ?) ON CONFLICT (id) DO NOTHING",
+            " client_uri, jwks, jwks_uri, introspects, registration_hash, network, metadata, created_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'enabled', ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
             client_id,
             kind,
             registration.name,
@@ -170,6 +276,13 @@ def insert(
             " ".join(registration.grant_types),
             " ".join(registration.redirect_uris),
             scopes.join(scopes.parse(registration.scope)),
+            registration.client_uri,
+            registration.jwks,
+            registration.jwks_uri,
+            int(registration.introspects),
+            registration_hash,
+            network,
+            metadata,
             now,
         )
     )
@@ -187,6 +300,40 @@ def disable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
 def enable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
     """A job. Logins that were not revoked meanwhile work again."""
     return _switch(db, client_id, ("disabled", "enabled"), "client.enabled", by, now)
+
+
+def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) -> Secret | None:
+    """A job: another secret, and the old one is worth nothing from its commit on. Logins go on. None if it has no secret."""
+    secret = Entropy(seed).token()
+    rotated = db.execute(
+        "UPDATE clients SET secret_hash = ? WHERE id = ? AND secret_hash IS NOT NULL",
+        secret_hash(secret),
+        client_id,
+    )
+    if rotated:
+        db.changed("client", client_id)
+    reason = "" if rotated else "has no secret"
+    _record(db, "client.secret_rotated", client_id, by, now, outcome_ok=bool(rotated), reason=reason)
+    return Secret(secret) if rotated else None
+
+
+def remove(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
+    """A job: the client, and with it every login that it has or had. False if there is none, or it is built in."""
+    client = lookup(db, client_id)
+    removable = client is not None and client.kind != "builtin"
+    ended = delete(db, client_id) if removable else 0
+    reason = f"{ended} logins went with it" if removable else "no such client to remove"
+    _record(db, "client.removed", client_id, by, now, outcome_ok=removable, reason=reason)
+    return removable
+
+
+def delete(db: Db, client_id: str) -> int:
+    """Part of a job: the row and all that hangs on it; how many logins that were. Every process forgets them at the commit."""
+    db.execute("DELETE FROM device_codes WHERE client_id = ?", client_id)
+    ended = db.execute("DELETE FROM grants WHERE client_id = ?", client_id)
+    db.execute("DELETE FROM clients WHERE id = ?", client_id)
+    db.changed("client", client_id)
+    return ended
 
 
 def _switch(db: Db, client_id: str, states: tuple[str, str], event: str, by: str, now: Millis) -> bool:

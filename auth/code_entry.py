@@ -86,7 +86,7 @@ async def _look(visit: Visit, session: Session, code: str) -> Reply:
         case NoSuchCode():
             return _form(visit, code, problem=NO_SUCH_CODE)
         case Waiting():
-            return confirm.page(visit, session, found, code)
+            return await confirm.page(visit, session, found, code)
 
 
 def look_up(

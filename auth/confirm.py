@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from auth import clients, device, scopes
+from auth import clients, device, proof, scopes
 from auth.db import Db
 from auth.device import DeviceRequest
 from auth.model import Millis
@@ -21,7 +21,7 @@ from auth.users import User
 from auth.visit import Visit
 from auth.wire import Reply
 
-PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a passphrase may be when the device is somewhere else
+PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a proof may be when the device is somewhere else
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +53,7 @@ class Offer:
     within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
 
 
-def page(
+async def page(
     visit: Visit,
     session: Session,
     found: Waiting,
@@ -73,6 +73,10 @@ def page(
         )
         for name in names
     )
+    asked = None
+    if needs_proof(ask, session, visit.request.ip, visit.now):
+        asked = await proof.offer(visit, session)
+        visit = proof.scripted(visit, asked.passkey)
     return visit.page(
         "confirm.html",
         title="Let this device in?",
@@ -85,7 +89,7 @@ def page(
         spelled=" ".join(code),
         near=same_network(ask.ip, visit.request.ip),
         approver_ip=visit.request.ip,
-        ask_passphrase=needs_proof(ask, session, visit.request.ip, visit.now),
+        proof=asked,
         asked_ago=ago(ask.created_at, visit.now),
         asked_at=clock(ask.created_at),
         lasts=in_words(visit.parts.policy.tokens.device_login_ms),

@@ -6,6 +6,7 @@ closes; tests/auth/test_authlib_traps.py states the stock behaviour beside ours,
 - T1, T2, T11, T15, T16: no stock grant, endpoint or token generator is registered. A grant here is a few lines that hand an
   authenticated client to our own job, which consumes before it issues and returns what to sign after the commit.
 - T3: the device endpoint is ours, and asks this module only for the client; the client's own grant types decide.
+- T9: registration is ours (register.py, registration_form.py), and so are revocation and introspection (T16).
 - T10, T17: Authlib sees a payload of parameters that forms.py has already checked, and of the body alone.
 - T13: the request's URL is a constant, so that no socket or proxy can make it "insecure".
 - T14: its debug loggers, which print tokens, are switched off.
@@ -33,7 +34,7 @@ from authlib.oauth2.rfc6749.errors import UnauthorizedClientError
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 
 from auth import audit, clients
-from auth.clients import AUTH_METHODS, Credentials
+from auth.clients import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, Credentials
 from auth.db import Db
 from auth.errors import Refusal
 from auth.grants import GRANTS, GrantJob
@@ -91,6 +92,7 @@ class _Request(OAuth2Request):
         super().__init__("POST", _URL)
         self.payload = BasicOAuth2Payload({"grant_type": grant_type})
         self.credentials = credentials
+        self.problem = credentials.problem  # with the client's assertion
         self.exchange = exchange
         # Authlib's own response (status, body, headers) is not used: what to sign is no response yet.
         self.outcome: Issue | Refusal | None = None
@@ -105,7 +107,8 @@ class _ClientView(ClientMixin):
     def check_endpoint_auth_method(self, method: str, endpoint: str) -> bool:
         # The same at every endpoint (T3, T11). A client with a secret may show it in either place.
         del endpoint
-        return (method == "none") == self.model.public
+        registered = self.model.auth_method
+        return method == registered or (method in SECRET_METHODS and registered in SECRET_METHODS)
 
     def check_grant_type(self, grant_type: str) -> bool:
         return grant_type in self.model.grant_types
@@ -115,20 +118,30 @@ def _model(client: Any) -> Client:
     return cast("_ClientView", client).model
 
 
-def _authenticator(method: str) -> Callable[[Any, Any], _ClientView | None]:
-    """One of Authlib's authentication methods, on credentials that forms.py has read."""
+def _authenticator(method: str, db: Db) -> Callable[[Any, Any], _ClientView | None]:
+    """One of Authlib's authentication methods, on credentials that forms.py has read and client_assertion.py has judged."""
 
     def attempt(query_client: Callable[[str], _ClientView | None], request: _Request) -> _ClientView | None:
         shown = request.credentials
-        used = (
-            "none" if shown.secret is None else "client_secret_basic" if shown.basic else "client_secret_post"
-        )
-        if used != method or shown.client_id is None:
+        if _method_used(shown) != method or shown.client_id is None:
             return None
         client = query_client(shown.client_id)
-        return client if client is not None and clients.proves(client.model, shown) else None
+        if client is None or not clients.proves(client.model, shown):
+            return None
+        if shown.proof is not None and not clients.use_up(db, shown.proof):
+            request.problem = "it was used before"
+            return None
+        return client
 
     return attempt
+
+
+def _method_used(shown: Credentials) -> str:
+    if shown.assertion is not None:
+        return PRIVATE_KEY
+    if shown.secret is None:
+        return "none"
+    return "client_secret_basic" if shown.basic else "client_secret_post"
 
 
 class _Server(AuthorizationServer):
@@ -138,7 +151,7 @@ class _Server(AuthorizationServer):
         super().__init__()
         self.db, self._requester, self._now = db, requester, now
         for method in AUTH_METHODS:
-            self.register_client_auth_method(method, _authenticator(method))
+            self.register_client_auth_method(method, _authenticator(method, db))
 
     def query_client(self, client_id: str) -> Any:
         found = clients.lookup(self.db, client_id)
@@ -169,9 +182,10 @@ class _Server(AuthorizationServer):
             ip=self._requester.ip,
             user_agent=self._requester.user_agent,
             outcome="refused",
-            reason=code,
+            reason=f"{code}: {request.problem}" if request.problem else code,
         )
-        return Refusal(error=code, description=_TEXT[code])
+        text = f"client_assertion: {request.problem}" if request.problem else _TEXT[code]
+        return Refusal(error=code, description=text)
 
 
 def _grant_class(grant_type: str, job: GrantJob) -> type[BaseGrant]:

@@ -1,6 +1,6 @@
 """The answer to the confirm page (RFC 8628 §3.3; oauth.md §4.1): approve or deny, once.
 
-The job that decides checks everything again: the session, the passphrase where it is due, and that the request still waits.
+The job that decides checks everything again: the session, the proof where one is due, and that the request still waits.
 Asking for a code and redeeming it are in device.py and grants.
 """
 
@@ -8,25 +8,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
+from typing import Final, Literal
 
-from auth import confirm, device, scopes, sessions, users
+from auth import confirm, device, proof, scopes, sessions
 from auth.code_entry import sign_in_then
 from auth.confirm import mac_of, waiting
 from auth.db import Db
 from auth.device import Approved, Denied, DeviceRequest, NotPending
 from auth.model import Millis
 from auth.pages import redirect
+from auth.proof import Given, Missing
 from auth.requester import Requester, clean
 from auth.sessions import Session
-from auth.users import Admitted, Throttled, Unfit
-from auth.visit import ATTEMPTS_KEY, Visit
+from auth.users import Throttled
+from auth.visit import Visit
 from auth.wire import Reply
+
+PROVE: Final = "Show that it is you, to approve a device on another network."
 
 
 @dataclass(frozen=True, slots=True)
 class NeedsProof:
-    """The passphrase has to be given once more."""
+    """The person has to show once more who they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,7 @@ class SignedOut:
 
 
 @dataclass(frozen=True, slots=True)
-class WrongPassphrase:
+class WrongProof:
     pass
 
 
@@ -96,27 +99,16 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
     ticked = tuple(name for name in confirm.offered_by(found.ask, session.user) if name in visit.scopes)
     again = partial(confirm.page, visit, session, found, code, ticked=ticked)
     if not ticked:
-        return again(problem="Leave at least one thing ticked, or choose Deny.")
+        return await again(problem="Leave at least one thing ticked, or choose Deny.")
 
-    proof: Admitted | None = None
-    matched = False
+    given: Given | None = None
     if confirm.needs_proof(found.ask, session, visit.request.ip, visit.now):
-        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(passphrase, Unfit):
-            return again(problem="Give your passphrase to approve a device on another network.")
-        admitted = await visit.parts.store.write(
-            partial(
-                users.admit,
-                name=session.user.name,
-                key=visit.parts.subkey(ATTEMPTS_KEY),
-                who=visit.who,
-                now=visit.now,
-            )
-        )
-        if isinstance(admitted, Throttled):
-            return visit.too_many(admitted.until, back=("/device", "Back"))
-        proof = admitted
-        matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+        shown = await proof.given(visit, session)
+        if isinstance(shown, Missing):
+            return await again(problem=PROVE)
+        if isinstance(shown, Throttled):
+            return visit.too_many(shown.until, back=("/device", "Back"))
+        given = shown
 
     outcome = await visit.parts.store.write(
         partial(
@@ -125,8 +117,7 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
             ask=found.ask,
             scope=scopes.join(ticked),
             who=visit.who,
-            proof=proof,
-            matched=matched,
+            given=given,
             now=visit.parts.clock(),
         )
     )
@@ -135,10 +126,12 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
             return _done(visit, outcome.request, granted=scopes.parse(outcome.scope))
         case Over():
             return _over(visit, outcome)
-        case WrongPassphrase():
-            return again(problem="That is not your passphrase. Nothing was approved.")
+        case WrongProof():
+            by_passkey = isinstance(given, proof.ByPasskey)
+            wrong = "That passkey was not accepted." if by_passkey else "That is not your passphrase."
+            return await again(problem=f"{wrong} Nothing was approved.")
         case NeedsProof():
-            return again(problem="Give your passphrase to approve a device on another network.")
+            return await again(problem=PROVE)
         case SignedOut():
             return redirect(sign_in_then("/device"))
 
@@ -150,19 +143,16 @@ def approve(
     ask: DeviceRequest,
     scope: str,
     who: Requester,
-    proof: Admitted | None,
-    matched: bool,
+    given: Given | None,
     now: Millis,
-) -> Approved | Over | WrongPassphrase | NeedsProof | SignedOut:
-    """A job: everything once more, then the decision. A wrong passphrase is written down; it approves nothing."""
+) -> Approved | Over | WrongProof | NeedsProof | SignedOut:
+    """A job: everything once more, then the decision. A wrong proof is written down; it approves nothing."""
     session = sessions.find(db, cookie, now)
     if session is None:
         return SignedOut()
-    if proof is not None:
-        user = users.conclude(db, proof, matched=matched, event="user.proven_again", who=who, now=now)
-        if user is None or user.id != session.user.id:
-            return WrongPassphrase()
-        sessions.proven_again(db, session, now)
+    if given is not None:
+        if not proof.conclude(db, given, session=session, who=who, now=now):
+            return WrongProof()
     elif confirm.needs_proof(ask, session, who.ip, now):
         return NeedsProof()
     outcome = device.approve(db, ask.id, subject=session.user.id, by=session.user.id, scope=scope, now=now)

@@ -61,7 +61,7 @@ class DeviceRequest:
     registered_name: str  # what the operator of this server calls the client
     client_name: str  # claimed by the requester, may be empty
     hostname: str  # claimed by the requester, may be empty
-    verified: bool  # the client proved who it is with a secret; anybody can use a public client's id
+    verified: bool  # the operator knows the client, and it proved to be it; anybody can use a public client's id
     ip: str
     user_agent: str
     scope: str
@@ -222,7 +222,10 @@ def _later(description: str, wait_ms: int) -> Refusal:
 
 # ---------------------------------------------------------------- for approvers
 
-_SELECT = "SELECT d.*, c.name AS registered_name, c.secret_hash FROM device_codes d JOIN clients c ON c.id = d.client_id"
+_SELECT = (
+    "SELECT d.*, c.name AS registered_name, c.kind AS client_kind, c.auth_method"
+    " FROM device_codes d JOIN clients c ON c.id = d.client_id"
+)
 
 
 def pending(db: Db, now: Millis) -> list[DeviceRequest]:
@@ -304,7 +307,8 @@ def _request(row: Row) -> DeviceRequest:
         registered_name=row["registered_name"],
         client_name=row["client_name"],
         hostname=row["hostname"],
-        verified=row["secret_hash"] is not None,
+        # A secret that a program gave itself proves that it is the same program, not which.
+        verified=row["client_kind"] == "registered" and row["auth_method"] != "none",
         ip=row["ip"],
         user_agent=row["user_agent"],
         scope=row["scope"],

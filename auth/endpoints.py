@@ -10,8 +10,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from auth import core, device, forms, metadata, replies, tokens, verify
-from auth.authorize import not_available
+from auth import core, device, forms, introspection, metadata, par, register, replies, tokens, verify
 from auth.db import Db
 from auth.entropy import SEED_BYTES
 from auth.errors import Refusal
@@ -136,18 +135,18 @@ FORMS: Final[Mapping[str, Endpoint]] = MappingProxyType(
         metadata.TOKEN:                Endpoint(_prepare_token,  _finish_token),
         metadata.DEVICE_AUTHORIZATION: Endpoint(_prepare_device, _finish_device),
         metadata.REVOKE:               Endpoint(_prepare_revoke, _finish_revoke),
+        metadata.PAR:                  par.ENDPOINT,
+        metadata.INTROSPECT:           introspection.ENDPOINT,
     }
 )  # fmt: skip
 
 Special = Callable[["Identity", Request], Awaitable[Reply]]
 
 
-async def _authorize(identity: Identity, request: Request) -> Reply:
-    return not_available(request, identity.entropy(16))
-
-
 # Endpoints that take something else than a form: exact paths; one that ends in a slash stands for all below it.
-SPECIAL: Final[Mapping[str, Special]] = MappingProxyType({metadata.AUTHORIZE: _authorize})
+SPECIAL: Final[Mapping[str, Special]] = MappingProxyType(
+    {metadata.REGISTER: register.create, metadata.REGISTER + "/": register.manage}
+)
 
 
 def special_of(path: str) -> Special | None:
@@ -157,4 +156,4 @@ def special_of(path: str) -> Special | None:
 
 def is_endpoint(path: str) -> bool:
     """Whether programs ask for this path, and no person."""
-    return path in FORMS or (special_of(path) is not None and path != metadata.AUTHORIZE)
+    return path in FORMS or special_of(path) is not None

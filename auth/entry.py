@@ -1,7 +1,7 @@
 """The door to every browser endpoint: their table, and what is checked before any of them runs.
 
 HTML is served over https or on loopback only; a POST must come from one of our own pages; fields are bounded and come once.
-The endpoints are in claiming.py, signing_in.py, code_entry.py and decision.py. GET changes nothing that a person would miss: at most it
+The endpoints are in the modules that the table names. GET changes nothing that a person would miss: at most it
 counts a wrong code (oauth.md §4.1, §4.2; design §12.14).
 """
 
@@ -14,23 +14,73 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from auth import claiming, code_entry, decision, pages, sessions, signing_in
+from auth import (
+    account,
+    account_browsers,
+    account_consents,
+    account_keys,
+    account_logins,
+    account_passphrase,
+    account_people,
+    authorize,
+    authorize_page,
+    ceremony,
+    claiming,
+    code_entry,
+    consent_page,
+    decision,
+    inviting,
+    links,
+    pages,
+    passkey_pages,
+    proof,
+    sessions,
+    signing_in,
+    upstream_pages,
+)
 from auth.pages import Frame
 from auth.requester import Requester
 from auth.visit import Parts, Step, Visit
 from auth.wire import Reply, Request
 
 FIELD_CHARACTERS: Final = 2_048  # the longest honest field is a passphrase of 1 024 bytes
+# But for a program's whole request, which sign-in and the consent page carry along, and what an authenticator says.
+LONG_FIELDS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "next": authorize.CHARACTERS,
+        "request": authorize.CHARACTERS,
+        "credential": ceremony.ANSWER_CHARACTERS,
+        proof.CREDENTIAL: ceremony.ANSWER_CHARACTERS,
+    }
+)
 FIELDS: Final = 64
 
 ENDPOINTS: Final[Mapping[str, Mapping[str, Step]]] = MappingProxyType(
     {
         "/claim/{token}": {"GET": claiming.show, "POST": claiming.claim},
+        "/invite/{token}": inviting.steps(links.INVITE),
+        "/reset/{token}": inviting.steps(links.RESET),
         "/welcome": {"GET": claiming.welcome},
         "/signin": {"GET": signing_in.show, "POST": signing_in.sign_in},
+        "/signin/passkey": {"POST": passkey_pages.sign_in},
+        "/signin/with/{name}": {"POST": upstream_pages.leave},
+        "/signin/with/{name}/callback": {"GET": upstream_pages.come_back},
+        "/passkey/options": {"POST": passkey_pages.options},
         "/signout": {"POST": signing_in.sign_out},
+        "/account": {"GET": account.show},
+        "/account/logins/end": {"POST": account_logins.end},
+        "/account/keys/revoke": {"POST": account_keys.revoke},
+        "/account/browsers/end": {"POST": account_browsers.end},
+        "/account/consents/forget": {"POST": account_consents.forget},
+        "/account/passkeys": {"POST": passkey_pages.add},
+        "/account/passkeys/new": {"POST": passkey_pages.begin},
+        "/account/passkeys/remove": {"POST": passkey_pages.remove},
+        "/account/people": {"POST": account_people.switch},
+        "/account/passphrase": {"GET": account_passphrase.show, "POST": account_passphrase.change},
         "/device": {"GET": code_entry.show, "POST": code_entry.enter},
         "/device/decide": {"POST": decision.decide},
+        authorize.PATH: {"GET": authorize_page.show},
+        consent_page.DECIDE: {"POST": consent_page.decide},
     }
 )
 
@@ -100,7 +150,9 @@ def is_loopback(origin: str) -> bool:
 
 def _read_form(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str] | None:
     """Each field once, `scope` apart; None for anything that none of our forms sends."""
-    if len(fields) > FIELDS or any(len(value) > FIELD_CHARACTERS for _, value in fields):
+    if len(fields) > FIELDS or any(
+        len(value) > LONG_FIELDS.get(name, FIELD_CHARACTERS) for name, value in fields
+    ):
         return None
     single = [(name, value) for name, value in fields if name != "scope"]
     form = dict(single)

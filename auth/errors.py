@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-# RFC 6749 §5.2, RFC 8628 §3.5 (poll errors are 400), RFC 8707 §2, RFC 7009 §2.2.1. `temporarily_unavailable` is our 429.
+# RFC 6749 §5.2, RFC 8628 §3.5 (poll errors are 400), RFC 8707 §2, RFC 7009 §2.2.1, RFC 7591 §3.2.2. `temporarily_unavailable` is our 429.
 STATUS: Final = MappingProxyType(
     {
         "invalid_request": 400,
@@ -23,6 +23,11 @@ STATUS: Final = MappingProxyType(
         "expired_token": 400,
         "authorization_pending": 400,
         "slow_down": 400,
+        "unsupported_response_type": 400,
+        "request_not_supported": 400,
+        "invalid_redirect_uri": 400,
+        "invalid_client_metadata": 400,
+        "invalid_token": 401,
         "temporarily_unavailable": 429,
     }
 )

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
-from auth.clients import BadCredentials, Credentials, read_credentials
+from auth.client_assertion import subject_of
+from auth.clients import BadCredentials, Credentials, read_assertion, read_credentials
 from auth.wire import Request
 
 # Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
@@ -44,6 +45,16 @@ KNOWN: Final = frozenset(
         "token",
         "scope",
         "resource",
+        # of a pushed authorization request
+        "response_type",
+        "response_mode",
+        "code_challenge",
+        "code_challenge_method",
+        "state",
+        "prompt",
+        "max_age",
+        "request",
+        "request_uri",
     }
 )
 
@@ -107,6 +118,14 @@ class RevokeForm:
     token: str = field(repr=False)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IntrospectForm:
+    """RFC 7662 §2.1. Here, too, the token tells what it is."""
+
+    credentials: Credentials
+    token: str = field(repr=False)
+
+
 def read(request: Request) -> Form:
     """Raises `BadForm` or, for what a client says of itself, `BadCredentials`."""
     if len(request.form) > PARAMETERS:
@@ -130,6 +149,10 @@ def read(request: Request) -> Form:
     values = {name: value for name, value in values.items() if value}
     credentials = read_credentials(
         request.headers.get("authorization"), values.get("client_id"), values.get("client_secret")
+    )
+    assertion = values.get("client_assertion")
+    credentials = read_assertion(
+        credentials, assertion, values.get("client_assertion_type"), assertion and subject_of(assertion)
     )
     if credentials.client_id is not None and len(credentials.client_id) > LENGTHS["client_id"]:
         raise BadCredentials("client_id is too long")
@@ -162,3 +185,7 @@ def device_form(form: Form) -> DeviceForm:
 
 def revoke_form(form: Form) -> RevokeForm:
     return RevokeForm(credentials=form.credentials, token=form.need("token"))
+
+
+def introspect_form(form: Form) -> IntrospectForm:
+    return IntrospectForm(credentials=form.credentials, token=form.need("token"))

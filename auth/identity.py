@@ -4,15 +4,19 @@ token, what to forget when something changed. Pages of people are in entry.py; w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
+from types import MappingProxyType
 from typing import Final
 
-from auth import audit, endpoints, keys, live, metadata, posted, replies, setup
+from auth import api_keys, audit, endpoints, keys, live, metadata, posted, replies, setup
+from auth.client_key_sets import KeySets
+from auth.credentials import Access, Credentials
 from auth.db import Store
 from auth.documents import NO_DOCUMENTS, Documents, Fetch
 from auth.encode import json_bytes
+from auth.key_ring import KeyRing
 from auth.keys import Keys
 from auth.live import Change, Live
 from auth.model import Millis, Principal
@@ -38,9 +42,12 @@ class Identity:
     keys: Keys
     live: Live
     verifier: Verifier
+    key_ring: KeyRing
+    credentials: Credentials
     throttle: Throttle
     documents: Documents
     fetch: Fetch | None  # documents of clients; None: this server asks nobody
+    key_sets: KeySets = field(default_factory=KeySets)
 
     async def handle(self, request: Request) -> Reply | None:
         """The answer, or None if the path is none of ours. A HEAD is answered like a GET: the listener drops the body.
@@ -67,24 +74,51 @@ class Identity:
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
 
     def check_nowait(
-        self, authorization: str | None, *, server: str, origin: str, path: str | None = None
+        self,
+        authorization: str | None,
+        *,
+        server: str,
+        origin: str,
+        path: str | None = None,
+        api_key: str | None = None,
+        address: str = "",
     ) -> Principal | Refused | None:
-        """The bearer check of a request to `server`, without waiting; None if the store must be asked: then `check`."""
-        return self.verifier.check_nowait(
-            authorization, server=server, origin=origin, path=path, now=self.clock()
+        """Who calls `server`, by what the request shows, without waiting; None if the store must be asked: then `check`."""
+        return self.credentials.check_nowait(
+            authorization,
+            server=server,
+            origin=origin,
+            path=path,
+            api_key=api_key,
+            address=address,
+            now=self.clock(),
         )
 
     async def check(
-        self, authorization: str | None, *, server: str, origin: str, path: str | None = None
+        self,
+        authorization: str | None,
+        *,
+        server: str,
+        origin: str,
+        path: str | None = None,
+        api_key: str | None = None,
+        address: str = "",
     ) -> Principal | Refused:
         await self.reload_keys()
-        return await self.verifier.check(
-            authorization, server=server, origin=origin, path=path, now=self.clock()
+        return await self.credentials.check(
+            authorization,
+            server=server,
+            origin=origin,
+            path=path,
+            api_key=api_key,
+            address=address,
+            now=self.clock(),
         )
 
     def apply_changes(self, changes: Sequence[Change]) -> None:
         """For the store's `on_changes`: what was committed, before its writers wake."""
         self.live.apply_changes(changes)
+        self.key_ring.apply_changes(changes)
         if any(change.kind == "key" for change in changes):
             self.keys.changed()
 
@@ -103,6 +137,7 @@ async def found(
     policy: Policy,
     documents: Documents = NO_DOCUMENTS,
     fetch: Fetch | None = None,
+    access: Mapping[str, Access] = MappingProxyType({}),
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -113,6 +148,9 @@ async def found(
     await store.write(partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now))
     ring = Keys(await store.read(keys.rows), subkey=subkey)
     logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
+    verifier = Verifier(site=site, keys=ring, live=logins)
+    key_ring = KeyRing(lambda: store.read(api_keys.every))
+    await key_ring.reload()
     return Identity(
         store=store,
         clock=clock,
@@ -122,7 +160,9 @@ async def found(
         policy=policy,
         keys=ring,
         live=logins,
-        verifier=Verifier(site=site, keys=ring, live=logins),
+        verifier=verifier,
+        key_ring=key_ring,
+        credentials=Credentials(site=site, verifier=verifier, ring=key_ring, access=access),
         throttle=Throttle(),
         documents=documents,
         fetch=fetch,

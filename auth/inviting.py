@@ -12,10 +12,12 @@ from functools import partial
 from types import MappingProxyType
 from typing import Final
 
-from auth import links, people, sessions, users
+from auth import links, passkey_forms, passkeys, people, proof, sessions, users
 from auth.db import Db
 from auth.model import Millis
 from auth.pages import clock, redirect
+from auth.passkey_forms import Offer
+from auth.passkeys import New, NotAdded
 from auth.people import Accepted
 from auth.requester import Requester
 from auth.sessions import cookie_from, set_cookie
@@ -35,6 +37,7 @@ class _Kind:
     take: Take  # the job that uses it up
     lands: str
     over: str  # what is said once it does not work any more
+    passkey: bool  # whether it can be answered with a new passkey
 
 
 KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
@@ -45,6 +48,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             take=people.accept,
             lands="/account?did=joined",
             over="An invitation works once and until it runs out, and only the newest one does.",
+            passkey=True,
         ),
         links.RESET: _Kind(
             template="reset.html",
@@ -52,6 +56,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             take=people.take_new_passphrase,
             lands="/account?did=passphrase-changed",
             over="Such a link works once, for 30 minutes, and only the newest one does.",
+            passkey=False,
         ),
     }
 )
@@ -93,13 +98,21 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
     guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
     if guest is None:  # before hashing: only the link's holder may cost us a hash
         return _link_is_over(visit, kind)
-    passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
-    if isinstance(passphrase, Unfit):
-        return _form(visit, kind, token, guest, problem=passphrase.sentence)
-    if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
-        return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
+    new: New | None = None
+    hashed: str | None = None
+    if KINDS[kind].passkey and visit.form.get("credential"):
+        made = passkey_forms.new_passkey(visit, guest.user.id)
+        if isinstance(made, str):
+            return _form(visit, kind, token, guest, problem=made)
+        new = made
+    else:
+        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, Unfit):
+            return _form(visit, kind, token, guest, problem=passphrase.sentence)
+        if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
+            return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
+        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
 
-    hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
@@ -107,6 +120,7 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
             take=KINDS[kind].take,
             token=token,
             passphrase_hash=hashed,
+            new=new,
             cookie=cookie,
             replaces=visit.cookie,
             who=visit.who,
@@ -115,6 +129,8 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
     )
     if isinstance(outcome, LinkIsOver):
         return _link_is_over(visit, kind)
+    if isinstance(outcome, NotAdded):
+        return _form(visit, kind, token, guest, problem=outcome.sentence)
     return redirect(KINDS[kind].lands, headers=(set_cookie(cookie, visit.secure, keep=True),))
 
 
@@ -123,15 +139,22 @@ def _take_and_sign_in(
     *,
     take: Take,
     token: str,
-    passphrase_hash: str,
+    passphrase_hash: str | None,
+    new: New | None,
     cookie: str,
     replaces: str,
     who: Requester,
     now: Millis,
-) -> Accepted | LinkIsOver:
+) -> Accepted | LinkIsOver | NotAdded:
+    if new is not None:
+        added = passkeys.add(db, new, who=who, now=now)
+        if isinstance(added, NotAdded):
+            return added
     outcome = take(db, token=token, passphrase_hash=passphrase_hash, who=who, now=now)
     if isinstance(outcome, Accepted):
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
+    elif new is not None:
+        passkeys.take_back(db, new, who=who, now=now)
     return outcome
 
 
@@ -142,17 +165,18 @@ def purpose(kind: str, token: str) -> str:
 
 def _form(visit: Visit, kind: str, token: str, guest: _Guest, *, problem: str) -> Reply:
     what = KINDS[kind]
-    ceiling = visit.parts.site.scopes.spoken(guest.user.scope)
-    return visit.page(
+    passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
+    return proof.scripted(visit, isinstance(passkey, Offer)).page(
         what.template,
         title=what.title,
         status=400 if problem else 200,
         form_token=visit.token(purpose(kind, token)),
         action=links.path_of(token, kind),
         token=token,
+        passkey=passkey,
         name=guest.user.name,
         invited_by=guest.invited_by,
-        may=ceiling,
+        may=people.in_words(visit.parts.site.scopes, guest.user.scope),
         some_tools=guest.user.tools != "",
         until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
         problem=problem,

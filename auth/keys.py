@@ -1,7 +1,7 @@
 """The key ring: making signing keys, sealing them for the store, and the JWKS document.
 
 One key signs at a time: the newest whose time has come. Others stay published until they retire, so that tokens they signed
-still verify; a next key can be published before it signs. When to rotate is decided elsewhere. Everybody can verify ES256,
+still verify; a next key can be published before it signs. When to rotate is decided in rotation.py. Everybody can verify ES256,
 which no name of EdDSA achieves today.
 """
 
@@ -128,6 +128,16 @@ def _retired(key: SigningKey, now: Millis) -> bool:
     return key.retires_at is not None and key.retires_at <= now
 
 
+def is_retired(row: Row, now: Millis) -> bool:
+    """Whether a row of `signing_keys` is published no more: its time is over, or its secret part was destroyed."""
+    return not row["sealed_private"] or (row["retires_at"] is not None and row["retires_at"] <= now)
+
+
+def never_signed(row: Row) -> bool:
+    """Whether it was dropped before its time to sign came."""
+    return row["retires_at"] is not None and row["retires_at"] <= row["signs_from"]
+
+
 def etag(document: bytes) -> str:
     return f'"{hashlib.sha256(document).hexdigest()[:32]}"'
 
@@ -177,4 +187,4 @@ class Keys:
 
     def _open(self, found: Sequence[Row]) -> KeyRing:
         seal_key = self._subkey(SEAL_PURPOSE)
-        return KeyRing([unseal(row, seal_key) for row in found])
+        return KeyRing([unseal(row, seal_key) for row in found if row["sealed_private"]])

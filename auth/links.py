@@ -22,6 +22,7 @@ from auth.requester import Requester
 CLAIM: Final = "claim"  # the owner makes the server theirs
 INVITE: Final = "invite"  # somebody new takes the account that was made for them
 RESET: Final = "reset"  # somebody chooses a new passphrase
+PATHS: Final = tuple(f"/{kind}/" for kind in (CLAIM, INVITE, RESET))  # what follows is a secret: never for a log
 
 LIFETIME: Final[Millis] = (
     30 * MINUTE

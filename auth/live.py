@@ -35,6 +35,7 @@ class LiveGrant:
     ends_at: Millis
     ceiling: frozenset[str]  # what the user may have at most, now
     tools: str = ""  # a selection of tools that bounds it likewise
+    reach: frozenset[str] = frozenset({scopes.EVERYTHING})  # what its user and its client could be granted, now
 
 
 class Change(Protocol):
@@ -148,4 +149,5 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
         ends_at=min(row["expires_at"], row["user_expires_at"] or row["expires_at"]),
         ceiling=frozenset(scopes.parse(row["client_scope"] if machine else row["user_scope"] or "")),
         tools="" if machine else row["user_tools"] or "",
+        reach=frozenset(scopes.parse(scopes.narrow(row["client_scope"], row["user_scope"] or ""))),
     )

@@ -1,16 +1,15 @@
 """The documents that clients find us by: RFC 8414 (authorization server) and RFC 9728 (protected resource).
 
-Built from the tables of what exists, so that they cannot promise more. `authorization_endpoint` and `response_types_supported`
-are there before the endpoint does anything, because clients refuse a document without them; `grant_types_supported` tells
-the truth. Registration, metadata-document clients and the `iss` response parameter are not announced until they exist.
+Built from the tables of what exists, so that they cannot promise more.
 """
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from auth import scopes
-from auth.clients import AUTH_METHODS
+from auth import authorize, scopes
+from auth.client_keys import ALGORITHMS
+from auth.clients import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
 from auth.grants import GRANTS
 from auth.policy import Policy
 from auth.site import Site
@@ -18,7 +17,10 @@ from auth.site import Site
 AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
 PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 JWKS: Final = "/.well-known/jwks.json"
-AUTHORIZE: Final = "/authorize"
+AUTHORIZE: Final = authorize.PATH  # a page, in entry.py
+PAR: Final = "/par"
+REGISTER: Final = "/register"
+INTROSPECT: Final = "/introspect"
 TOKEN: Final = "/token"
 REVOKE: Final = "/revoke"
 DEVICE_AUTHORIZATION: Final = "/device_authorization"
@@ -30,7 +32,6 @@ PROBED: Final = ("/.well-known/oauth-", "/.well-known/openid-")
 
 def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, Any]:
     """RFC 8414 §2, for a caller who came by `origin`."""
-    del policy  # what may be switched off is announced here as it comes to exist
     base = site.public(origin)
     return {
         "issuer": base,
@@ -38,13 +39,26 @@ def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, A
         "token_endpoint": base + TOKEN,
         "device_authorization_endpoint": base + DEVICE_AUTHORIZATION,
         "revocation_endpoint": base + REVOKE,
+        "introspection_endpoint": base + INTROSPECT,
+        **({} if policy.registration.mode == "off" else {"registration_endpoint": base + REGISTER}),
         "jwks_uri": base + JWKS,
+        "pushed_authorization_request_endpoint": base + PAR,
+        "require_pushed_authorization_requests": False,
         "response_types_supported": ["code"],
+        "response_modes_supported": ["query"],
+        "authorization_response_iss_parameter_supported": True,
         "grant_types_supported": list(GRANTS),
         "code_challenge_methods_supported": ["S256"],
+        # Clients use it only where "none" is among the methods below as well.
+        "client_id_metadata_document_supported": policy.registration.documents != "off",
         "token_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "token_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "revocation_endpoint_auth_methods_supported": list(AUTH_METHODS),
+        "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
+        "introspection_endpoint_auth_methods_supported": list(CONFIDENTIAL_METHODS),
+        "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "scopes_supported": [*site.scopes.listed, scopes.OFFLINE_ACCESS],
+        "ostiary_client_id": CLI_CLIENT_ID,  # ours (RFC 8414 §2 leaves room): who our own terminal is here
     }
 
 
@@ -72,9 +86,11 @@ def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, An
     """What is published under `path`, if anything."""
     if path == AUTHORIZATION_SERVER:
         return authorization_server(site, policy, origin)
-    if path == PROTECTED_RESOURCE:
+    if path == PROTECTED_RESOURCE and site.default not in site.without_login:
         return protected_resource(site, origin, site.servers[site.default])
-    for served in site.servers.values():
+    for name, served in site.servers.items():
+        if name in site.without_login:
+            continue
         if path in (PROTECTED_RESOURCE + served, PROTECTED_RESOURCE + served + "/"):
             return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE))
         if path == served + PROTECTED_RESOURCE:

@@ -33,7 +33,7 @@ class PrincipalKind(StrEnum):
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principal:
     """Who calls. `subject` is opaque and stable; `grant_id` names the login, or the key, that can be revoked. `tools` is a
-    selection that bounds which of them it may know of; empty is all (`server/selection.py`)."""
+    selection that bounds which of them it may know of; empty is the server's own (`server/selection.py`)."""
 
     kind: PrincipalKind
     subject: str
@@ -41,6 +41,9 @@ class Principal:
     grant_id: str | None = None
     scopes: frozenset[str] = frozenset()
     tools: str = ""
+    # Of a person's login: what they could grant it besides. Nobody who asks a machine for more finds somebody there.
+    reach: frozenset[str] = frozenset({"*"})
+    user: str | None = None  # whose state and ceiling bound it, where that is not the subject (an API key's user)
 
 
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
@@ -87,6 +90,7 @@ class Client:
     jwks: str | None = None
     jwks_uri: str | None = None
     introspects: bool = False  # may ask what a token is worth
+    network: str | None = None  # from where it registered itself
 
     @property
     def enabled(self) -> bool:
@@ -115,6 +119,7 @@ class Client:
             jwks=row["jwks"],
             jwks_uri=row["jwks_uri"],
             introspects=bool(row["introspects"]),
+            network=row["network"],
             secret_hash=row["secret_hash"],
         )
 

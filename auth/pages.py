@@ -141,15 +141,21 @@ def in_words(duration: Millis) -> str:
 
 def ago(since: Millis, now: Millis) -> str:
     passed = max(0, now - since)
-    if passed < MINUTE:
-        return "just now"
-    minutes = passed // MINUTE
-    return f"{minutes} minute{'' if minutes == 1 else 's'} ago"
+    for unit, name in ((DAY, "day"), (60 * MINUTE, "hour"), (MINUTE, "minute")):
+        count = passed // unit
+        if count >= (2 if unit > MINUTE else 1):  # "90 minutes" says more than "1 hour"
+            return f"{count} {name}{'' if count == 1 else 's'} ago"
+    return "just now"
 
 
 def clock(at: Millis) -> str:
     moment = datetime.fromtimestamp(at / 1_000, UTC)
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
+
+
+def day(at: Millis) -> str:
+    moment = datetime.fromtimestamp(at / 1_000, UTC)
+    return f"{moment.day} {moment:%b %Y}"
 
 
 def prose(text: str) -> Markup:
@@ -175,7 +181,7 @@ def _environment() -> Environment:
         loader=FunctionLoader(_source), autoescape=True, undefined=StrictUndefined, auto_reload=False
     )
     filters = cast("dict[str, Callable[..., object]]", environment.filters)
-    filters.update(claimed=clean, prose=prose)
+    filters.update(claimed=clean, prose=prose, moment=clock, day=day)
     return environment
 
 

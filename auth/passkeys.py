@@ -46,7 +46,9 @@ def find(db: Db, credential_id: str) -> Passkey | None:
 
 
 def of_user(db: Db, user_id: str) -> tuple[Passkey, ...]:
-    rows = db.fetch_all("SELECT * FROM passkeys WHERE user_id = ? ORDER BY created_at, credential_id", user_id)
+    rows = db.fetch_all(
+        "SELECT * FROM passkeys WHERE user_id = ? ORDER BY created_at, credential_id", user_id
+    )
     return tuple(Passkey.of(row) for row in rows)
 
 
@@ -63,6 +65,16 @@ def any_for(db: Db, rp_id: str) -> bool:
 # ---------------------------------------------------------------- adding and removing
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class New:
+    """A passkey that was just made for this account, and the question that it answers."""
+
+    user_id: str
+    made: Made
+    question: Question
+    name: str  # what its browser is called, until somebody calls it something else
+
+
 @dataclass(frozen=True, slots=True)
 class Added:
     pass
@@ -75,11 +87,10 @@ class NotAdded:
     sentence: str
 
 
-def add(
-    db: Db, *, user_id: str, made: Made, question: Question, name: str, who: Requester, now: Millis
-) -> Added | NotAdded:
-    """A job, or part of one that makes an account somebody's: then a refusal must undo nothing, so it comes first."""
-    if not _spend(db, question, now):
+def add(db: Db, new: New, *, who: Requester, now: Millis) -> Added | NotAdded:
+    """A job, or the first part of one that makes an account somebody's: a refusal must have nothing to undo."""
+    user_id, made = new.user_id, new.made
+    if not _spend(db, new.question, now):
         return _not_added(db, user_id, who, now, "the challenge was used before", "Try that once more.")
     held = db.fetch_one("SELECT COUNT(*) AS held FROM passkeys WHERE user_id = ?", user_id)
     if held is not None and held["held"] >= PER_USER:
@@ -93,7 +104,7 @@ def add(
         made.rp_id,
         made.public_key,
         made.sign_count,
-        fit_name(name),
+        fit_name(new.name),
         now,
     )
     if added != 1:
@@ -107,6 +118,14 @@ def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, s
     return NotAdded(sentence)
 
 
+def take_back(db: Db, new: New, *, who: Requester, now: Millis) -> None:
+    """Part of a job that added one to an account, and then found that it could not give the account away."""
+    db.execute("DELETE FROM passkeys WHERE credential_id = ?", new.made.credential_id)
+    _record(
+        db, "passkey.removed", who, now, actor=f"user:{new.user_id}", reason="the account was not given away"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Removed:
     pass
@@ -117,7 +136,9 @@ class LastWayIn:
     """Without it nobody could sign in to this account any more."""
 
 
-def remove(db: Db, *, user: User, credential_id: str, who: Requester, now: Millis) -> Removed | LastWayIn | None:
+def remove(
+    db: Db, *, user: User, credential_id: str, who: Requester, now: Millis
+) -> Removed | LastWayIn | None:
     """A job. None: there is no such passkey of this person's."""
     mine = of_user(db, user.id)
     gone = next((each for each in mine if each.credential_id == credential_id), None)
@@ -126,7 +147,9 @@ def remove(db: Db, *, user: User, credential_id: str, who: Requester, now: Milli
     others = any(each is not gone and each.rp_id == gone.rp_id for each in mine)
     current = users.find(db, user.id)
     if not others and (current is None or current.passphrase_hash is None):
-        _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason="the last way in", refused=True)
+        _record(
+            db, "passkey.removed", who, now, actor=f"user:{user.id}", reason="the last way in", refused=True
+        )
         return LastWayIn()
     db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
     _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason=short(credential_id))
@@ -181,8 +204,8 @@ def conclude(
         refused = "the challenge was used before"
     elif assertion.user_handle not in (None, user.id):
         refused = "the passkey says that it is somebody else's"
-    elif user.state != "enabled":
-        refused = f"the account is {user.state}"
+    elif not user.may(now):
+        refused = f"the account is {'over' if user.over(now) else user.state}"
     elif not _counted_up(db, current, verified, now):
         refused = "the passkey's counter went back: it may have been copied"
     actor = "anonymous" if current is None else f"user:{current.user_id}"

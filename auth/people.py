@@ -27,6 +27,18 @@ SHOWN: Final = 500  # of a list of people
 Why = Literal["unknown", "last owner", "not now"]
 
 
+def in_words(known: Vocabulary, scope: str) -> tuple[str, ...]:
+    """A ceiling, or what was granted, for people: without what another of its scopes includes."""
+    named = scopes.parse(scope)
+    if scopes.EVERYTHING in named:
+        return ("Everything this server offers",)
+    return tuple(
+        known.words(name)
+        for name in named
+        if not scopes.covers((other for other in named if other != name), name)
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class NotDone:
     """Why nothing was changed. `state` is the account's, where there is one."""
@@ -66,6 +78,7 @@ class Terms:
 class Invited:
     user: User
     link_expires_at: Millis
+    kind: str = links.INVITE
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +108,9 @@ def invite(
         return NameIsTaken(state=user.state)
     if user is None:
         user_id = Entropy(seed).identifier("usr")
-        db.execute(
+        added = db.execute(
             "INSERT INTO users (id, name, role, state, scope, tools, expires_at, invited_by, created_at)"
-            " VALUES (?, ?, 'user', 'invited', ?, ?, ?, ?, ?)",
+            " VALUES (?, ?, 'user', 'invited', ?, ?, ?, ?, ?) ON CONFLICT (name) DO NOTHING",
             user_id,
             name,
             scopes.join(scopes.parse(terms.scope or usual)),
@@ -106,13 +119,13 @@ def invite(
             by,
             now,
         )
+        if added != 1:  # another node was faster
+            return NameIsTaken(state="invited")
     else:
         user_id = user.id
         _write(db, user_id, terms)
         db.changed("user", user_id)
-    link = links.make(
-        db, kind=links.INVITE, user_id=user_id, token=token, lifetime=lifetime, by=by, now=now
-    )
+    link = links.make(db, kind=links.INVITE, user_id=user_id, token=token, lifetime=lifetime, by=by, now=now)
     _record(db, "user.invited", user_id, by, now, note=name)
     return Invited(user=_there(db, user_id), link_expires_at=link.expires_at)
 
@@ -149,7 +162,7 @@ def accept(
 # ---------------------------------------------------------------- a new passphrase
 
 
-def reset(db: Db, *, name: str, token: str, lifetime: Millis, by: str, now: Millis) -> Invited | NotDone:
+def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invited | NotDone:
     """A job: a link by which this person chooses a new passphrase. It changes nothing until it is used; whoever has not come
     yet gets a new invitation instead."""
     user = users.named(db, name)
@@ -158,9 +171,10 @@ def reset(db: Db, *, name: str, token: str, lifetime: Millis, by: str, now: Mill
     if user.state not in ("enabled", "invited") or user.over(now):
         _record(db, "user.reset", user.id, by, now, refused=user.state)
         return NotDone("not now", user.state)
-    kind = links.INVITE if user.state == "invited" else links.RESET
+    waits = user.state == "invited"
+    kind, lifetime = (links.INVITE, links.INVITED_FOR) if waits else (links.RESET, links.LIFETIME)
     link = links.make(db, kind=kind, user_id=user.id, token=token, lifetime=lifetime, by=by, now=now)
-    return Invited(user=user, link_expires_at=link.expires_at)
+    return Invited(user=user, link_expires_at=link.expires_at, kind=kind)
 
 
 def take_new_passphrase(

@@ -1,4 +1,4 @@
-"""How a form that a program posts is answered: limits, the form, the client's document, one job, and what follows its commit.
+"""How a form that a program posts is answered: limits, the form, the client's document or keys, one job, what follows its commit.
 
 An endpoint is two functions: `prepare` (async: whatever is slow or needs no store) returns a job (sync, inside one
 transaction), and `finish` (sign and write down, after the commit) turns its outcome into the reply. The table is in
@@ -8,10 +8,10 @@ endpoints.py. The listener has parsed the form, resolved the caller's address an
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from auth import forms, replies, tokens
+from auth import client_assertion, forms, replies, tokens
 from auth.clients import BadCredentials
 from auth.db import Db
 from auth.documents import is_document
@@ -45,10 +45,7 @@ async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Re
     if request.method != "POST":
         return replies.wrong_method(POST)
     who, now = Requester.of(request), identity.clock()
-    limits, refused = identity.policy.limits, f"\nrefused {who.network}"  # no client id has a line end
-    wait = wait_seconds(identity, who, who.network, limits.per_minute_per_network, now)
-    if not wait and is_counted(identity, who):
-        wait = identity.throttle.closed_seconds(refused, limits.refused_per_minute_per_network, now)
+    wait = wait_to_ask(identity, who, now)
     if wait:
         return replies.refuse(too_often(wait))
     try:
@@ -58,24 +55,47 @@ async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Re
     except BadCredentials as problem:
         return replies.refuse(Refusal(error=problem.error, description=str(problem)), basic=True)
     client_id = form.credentials.client_id
-    wait = wait_seconds(identity, who, f"{client_id} {who.network}", limits.per_minute_per_client, now)
+    limit = identity.policy.limits.per_minute_per_client
+    wait = wait_seconds(identity, who, f"{client_id} {who.network}", limit, now)
     if wait:
         return replies.refuse(too_often(wait))
     if client_id is not None and is_document(client_id):
         unknown = await identity.documents.ensure(client_id, network=who.network, signed_in=False, now=now)
         if unknown is not None:
             return replies.refuse(Refusal(error="invalid_client", description=unknown))
+    credentials = await client_assertion.prove(identity, form.credentials, who, path=request.path, now=now)
+    form = replace(form, credentials=credentials)
     try:
         job = await endpoint.prepare(identity, form, who, now)
     except BadForm as problem:
         return replies.refuse(Refusal(error="invalid_request", description=str(problem)))
     await identity.reload_keys()
     outcome = await identity.store.write(job)
-    if _left_a_refusal(outcome) and is_counted(identity, who):
-        identity.throttle.count(refused, now)
+    if _left_a_refusal(outcome):
+        note_refusal(identity, who, now)
     if isinstance(outcome, Refusal):
         return replies.refuse(outcome, basic=form.credentials.basic)
+    await identity.reload_keys()  # a key that was dropped meanwhile must not sign what comes now
     return endpoint.finish(identity, outcome, who)
+
+
+def wait_to_ask(identity: Identity, who: Requester, now: Millis) -> int:
+    """Counts one request of this network: 0 if it may go on, else after how many seconds."""
+    limits = identity.policy.limits
+    wait = wait_seconds(identity, who, who.network, limits.per_minute_per_network, now)
+    if not wait and is_counted(identity, who):
+        wait = identity.throttle.closed_seconds(_refused(who), limits.refused_per_minute_per_network, now)
+    return wait
+
+
+def note_refusal(identity: Identity, who: Requester, now: Millis) -> None:
+    """A refusal that left an audit row."""
+    if is_counted(identity, who):
+        identity.throttle.count(_refused(who), now)
+
+
+def _refused(who: Requester) -> str:
+    return f"\nrefused {who.network}"  # no client id has a line end
 
 
 def wait_seconds(identity: Identity, who: Requester, key: str, limit: int, now: Millis) -> int:

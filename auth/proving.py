@@ -9,81 +9,59 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from auth import sessions, users
+from auth import proof, sessions
 from auth.db import Db
 from auth.model import Millis
 from auth.policy import MINUTE
+from auth.proof import Given, Missing
 from auth.requester import Requester
 from auth.sessions import Session
-from auth.users import Admitted, Throttled, Unfit
-from auth.visit import ATTEMPTS_KEY, Visit
+from auth.users import Throttled
+from auth.visit import Visit
 from auth.wire import Reply
 
 LATELY: Final[Millis] = 15 * MINUTE
-NOT_REPEATED: Final = frozenset({"passphrase", "form_token"})
+NOT_REPEATED: Final = proof.FIELDS | frozenset({"form_token", "new_passphrase", "new_passphrase_again"})
 
 
 async def ask(visit: Visit, session: Session, why: str) -> Reply | None:
     """None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
 
-    `why` ends the sentence "Give your passphrase …", like "to end somebody's login". The form's own token must have been
+    `why` ends the sentence "Show once more that it is you …", like "to end somebody's login". The form's own token must have been
     looked at already. A job that follows may rely on `lately` with the session as it finds it.
     """
     if lately(session, visit.now):
         return None
-    if "passphrase" not in visit.form:
-        return _page(visit, session, why, problem="")
-    passphrase = users.fit_passphrase(visit.form["passphrase"])
-    if isinstance(passphrase, Unfit):
-        return _page(visit, session, why, problem="That is not your passphrase.")
-    admitted = await visit.parts.store.write(
-        partial(
-            users.admit,
-            name=session.user.name,
-            key=visit.parts.subkey(ATTEMPTS_KEY),
-            who=visit.who,
-            now=visit.now,
-        )
+    if not proof.is_given(visit):
+        return await _page(visit, session, why, problem="")
+    given = await proof.given(visit, session)
+    if isinstance(given, Throttled):
+        return visit.too_many(given.until, back=("/account", "Back"))
+    proven = not isinstance(given, Missing) and await visit.parts.store.write(
+        partial(_conclude, cookie=visit.cookie, given=given, who=visit.who, now=visit.now)
     )
-    if isinstance(admitted, Throttled):
-        return visit.too_many(admitted.until, back=("/account", "Back"))
-    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
-    proven = await visit.parts.store.write(
-        partial(
-            _conclude,
-            cookie=visit.cookie,
-            admitted=admitted,
-            matched=matched,
-            who=visit.who,
-            now=visit.now,
-        )
-    )
-    return None if proven else _page(visit, session, why, problem="That is not your passphrase.")
+    wrong = "passkey was not accepted" if visit.form.get(proof.CREDENTIAL) else "is not your passphrase"
+    return None if proven else await _page(visit, session, why, problem=f"That {wrong}.")
 
 
 def lately(session: Session, now: Millis) -> bool:
     return now - session.auth_time <= LATELY
 
 
-def _conclude(
-    db: Db, *, cookie: str, admitted: Admitted, matched: bool, who: Requester, now: Millis
-) -> bool:
-    user = users.conclude(db, admitted, matched=matched, event="user.proven_again", who=who, now=now)
+def _conclude(db: Db, *, cookie: str, given: Given, who: Requester, now: Millis) -> bool:
     session = sessions.find(db, cookie, now)
-    if user is None or session is None or session.user.id != user.id:
-        return False
-    sessions.proven_again(db, session, now)
-    return True
+    return session is not None and proof.conclude(db, given, session=session, who=who, now=now)
 
 
-def _page(visit: Visit, session: Session, why: str, *, problem: str) -> Reply:
-    return visit.page(
+async def _page(visit: Visit, session: Session, why: str, *, problem: str) -> Reply:
+    offer = await proof.offer(visit, session)
+    return proof.scripted(visit, offer.passkey).page(
         "prove.html",
         title="Is it you?",
         status=400 if problem else 200,
         why=why,
         account=session.user.name,
-        has_passphrase=session.user.passphrase_hash is not None,
+        proof=offer,
         action=visit.request.path,
         form_token=visit.form.get("form_token", ""),
         repeated=tuple((name, value) for name, value in visit.form.items() if name not in NOT_REPEATED),

@@ -65,6 +65,12 @@ class Vocabulary:
         """What is granted to a client that asks for nothing in particular."""
         return join(scope.name for scope in self._scopes.values() if scope.listed and not scope.financial)
 
+    @property
+    def ordinary(self) -> tuple[str, ...]:
+        """The usual ones, without those that another of them covers."""
+        names = parse(self.usual)
+        return tuple(name for name in names if not covers((each for each in names if each != name), name))
+
     def words(self, name: str) -> str:
         scope = self._scopes.get(name)
         return name if scope is None else scope.words

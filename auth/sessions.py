@@ -25,6 +25,7 @@ COOKIE_BYTES: Final = 32
 IDLE: Final[Millis] = 12 * 60 * MINUTE
 ABSOLUTE: Final[Millis] = 7 * DAY
 TOUCHED_EVERY: Final[Millis] = MINUTE  # a write per page would be too many, and idleness is counted in hours
+ID_CHARACTERS: Final = 24  # of the hash, to name a session by
 PER_USER: Final = 20  # browsers that one person uses; the least recently used goes first
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -136,6 +137,54 @@ def find(db: Db, cookie: str | None, now: Millis) -> Session | None:
     )
 
 
+def barred(db: Db, cookie: str, now: Millis) -> User | None:
+    """A job: whose session this would be, if their account had not ended or been disabled meanwhile."""
+    row = db.fetch_one(
+        "SELECT user_id FROM browser_sessions WHERE id_hash = ? AND expires_at > ?", hash_of(cookie), now
+    )
+    user = None if row is None else users.find(db, row["user_id"])
+    return user if user is not None and not user.may(now) else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Signed:
+    """A signed-in browser, for lists. `id` tells it apart and opens nothing."""
+
+    id: str
+    user_name: str
+    created_at: Millis
+    last_used_at: Millis
+    expires_at: Millis
+    ip: str
+    user_agent: str
+
+
+def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_000) -> list[Signed]:
+    """A job: the live sessions, of one person or of everybody, last used first."""
+    rows = db.fetch_all(
+        "SELECT b.*, u.name AS user_name FROM browser_sessions b JOIN users u ON u.id = b.user_id"
+        " WHERE b.expires_at > ? AND b.last_used_at > ?"
+        + ("" if user_id is None else " AND b.user_id = ?")
+        + " ORDER BY b.last_used_at DESC, b.id_hash LIMIT ?",
+        now,
+        now - IDLE,
+        *(() if user_id is None else (user_id,)),
+        limit,
+    )
+    return [
+        Signed(
+            id=row["id_hash"][:ID_CHARACTERS],
+            user_name=row["user_name"],
+            created_at=row["created_at"],
+            last_used_at=row["last_used_at"],
+            expires_at=min(row["expires_at"], row["last_used_at"] + IDLE),
+            ip=row["ip"],
+            user_agent=row["user_agent"],
+        )
+        for row in rows
+    ]
+
+
 def touch(db: Db, session: Session, now: Millis) -> None:
     db.execute("UPDATE browser_sessions SET last_used_at = ? WHERE id_hash = ?", now, session.id_hash)
 
@@ -153,6 +202,19 @@ def proven_again(db: Db, session: Session, now: Millis) -> None:
 def end_all(db: Db, user_id: str, *, but: str = "") -> int:
     """A job: sign a person out of every browser; `but` is the `id_hash` of one that stays. How many ended."""
     return db.execute("DELETE FROM browser_sessions WHERE user_id = ? AND id_hash <> ?", user_id, but)
+
+
+def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
+    """A job: end the one with this `Signed.id`, if it is this person's where one is named."""
+    if len(session_id) != ID_CHARACTERS:
+        return 0
+    return db.execute(
+        "DELETE FROM browser_sessions WHERE substr(id_hash, 1, ?) = ?"
+        + ("" if user_id is None else " AND user_id = ?"),
+        ID_CHARACTERS,
+        session_id,
+        *(() if user_id is None else (user_id,)),
+    )
 
 
 def end(db: Db, cookie: str) -> bool:

@@ -1,6 +1,6 @@
 """What the store must hold before the first request: an owner, the built-in client, a signing key, a refresh epoch.
 
-Run at every start; it adds what is missing and changes nothing that is there.
+Run at every start; it adds what is missing and changes nothing that is there, but for what a built-in client may do.
 """
 
 from __future__ import annotations
@@ -15,12 +15,18 @@ from auth.db import Db
 from auth.entropy import SEED_BYTES, Entropy
 from auth.grants.exchange import REFRESH_EPOCH
 from auth.keys import NONCE_BYTES, SEAL_PURPOSE, SealedKey
-from auth.model import DEVICE_CODE, REFRESH_TOKEN, Millis
+from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
 
 BUILT_IN: Final = {
-    CLI_CLIENT_ID: Registration(name="Ostiary in a terminal", grant_types=(DEVICE_CODE, REFRESH_TOKEN)),
+    CLI_CLIENT_ID: Registration(
+        name="Ostiary in a terminal",
+        grant_types=(DEVICE_CODE, AUTHORIZATION_CODE, REFRESH_TOKEN),
+        # Without a port: on this machine a program takes whichever is free (RFC 8252 §7.3).
+        redirect_uris=("http://127.0.0.1/callback",),
+    ),
 }
 SETUP: Final = "local:setup"
+AUDIT_CHAIN: Final = "audit_chain"  # in `meta`: the store's record of the chain of audit rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,6 +49,7 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
     entropy = Entropy(preparation.seed)
     owner_id, epoch = entropy.identifier("usr"), entropy.identifier("epo")
     owner = db.fetch_one("SELECT id FROM users WHERE role = 'owner'")
+    _begin_chain(db, now)
     if owner is None:
         db.execute(
             "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, 'owner', 'owner', 'unclaimed', ?, ?)",
@@ -56,9 +63,39 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
             audit.record(
                 db, at=now, event="client.added", actor=SETUP, client_id=client_id, reason="built in"
             )
+        elif _grown(db, client_id, registration):
+            audit.record(
+                db, at=now, event="client.changed", actor=SETUP, client_id=client_id, reason="built in"
+            )
     if db.fetch_one("SELECT kid FROM signing_keys") is None:
         keys.insert(db, preparation.key)
         audit.record(db, at=now, event="key.added", actor=SETUP, reason=preparation.key.kid)
     if db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH) is None:
         db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", REFRESH_EPOCH, epoch)
     return owner_id if owner is None else owner["id"]
+
+
+def _grown(db: Db, client_id: str, registration: Registration) -> bool:
+    """A database of an older version has this client as it was then."""
+    grants, uris = " ".join(registration.grant_types), " ".join(registration.redirect_uris)
+    return bool(
+        db.execute(
+            "UPDATE clients SET grant_types = ?, redirect_uris = ?"
+            " WHERE id = ? AND kind = 'builtin' AND (grant_types <> ? OR redirect_uris <> ?)",
+            grants,
+            uris,
+            client_id,
+            grants,
+            uris,
+        )
+    )
+
+
+def _begin_chain(db: Db, now: Millis) -> None:
+    """Rows of an older version are not chained. Saying so also tells where somebody removed the chain with its record."""
+    if db.fetch_one("SELECT value FROM meta WHERE key = ?", AUDIT_CHAIN) is None:
+        older = db.fetch_one("SELECT count(*) AS n FROM audit")
+        if older is not None and older["n"]:
+            audit.record(
+                db, at=now, event="audit.began", actor=SETUP, reason=f"{older['n']} rows before this are not chained"
+            )

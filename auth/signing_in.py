@@ -6,11 +6,12 @@ cookie. Where it leads is one of our own pages, put together here and never take
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
-from auth import audit, code_entry, device, sessions, users
+from auth import audit, authorize, authorize_page, code_entry, device, passkey_forms, proof, sessions, users
 from auth.db import Db
 from auth.model import Millis
 from auth.pages import redirect
@@ -20,18 +21,18 @@ from auth.users import Admitted, Throttled, Unfit
 from auth.visit import ATTEMPTS_KEY, Visit
 from auth.wire import Reply
 
-NEXT_CHARACTERS: Final = 256
-LANDINGS: Final = frozenset({"/", "/device", "/welcome"})
-DEFAULT_LANDING: Final = "/device"
+LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/welcome"})
+DEFAULT_LANDING: Final = "/account"
 
 WRONG: Final = "That name and passphrase do not go together."
 
 
 async def show(visit: Visit) -> Reply:
     landing = landing_of(visit.query("next"))
-    if await visit.session() is not None:
+    # `again`: a program wants its person to sign in anew, though there is a session.
+    if await visit.session() is not None and not visit.query("again"):
         return redirect(landing)
-    return await _form(visit, landing, name="", problem="")
+    return await form(visit, landing, name="", problem="")
 
 
 async def sign_in(visit: Visit) -> Reply:
@@ -43,7 +44,7 @@ async def sign_in(visit: Visit) -> Reply:
     if isinstance(name, Unfit) or isinstance(
         passphrase, Unfit
     ):  # no account can have these: nothing to guess
-        return await _form(visit, landing, name=typed, problem=WRONG)
+        return await form(visit, landing, name=typed, problem=WRONG)
 
     key = visit.parts.subkey(ATTEMPTS_KEY)
     admitted = await visit.parts.store.write(
@@ -65,7 +66,7 @@ async def sign_in(visit: Visit) -> Reply:
         )
     )
     if not signed_in:
-        return await _form(visit, landing, name=typed, problem=WRONG)
+        return await form(visit, landing, name=typed, problem=WRONG)
     return redirect(landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
 
 
@@ -78,17 +79,24 @@ def _conclude(
     return user is not None
 
 
-async def _form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
+async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
     owner = await visit.parts.store.read(users.owner)
-    return visit.page(
+    upstreams = visit.parts.upstreams
+    targets = (*await authorize_page.targets_of(visit, landing), *upstreams.origins)
+    visit = replace(visit, frame=replace(visit.frame, form_targets=(*visit.frame.form_targets, *targets)))
+    passkey = await passkey_forms.sign_in_offer(visit)
+    return proof.scripted(visit, passkey is not None).page(
         "signin.html",
         title="Sign in",
         status=400 if problem else 200,
         form_token=visit.token("signin"),
         next=landing,
         for_device=landing.startswith("/device"),
+        for_program=landing.startswith(authorize.PATH),
         unclaimed=owner is None or owner.state == "unclaimed",
         name=name[: users.NAME_CHARACTERS],
+        passkey=passkey,
+        providers=tuple(upstreams.providers.values()),
         problem=problem,
     )
 
@@ -116,7 +124,9 @@ def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
 
 def landing_of(wanted: str) -> str:
     """The path of ours that `wanted` names; never another host, never an unknown path."""
-    path, _, query = wanted[:NEXT_CHARACTERS].partition("?")
+    path, _, query = wanted[: authorize.CHARACTERS].partition("?")
+    if path == authorize.PATH:  # judged there, as if the browser had come by itself
+        return authorize.path_of(authorize.write(authorize.read_text(query)))
     if path not in LANDINGS:
         return DEFAULT_LANDING
     if path == "/device":

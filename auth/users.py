@@ -196,9 +196,9 @@ class NameIsTaken:
 
 
 def claim(
-    db: Db, *, token: str, name: str, passphrase_hash: str, who: Requester, now: Millis
+    db: Db, *, token: str, name: str, passphrase_hash: str | None, who: Requester, now: Millis
 ) -> Claimed | LinkIsOver | NameIsTaken:
-    """A job: use the link up and make its account the holder's."""
+    """A job: use the link up and make its account the holder's. Without a passphrase there is a passkey in the same job."""
     link = links.find(db, kind=links.CLAIM, token=token, now=now)
     if link is None:
         return _not_claimed(db, who, now)
@@ -243,11 +243,15 @@ class Throttled:
     until: Millis
 
 
+def buckets_of_network(who: Requester) -> tuple[str, str]:
+    """Where failed sign-ins and all sign-ins of a network are counted, whatever they are made with."""
+    return f"signin:network:{who.network}", f"signin:all:{who.network}"
+
+
 def admit(db: Db, *, name: str, key: bytes, who: Requester, now: Millis) -> Admitted | Throttled:
     """A job: count a try against the account and the network, before anything slow looks at it."""
     account = attempts.bucket_of_name(key, name)
-    network = f"signin:network:{who.network}"
-    overall = f"signin:all:{who.network}"
+    network, overall = buckets_of_network(who)
     until = attempts.closed_until(
         db, ((account, PER_ACCOUNT), (network, PER_NETWORK), (overall, ALL_PER_NETWORK)), now
     )

@@ -28,7 +28,6 @@ LEEWAY_SECONDS: Final = 30
 FUTURE_SECONDS: Final = 60  # a clock may be this far ahead of ours
 REMEMBERED: Final = 10_000
 REMEMBERED_MS: Final = 60_000
-NEEDED: Final = ("mcp",)  # what a challenge asks for: everything that an ordinary session needs
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({TOKEN_TYPE, f"application/{TOKEN_TYPE}"})
@@ -57,11 +56,13 @@ class Claims:
     kid: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(eq=False, slots=True)
 class _Remembered:
     claims: Claims
     until: Millis
-    principal: Principal
+    principal: Principal  # as the token says
+    live: LiveGrant | None = None  # the login when it was last looked at, and who that made of it
+    bounded: Principal | None = None
 
 
 class BadToken(Exception):
@@ -143,7 +144,7 @@ class Verifier:
         return fresh
 
     def _judge(self, known: _Remembered, live: LiveGrant, server: str, now: Millis) -> Principal | None:
-        claims, principal = known.claims, known.principal
+        claims = known.claims
         sound = (
             live.usable
             and now < live.ends_at
@@ -154,7 +155,9 @@ class Verifier:
         )
         if not sound:
             return None
-        return _under_ceiling(principal, live)
+        if known.live is not live:  # what is live is replaced as a whole when anything of it changes
+            known.live, known.bounded = live, _under_ceiling(known.principal, live)
+        return known.bounded
 
     async def still(self, principal: Principal) -> Principal | None:
         """For work that outlives the request it came with: who may go on, as what the user may have now; None once the login
@@ -183,10 +186,11 @@ class Verifier:
 
 def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
     open_sky = scopes.EVERYTHING in live.ceiling or principal.scopes <= live.ceiling
-    if open_sky and live.kind == principal.kind and live.tools == principal.tools:
+    if open_sky and (live.kind, live.tools, live.reach) == (principal.kind, principal.tools, principal.reach):
         return principal
     # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
     allowed = scopes.narrow(scopes.join(principal.scopes), scopes.join(live.ceiling))
+    machine = live.kind == PrincipalKind.CLIENT
     return Principal(
         kind=PrincipalKind(live.kind),
         subject=principal.subject,
@@ -194,6 +198,7 @@ def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
         grant_id=principal.grant_id,
         scopes=frozenset(scopes.parse(allowed)),
         tools=live.tools,
+        reach=frozenset() if machine else live.reach,
     )
 
 
@@ -213,10 +218,12 @@ def challenge(
     path: str | None = None,
     error: str | None = None,
     description: str = "sign in first",
-    needed: Iterable[str] = NEEDED,
+    needed: Iterable[str] | None = None,
     status: int = 401,
 ) -> Refused:
-    """§3: `error` only if a token was sent. `resource_metadata` is absolute and under the name that was typed."""
+    """§3: `error` only if a token was sent. `resource_metadata` is absolute and under the name that was typed. `needed`: by
+    default all that an ordinary session needs, since several clients ask for exactly what stands here."""
+    needed = site.scopes.ordinary if needed is None else needed
     parts = [f'resource_metadata="{resource_metadata_url(site, server, origin, path)}"']
     parts.append(f'scope="{scopes.join(needed)}"')
     if error is not None:
@@ -264,6 +271,8 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         raise BadToken("expired")
     if issued_at > seconds + FUTURE_SECONDS:
         raise BadToken("issued in the future")
+    if "nbf" in claims and _number(claims, "nbf") > seconds + FUTURE_SECONDS:  # RFC 7519 §4.1.5; ours have none
+        raise BadToken("not valid yet")
     return Claims(
         subject=_text(claims, "sub"),
         client_id=_text(claims, "client_id"),
@@ -277,7 +286,8 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
 
 def _object(part: str) -> dict[str, Any]:
     try:
-        value: Any = json.loads(unpack(part), object_pairs_hook=_no_duplicates)
+        # RFC 7515 §3: UTF-8. Bytes as they are would be taken for UTF-16 and others, too.
+        value: Any = json.loads(unpack(part).decode(), object_pairs_hook=_no_duplicates)
     except (ValueError, RecursionError) as error:
         raise BadToken("unreadable") from error
     if not isinstance(value, dict):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from auth import pages, sessions
+from auth import pages, sessions, upstream_provider
 from auth.db import Store
 from auth.documents import NO_DOCUMENTS, Documents
 from auth.model import Millis
@@ -20,6 +20,7 @@ from auth.policy import Policy
 from auth.requester import Requester
 from auth.sessions import Session
 from auth.site import Site
+from auth.upstream_provider import Upstreams
 from auth.wire import Reply, Request
 
 FORM_KEY: Final = "browser-forms"
@@ -49,6 +50,7 @@ class Parts:
     site: Site
     policy: Policy
     documents: Documents = NO_DOCUMENTS
+    upstreams: Upstreams = field(default_factory=upstream_provider.none)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

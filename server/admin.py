@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, cast
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from auth import clients, device, links, users
+from auth import device, links, users
 from auth.db import Db, Store
-from auth.entropy import SEED_BYTES
-from auth.grants import admin as grants
-from auth.grants.admin import Login
-from auth.model import Client, Millis
+from auth.model import Millis
 from auth.scopes import Vocabulary
+from server.admin_api_keys import ApiKeyAdmin, Known
+from server.admin_clients import ClientAdmin
+from server.admin_people import PeopleAdmin
+from server.admin_status import counted
 from server.control import Handler, Refused
 from server.store.jobs import StoreUnavailable
-
-# oauth.md §4.3: what a registration may be at most, whoever makes it.
-LIST_ITEMS: Final = 10
-ITEM_LENGTH: Final = 2_048
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,6 +33,8 @@ class Admin:
     status: Callable[[], Mapping[str, Any]]
     origin: Callable[[], str]  # where a browser on this machine reaches us
     scopes: Vocabulary
+    servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
+    more: Mapping[str, Handler] = field(default_factory=dict[str, Handler])  # of keys and the audit trail
 
     def commands(self) -> dict[str, Handler]:
         table: dict[str, Handler] = {
@@ -45,17 +44,20 @@ class Admin:
             "find": self.find,
             "approve": self.approve,
             "deny": self.deny,
-            "sessions": self.sessions,
-            "revoke": self.revoke,
-            "clients": self.clients,
-            "clients.add": self.add_client,
-            "clients.disable": self.disable_client,
-            "clients.enable": self.enable_client,
+            **PeopleAdmin(
+                store=self.store, clock=self.clock, origin=self.origin, scopes=self.scopes
+            ).commands(),
+            **ApiKeyAdmin(
+                store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers
+            ).commands(),
+            **ClientAdmin(store=self.store, clock=self.clock, scopes=self.scopes).commands(),
+            **self.more,
         }
         return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}
 
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return dict(self.status())
+        now = self.clock()
+        return {**self.status(), **await self.store.read(lambda db: counted(db, now))}
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
         if self.status().get("auth") == "none":  # there is no page behind a link either
@@ -94,54 +96,6 @@ class Admin:
             raise _no_longer(outcome)
         return _request(outcome.request)
 
-    async def sessions(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        now = self.clock()
-        return [_session(login) for login in await self.store.read(lambda db: grants.sessions(db, now))]
-
-    async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        grant_id, now = _text(arguments, "id"), self.clock()
-        if not await self.store.write(
-            lambda db: grants.revoke(db, grant_id, reason="by hand", by=actor, now=now)
-        ):
-            raise Refused(f"there is no login {grant_id} to revoke", "ostiary sessions lists them")
-        return {"id": grant_id}
-
-    async def clients(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return [_client(client) for client in await self.store.read(clients.listing)]
-
-    async def add_client(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        registration = clients.Registration(
-            name=_text(arguments, "name"),
-            client_id=_text(arguments, "id") if arguments.get("id") is not None else None,
-            auth_method=_text(arguments, "auth_method") if arguments.get("auth_method") else "none",
-            grant_types=_texts(arguments, "grant_types") or clients.GRANT_TYPES,
-            redirect_uris=_texts(arguments, "redirect_uris"),
-            **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
-        )
-        if problems := registration.check(self.scopes):
-            raise Refused("; ".join(problems))
-        seed, now = secrets.token_bytes(SEED_BYTES), self.clock()
-        added = await self.store.write(lambda db: clients.add(db, registration, seed=seed, by=actor, now=now))
-        if added is None:
-            raise Refused(
-                f"the client id {registration.client_id} is taken", "ostiary clients list shows who has it"
-            )
-        return {**_client(added.client), "client_secret": added.secret.reveal() if added.secret else None}
-
-    async def disable_client(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return await self._switch(clients.disable, arguments, actor, "disable")
-
-    async def enable_client(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return await self._switch(clients.enable, arguments, actor, "enable")
-
-    async def _switch(
-        self, switch: Callable[..., bool], arguments: Mapping[str, Any], actor: str, verb: str
-    ) -> Mapping[str, Any]:
-        client_id, now = _text(arguments, "id"), self.clock()
-        if not await self.store.write(lambda db: switch(db, client_id, by=actor, now=now)):
-            raise Refused(f"there is no client {client_id} to {verb}", "ostiary clients list shows them")
-        return {"id": client_id}
-
     async def _find(self, typed: str) -> device.DeviceRequest:
         code = device.normalise(typed)
         if code is None:
@@ -176,20 +130,6 @@ def _text(arguments: Mapping[str, Any], name: str) -> str:
     return value
 
 
-def _texts(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
-    value: object = arguments.get(name)
-    if value is None:
-        return ()
-    if not isinstance(value, list):
-        raise Refused(f"{name} is a list of texts")
-    found = cast("list[object]", value)
-    if len(found) > LIST_ITEMS or not all(
-        isinstance(each, str) and len(each) <= ITEM_LENGTH for each in found
-    ):
-        raise Refused(f"{name} has at most {LIST_ITEMS} texts of at most {ITEM_LENGTH} characters")
-    return tuple(cast("list[str]", found))
-
-
 def _told_when_the_store_cannot(handler: Handler) -> Handler:
     """A full disk is no internal error: whoever is at the machine is the one who can free some space."""
 
@@ -215,41 +155,3 @@ def _no_longer(outcome: device.NotPending) -> Refused:
 
 def _request(found: device.DeviceRequest) -> dict[str, Any]:
     return asdict(found)
-
-
-def _session(login: Login) -> dict[str, Any]:
-    shown = (
-        "id",
-        "subject",
-        "client_id",
-        "client_name",
-        "hostname",
-        "server",
-        "scope",
-        "ip",
-        "user_agent",
-        "approved_by",
-    )
-    times = ("created_at", "last_used_at", "expires_at")
-    return {
-        **{name: getattr(login.grant, name) for name in (*shown, *times)},
-        "user": login.user_name,
-        "registered_name": login.registered_name,
-        "usable": login.usable,
-    }
-
-
-def _client(client: Client) -> dict[str, Any]:
-    shown = (
-        "id",
-        "kind",
-        "name",
-        "auth_method",
-        "grant_types",
-        "redirect_uris",
-        "scope",
-        "state",
-        "created_at",
-        "last_used_at",
-    )
-    return {name: getattr(client, name) for name in shown}

@@ -11,17 +11,15 @@ import msgspec
 
 from auth.identity import Identity
 from auth.model import ANONYMOUS, Principal
-from auth.scopes import STANDARD
+from auth.scopes import Vocabulary
 from auth.verify import Refused, challenge
+from server.selection import MAX_TEXTS, BadSelection, parse
 from server.store.jobs import StoreUnavailable
-
-# With `auth = "none"` everybody on this machine may do what a login could.
-ANYBODY = replace(ANONYMOUS, scopes=frozenset(scope.name for scope in STANDARD))
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """401 or 403 with its challenge, or 503; the body is for people who look at it, clients read the header."""
+    """401 or 403 with its challenge, 400, or 503; the body is for people who look at it, clients read the header."""
 
     status: int
     www_authenticate: str
@@ -33,24 +31,45 @@ BUSY = Refusal(
 )
 
 
+def anybody(vocabulary: Vocabulary) -> Principal:
+    """Whoever calls a server with `auth = "none"`: may do what a login could, but not move money."""
+    names = (name for name in vocabulary.names if not vocabulary.financial(name))
+    return replace(ANONYMOUS, scopes=frozenset(names))
+
+
 @dataclass(frozen=True, slots=True)
 class Admission:
     identity: Identity
-    open_to_all: bool
+    everybody: Principal | None = None  # who everybody is, at a server that asks nobody to log in
 
     async def authenticate(
-        self, authorization: str | None, *, origin: str, server: str, path: str
+        self,
+        authorization: str | None,
+        *,
+        origin: str,
+        server: str,
+        path: str,
+        api_key: str | None = None,
+        address: str = "",
+        tools: str | None = None,
     ) -> Principal | Refusal:
-        """`origin` and `path` are what the caller typed: a challenge repeats them, slash and all."""
-        if self.open_to_all:
-            return ANYBODY
-        found = self.identity.check_nowait(authorization, server=server, origin=origin, path=path)
+        """`origin` and `path` are what the caller typed: a challenge repeats them, slash and all. `tools`: what of its tools
+        the request wants to know of; it can have less than its caller may, and never more."""
+        found: Principal | Refused | None = self.everybody
+        if found is None:
+            found = self.identity.check_nowait(
+                authorization, server=server, origin=origin, path=path, api_key=api_key, address=address
+            )
         if found is None:
             try:
-                found = await self.identity.check(authorization, server=server, origin=origin, path=path)
+                found = await self.identity.check(
+                    authorization, server=server, origin=origin, path=path, api_key=api_key, address=address
+                )
             except StoreUnavailable:
                 return BUSY
-        return found if isinstance(found, Principal) else _refusal(found)
+        if not isinstance(found, Principal):
+            return _refusal(found)
+        return found if tools is None else _narrowed(found, tools)
 
     def forbid(self, scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refusal:
         """The 403 for a tool that a login could cover, and this one does not."""
@@ -66,6 +85,19 @@ class Admission:
                 status=403,
             )
         )
+
+
+def _narrowed(principal: Principal, tools: str) -> Principal | Refusal:
+    texts = tools.split(";")  # of the header, and of the address
+    try:
+        if len(texts) > MAX_TEXTS:
+            raise BadSelection(f"a request has at most {MAX_TEXTS} selections of tools")
+        for text in texts:
+            parse(text)
+    except BadSelection as problem:
+        told = {"error": "invalid_request", "error_description": str(problem)}
+        return Refusal(400, "", msgspec.json.encode(told))
+    return replace(principal, tools=";".join((principal.tools, *texts)))
 
 
 def _refusal(refused: Refused) -> Refusal:

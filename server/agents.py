@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 from structlog.typing import FilteringBoundLogger
 
+from auth import scopes
 from server.backends.catalog import Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
 from server.config import AGENT_KINDS, ServerConfig
@@ -17,8 +18,8 @@ from server.secret import SecretUnreadable, read_secret
 DEADLINE_SLACK_SECONDS = 5.0
 DEMO_SECONDS = 300.0  # the longest countdown
 
-# What a login must cover for any tool to be called.
-CALLING = frozenset({"mcp:tools"})
+# What a login must cover to read what an agent offers. What a call needs hangs on the tool (tiers.py).
+READING = frozenset({scopes.RESOURCES.name})
 
 Subkey = Callable[[str], bytes]
 
@@ -35,7 +36,8 @@ def make_sources(server: ServerConfig, subkey: Subkey, log: FilteringBoundLogger
             raise ValueError(f"{name}: {error}") from error
         except SecretUnreadable as error:
             raise SecretUnreadable(f"{name}: {error}") from error
-        sources.append(msgspec.structs.replace(source, name=name))
+        library_terms = msgspec.structs.replace(source.terms, scopes=READING)
+        sources.append(msgspec.structs.replace(source, name=name, library_terms=library_terms))
     return sources
 
 
@@ -48,10 +50,7 @@ def _what(agent: msgspec.Struct) -> str:
 def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: FilteringBoundLogger) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
-        tool_terms = {
-            tool: msgspec.structs.replace(terms, scopes=CALLING) for tool, terms in DEMO_TERMS.items()
-        }
-        return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=tool_terms)
+        return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
@@ -78,10 +77,10 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: FilteringBoun
     if isinstance(agent, PythonConfig):
         environment = child_environment(agent.environment)
         python = PythonBackend(agent, environment=environment, name=name, log=log)
-        terms = Terms(scopes=CALLING, deadline_seconds=agent.deadline_seconds)
+        terms = Terms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
 
 
 def _terms(deadline_seconds: float) -> Terms:
-    return Terms(scopes=CALLING, deadline_seconds=deadline_seconds + DEADLINE_SLACK_SECONDS)
+    return Terms(deadline_seconds=deadline_seconds + DEADLINE_SLACK_SECONDS)

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from auth import endpoints, entry, wire
-from server.admission import Admission
+from auth import endpoints, entry, links, wire
+from server.admission import Admission, anybody
 from server.http import guard, landing
 from server.http.asgi import Router
 from server.http.lazy import Lazily
@@ -21,7 +21,9 @@ from server.services import Services, lent_by
 from server.store.jobs import StoreUnavailable
 
 # Paths that requests are counted under, besides the MCP endpoints.
-LABELLED: Final = frozenset({"/token", "/device_authorization", "/revoke", "/device", "/signin", "/healthz"})
+LABELLED: Final = frozenset(
+    {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
+)
 
 
 # A log line is for reading.
@@ -66,6 +68,7 @@ def public_app(services: Services) -> Router:
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
         observe=lambda path, status: services.metrics.request(routes.get(path, "other"), status),
         tells_all=config.log_level == "debug",
+        secret_paths=links.PATHS,
     )
 
 
@@ -92,8 +95,9 @@ def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix:
 
 
 def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
-    admission = Admission(services.identity, open_to_all=services.resolved.config.auth == "none")
-    compat = services.offerings[name].settings.compat
+    settings, identity = services.offerings[name].settings, services.identity
+    everybody = anybody(identity.site.scopes) if services.resolved.open_to_all(settings) else None
+    admission, compat = Admission(identity, everybody), settings.compat
     return McpEndpoint(
         name=name,
         lent=lent_by(services, name, sessions=compat.sessions != "none"),
@@ -109,14 +113,14 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
 
 def _answer_for(services: Services) -> Answer:
     """Identity's endpoints, then its pages, then the landing page; else 404."""
-    identity, config = services.identity, services.resolved.config
+    identity, asks = services.identity, services.resolved.needs_login
 
     async def answer(request: wire.Request) -> wire.Reply:
         reply: wire.Reply | None = None
         # For the log: a claim link's path is a secret.
         endpoint = entry.endpoint_of(request.path) or request.path[:LOGGED_PATH_CHARACTERS]
         try:
-            if config.auth == "oauth":
+            if asks:
                 reply = await identity.handle(request) or await entry.handle(request, services.pages)
         except StoreUnavailable as error:
             services.log.warning("store.unavailable", reason=str(error), path=endpoint)

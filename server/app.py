@@ -8,6 +8,7 @@ Sockets are bound first: a taken port is the commonest mistake, and early caller
 from __future__ import annotations
 
 import gc
+import secrets
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from typing import Any, Final, cast
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from auth import keys
+from auth import keys, rotation
 from server import __version__, control
 from server.admin import make_claim_link
 from server.answering import public_app
@@ -28,6 +29,7 @@ from server.http import listen
 from server.http.limits import Limits
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
+from server.key_usage import keep_noting
 from server.lending import CannotStart, now_millis
 from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
@@ -41,6 +43,8 @@ from server.store.sqlite import open_store
 
 # One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS: Final = 0.5
+# How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
+KEYS_SECONDS: Final = 3600
 # Container objects made between two looks of the collector: some megabytes at most. The default, 700, is a few requests' worth.
 COLLECT_EVERY: Final = 20_000
 # What happens below the application, by its name in `serving.Counters`.
@@ -130,7 +134,9 @@ async def serve(
             async with trio.open_nursery() as background:
                 services = await build(resolved, log, store, key, port=public.port, background=background)
                 background.start_soon(_sweep, services)
+                background.start_soon(_keep_keys, services)
                 background.start_soon(_keep_flushing, flush_log)
+                background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
                 background.start_soon(services.crew.run)
                 await background.start(services.tasks.run)
                 for offering in services.offerings.values():
@@ -152,6 +158,7 @@ async def serve(
                             admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                             boot=services.boot_id,
                         )
+                        _warn_of_open_servers(services)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
                         log.info("server.draining", seconds=config.drain_seconds)
@@ -174,6 +181,13 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(COLLECT_EVERY)
+
+
+def _warn_of_open_servers(services: Services) -> None:
+    """By name: that a server asks nobody who they are is the owner's word, and should not be forgotten."""
+    resolved = services.resolved
+    for name in sorted(resolved.open_servers) if not resolved.loopback else ():
+        services.log.warning("server.open_to_the_network", server=name, path=resolved.paths[name])
 
 
 def _tls(resolved: Resolved) -> Tls | None:
@@ -297,9 +311,27 @@ async def _sweep(services: Services) -> None:
     )
 
 
+async def _keep_keys(services: Services) -> None:
+    """Signing keys come and go by themselves; what was done, the audit trail says, and with it the log."""
+    identity = services.identity
+    while True:
+        try:
+            await rotation.keep(
+                identity.store,
+                subkey=identity.subkey,
+                entropy=secrets.token_bytes,
+                policy=identity.policy.keys,
+                tokens=identity.policy.tokens,
+                now=now_millis(),
+            )
+        except StoreError as error:
+            services.log.warning("keys.not_kept", reason=str(error))
+        await trio.sleep(KEYS_SECONDS)
+
+
 async def _started(services: Services, admin: Bound | None, *, shows_claim_link: bool) -> Started:
-    issuer, config = services.identity.site.issuer, services.resolved.config
-    needs_login = config.auth == "oauth"
+    issuer = services.identity.site.issuer
+    needs_login = services.resolved.needs_login
     has_echo = any(offering.catalog.get("echo") for offering in services.offerings.values())
     return Started(
         origin=issuer,

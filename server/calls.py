@@ -53,7 +53,7 @@ from server.mcp.messages import TextContent, Tool
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult, as_text
 from server.mcp.schema import Problem
-from server.standing import Policy, Standing, everyone, standing
+from server.standing import Policy, Standing, challenged, everyone, standing
 
 # Where a result lists which arguments were wrong, for programs; its text says the same for models.
 INVALID_ARGUMENTS: Final = "io.ostiary/invalidArguments"
@@ -129,7 +129,7 @@ class Calls:
         if entry is None or stands is Standing.HIDDEN:
             raise UnknownTool(asked.tool)
         if stands is Standing.GRANTABLE:
-            raise InsufficientScope(entry.terms.scopes)
+            raise InsufficientScope(challenged(asked.principal, entry.terms))
         return self._refusal(entry, asked)
 
     async def call(self, asked: Asked) -> ToolResult:
@@ -143,7 +143,7 @@ class Calls:
         outcome = "cancelled"  # what it was, unless something below gets to say otherwise
         try:
             if stands is Standing.GRANTABLE:
-                raise InsufficientScope(entry.terms.scopes)
+                raise InsufficientScope(challenged(asked.principal, entry.terms))
             result, outcome = await self._answer(entry, asked)
             return result
         except Paused:
@@ -212,7 +212,7 @@ class Calls:
         return ToolResult(content=content, structured=answer.structured, meta=answer.meta), "ok"
 
     def _standing(self, principal: Principal, entry: Entry) -> Standing:
-        return standing(principal, entry) if self._policy(principal, entry) else Standing.HIDDEN
+        return standing(principal, entry.terms) if self._policy(principal, entry) else Standing.HIDDEN
 
     def _record(self, asked: Asked, outcome: str, seconds: float) -> None:
         self._measure(asked.tool, outcome, seconds)

@@ -22,6 +22,9 @@ import msgspec
 from msgspec import Meta
 
 from server import paths
+from server.policy_settings import Accepted, ScopeConfig, TokenConfig, ToolConfig, faults
+from server.upstream_settings import UpstreamConfig
+from server.upstream_settings import faults as upstream_faults
 
 ENVIRONMENT_PREFIX: Final = "OSTIARY_"
 FILE_NAME: Final = "ostiary.toml"
@@ -161,6 +164,31 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     compat: Annotated[Compat, Meta(description='a table, e.g. { tasks = "wasmagent" }, or nothing')] = (
         Compat()
     )
+    # who may call: None, as the settings say for all
+    auth: Annotated[Literal["oauth", "none"] | None, Meta(description='"oauth" or "none"')] = None
+    accepts: Annotated[
+        tuple[Accepted, ...],
+        Meta(min_length=1, max_length=3, description='some of "login", "api-key", "basic"'),
+    ] = ("login", "api-key", "basic")
+    tokens: Annotated[
+        tuple[TokenConfig, ...],
+        Meta(max_length=64, description='a list of { name = "ci", token = "env:NAME", scope = "mcp:tools" }'),
+    ] = ()
+    # what they may do
+    tools: Annotated[
+        dict[str, ToolConfig], Meta(max_length=10_000, description="tables, [server.tools.NAME]")
+    ] = {}
+    groups: Annotated[
+        dict[str, Annotated[tuple[str, ...], Meta(max_length=1000)]],
+        Meta(max_length=100, description='names with lists of tools, e.g. search = ["find_*"]'),
+    ] = {}
+    default_tools: Annotated[
+        str, Meta(max_length=2048, description='a selection of tools, e.g. "all,-delete"')
+    ] = ""
+    financial: Annotated[bool, Meta(description="true or false")] = False
+    unclassified: Annotated[Literal["write", "financial"], Meta(description='"write" or "financial"')] = (
+        "write"
+    )
     agents: tuple[msgspec.Struct, ...] = ()
 
 
@@ -169,6 +197,8 @@ class Loaded:
     config: Config
     servers: tuple[ServerConfig, ...]
     source: Path | None  # the file, where there was one
+    scopes: tuple[ScopeConfig, ...] = ()
+    upstreams: tuple[UpstreamConfig, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -224,10 +254,18 @@ def load(
     problems: list[Problem] = []
     table = _read_toml(file, problems) if file else {}
     servers_written = table.pop("server", None)
+    scopes_written = table.pop("scope", None)
+    upstreams_written = table.pop("upstream", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[Problem] = []
     servers = _servers(servers_written, about_servers)
+    scopes = _scopes(scopes_written, about_servers)
+    upstreams = _upstreams(upstreams_written, about_servers)
+    if not about_servers:
+        about_servers += [
+            Problem(key=key, what=what, instead=instead) for key, what, instead in faults(scopes, servers)
+        ]
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
@@ -250,7 +288,13 @@ def load(
     problems += about_servers
     if problems:
         raise ConfigInvalid(problems, str(file) if in_file else "the settings")
-    return Loaded(config=msgspec.convert(settings, Config), servers=servers, source=file)
+    return Loaded(
+        config=msgspec.convert(settings, Config),
+        servers=servers,
+        source=file,
+        scopes=scopes,
+        upstreams=upstreams,
+    )
 
 
 def misspelt(environment: Mapping[str, str]) -> list[str]:
@@ -301,10 +345,34 @@ def _take(
         _take_parts(value, base, problems, shown)
         if len(problems) > before:
             return
+    elif (shape := _part_shape(base)) is not None:
+        before = len(problems)
+        for name, part in _each(value):
+            _take_parts(part, shape, problems, shown + name)
+        if len(problems) > before:
+            return
     try:
         into[key] = msgspec.convert(value, hints[key])
     except msgspec.ValidationError:
-        problems.append(Problem(key=shown, what=f"cannot be {_shown(value)}", instead=_rule(hints[key])))
+        # Where a reference belongs, people write the secret itself.
+        bad = "what is written" if key.endswith(("secret", "token")) else _shown(value)
+        problems.append(Problem(key=shown, what=f"cannot be {bad}", instead=_rule(hints[key])))
+
+
+def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
+    """Of a list of tables, or tables by name: the tables'."""
+    of = typing.get_args(hint)
+    found = of[0 if typing.get_origin(hint) is tuple else 1] if len(of) == 2 else None
+    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
+
+
+def _each(value: object) -> list[tuple[str, object]]:
+    """The parts of a list of tables, or of tables by name, as an error names them."""
+    if isinstance(value, list):
+        return [(f"[{place}]", part) for place, part in enumerate(cast("list[object]", value), 1)]
+    if isinstance(value, dict):
+        return [(f".{name}", part) for name, part in cast("dict[str, object]", value).items()]
+    return []
 
 
 def _take_parts(value: object, shape: type[msgspec.Struct], problems: list[Problem], shown: str) -> None:
@@ -336,6 +404,30 @@ def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ..
                 )
             )
         seen.add(server.name)
+    return found
+
+
+def _scopes(written: object, problems: list[Problem]) -> tuple[ScopeConfig, ...]:
+    shape = Annotated[
+        tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
+    ]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("scope", written, {"scope": shape}, into, problems, "scope")
+    return cast("tuple[ScopeConfig, ...]", into.get("scope", ()))
+
+
+def _upstreams(written: object, problems: list[Problem]) -> tuple[UpstreamConfig, ...]:
+    shape = Annotated[
+        tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
+    ]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("upstream", written, {"upstream": shape}, into, problems, "upstream")
+    found = cast("tuple[UpstreamConfig, ...]", into.get("upstream", ()))
+    problems += [
+        Problem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
+    ]
     return found
 
 

@@ -181,7 +181,7 @@ class Exchange:
         tasking = lent.tasking
         face = None if tasking is None else tasking.face(self.route.revision)
         return Offers(
-            resources=library,
+            resources=lent.library.has_resources,
             prompts=library,
             completions=library,
             logging=library and (modern or lent.sessions is not None),
@@ -396,6 +396,7 @@ class Exchange:
         found = wanted(
             asked,
             library=lent.library.exists,
+            resources=lent.library.has_resources,
             readable=lambda uri: lent.library.readable(self.principal, uri),
             task_ids=task_ids,
         )

@@ -56,22 +56,23 @@ def wanted(
     asked: ListenFilter,
     *,
     library: bool,
+    resources: bool,
     readable: Callable[[str], bool],
     task_ids: list[str] | None,
 ) -> Wanted:
-    """`library`: whether there are prompts and resources. `task_ids`: those asked for that are the caller's, None where tasks
+    """`library`: whether there are prompts; `resources`: whether those. `task_ids`: those asked for that are the caller's, None where tasks
     are not offered."""
     topics: set[Topic] = set()
     honoured: dict[str, Any] = {}
     for topic, name, is_wanted in (
         ("tools", "toolsListChanged", asked.tools_list_changed),
         ("prompts", "promptsListChanged", asked.prompts_list_changed and library),
-        ("resources", "resourcesListChanged", asked.resources_list_changed and library),
+        ("resources", "resourcesListChanged", asked.resources_list_changed and resources),
     ):
         if is_wanted:
             topics.add(topic)
             honoured[name] = True
-    if asked.resource_subscriptions is not UNSET and library:
+    if asked.resource_subscriptions is not UNSET and resources:
         uris = [uri for uri in dict.fromkeys(asked.resource_subscriptions) if readable(uri)]
         topics.update(resource_topic(uri) for uri in uris)
         honoured["resourceSubscriptions"] = uris

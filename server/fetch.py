@@ -163,6 +163,15 @@ class Fetcher:
     async def post(
         self, body: bytes, *, headers: Sequence[tuple[str, str]], deadline: float, limit: int
     ) -> AsyncGenerator[Answer]:
+        """`send` as a POST."""
+        sending = self.send("POST", body, headers=headers, deadline=deadline, limit=limit)
+        async with sending as answer:
+            yield answer
+
+    @asynccontextmanager
+    async def send(
+        self, method: str, body: bytes, *, headers: Sequence[tuple[str, str]], deadline: float, limit: int
+    ) -> AsyncGenerator[Answer]:
         """Send `body`; the answer is valid inside the block. `deadline`, on trio's clock, covers the block as well.
 
         Raises `FetchFailed` and `DeadlinePassed`. Cancelling it closes the connection, which is how the other side
@@ -178,7 +187,7 @@ class Fetcher:
             async with self._connection() as connection:
                 with _in_our_words():
                     async with connection.stream(
-                        "POST",
+                        method,
                         self._url,
                         headers=sent,
                         content=body,

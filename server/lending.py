@@ -23,6 +23,7 @@ from server.calls import Measure
 from server.config import ServerConfig
 from server.desk import Tasking
 from server.exchange import Lent
+from server.library import Me
 from server.mcp.cursors import Cursors
 from server.mcp.rounds import Rounds
 from server.offering import Offering, open_offering
@@ -107,14 +108,21 @@ async def open_lender(
     measure: Callable[[str], Measure],
     background: trio.Nursery,
     allowed: Allowed = everybody,
+    me: Callable[[ServerConfig], Me | None] = lambda _: None,
 ) -> Lender:
     """Agents with work of their own do it in `background`, for as long as the server runs. `tasks` is not run here.
-    `measure` is for the server of that name; `allowed` says whose tasks may go on. Raises `CannotStart`."""
+    `measure` is for the server of that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that
+    server. Raises `CannotStart`."""
     offerings: dict[str, Offering] = {}
     try:
         for server in servers:
             offerings[server.name] = await open_offering(
-                server, subkey, log=log, measure=measure(server.name), nursery=background
+                server,
+                subkey,
+                log=log,
+                measure=measure(server.name),
+                nursery=background,
+                me=me(server),
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from time import perf_counter
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from auth.model import Principal
+from auth.model import Principal, PrincipalKind
 from server.backends.base import (
     NO_ARGUMENTS,
     BackendError,
@@ -32,7 +32,7 @@ from server.backends.base import (
     PromptGet,
     ResourceRead,
 )
-from server.backends.catalog import AnyEntry, Catalog, PromptEntry, ResourceEntry, TemplateEntry
+from server.backends.catalog import AnyEntry, Catalog, PromptEntry, ResourceEntry, TemplateEntry, Terms
 from server.backends.outlets import Unhurried
 from server.calls import MUTE, Measure, told
 from server.mcp.errors import (
@@ -45,7 +45,7 @@ from server.mcp.errors import (
     UnknownResource,
 )
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate
-from server.standing import Policy, Standing, everyone, standing
+from server.standing import Policy, Standing, challenged, everyone, standing
 
 T = TypeVar("T")
 
@@ -53,6 +53,25 @@ T = TypeVar("T")
 MAX_COMPLETIONS: Final = 100
 # Longer ones are no address of anything that was listed.
 MAX_URI: Final = 8192
+
+
+ME: Final = "ostiary://me"
+ABOUT_ME: Final = Resource(
+    uri=ME,
+    name="me",
+    title="Who you are here",
+    description="The login or key that this connection uses: whose it is, what it may do, and how long it lasts",
+    mime_type="application/json",
+)
+# No scope, and time for one look into the store.
+OWN: Final = Terms(deadline_seconds=30)
+ASKED_WHO_THEY_ARE: Final = frozenset({PrincipalKind.USER, PrincipalKind.CLIENT, PrincipalKind.API_KEY})
+
+
+class Me(Protocol):
+    async def read(self, principal: Principal) -> ResourceContents:
+        """Raises `BackendError`."""
+        ...
 
 
 class Reader(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,8 +107,11 @@ class Library:
         log: FilteringBoundLogger,
         measure: Measure,
         policy: Policy = everyone,
+        me: Me | None = None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
+        """`me`: what callers with a login or a key are told of themselves, where there are any."""
+        self._me = me
         self._catalog = catalog
         self._log = log
         self._measure = measure
@@ -101,8 +123,23 @@ class Library:
         """Whether there is a back-end that could offer any of it."""
         return self._catalog.has_library
 
+    @property
+    def has_resources(self) -> bool:
+        """Whether there is anything that could be read."""
+        return self._me is not None or self.exists
+
     def resources(self, principal: Principal) -> Sequence[Resource]:
-        return [entry.resource for entry in self._catalog.resources() if self._visible(principal, entry)]
+        own = self._catalog.resources()
+        me = [] if self._mine(principal, ME) is None else [ABOUT_ME]
+        # Ours comes last, and hides an agent's of the same address.
+        return [
+            *(
+                entry.resource
+                for entry in own
+                if self._visible(principal, entry) and not (me and entry.resource.uri == ME)
+            ),
+            *me,
+        ]
 
     def templates(self, principal: Principal) -> Sequence[ResourceTemplate]:
         return [entry.template for entry in self._catalog.templates() if self._visible(principal, entry)]
@@ -112,11 +149,20 @@ class Library:
 
     def readable(self, principal: Principal, uri: str) -> bool:
         """Whether the caller may read it, as far as can be said without reading it."""
+        if self._mine(principal, uri) is not None:
+            return True
         found = self._find(uri)
         return found is not None and self._standing(principal, found[0]) is Standing.ALLOWED
 
     async def read(self, reader: Reader, uri: str) -> Sequence[ResourceContents]:
         """Raises `UnknownResource`, `InsufficientScope`, `MissingCapability`, `BackendFailed`, and `Paused`."""
+        me = self._mine(reader.principal, uri)
+        if me is not None:
+
+            async def tell(_outlet: Outlet) -> Sequence[ResourceContents]:
+                return (await me.read(reader.principal),)
+
+            return await self._perform("resources/read", uri, reader, OWN, tell)
         found = self._find(uri)
         if found is None or self._standing(reader.principal, found[0]) is Standing.HIDDEN:
             raise UnknownResource(uri)
@@ -134,7 +180,7 @@ class Library:
                 raise UnknownResource(uri)
             return contents
 
-        return await self._perform("resources/read", template or uri, reader, entry, read)
+        return await self._perform("resources/read", template or uri, reader, entry.terms, read)
 
     async def get_prompt(self, reader: Reader, name: str, arguments: Mapping[str, str]) -> PromptFinal:
         """Raises `UnknownPrompt`, `BadParams`, and as `read` does."""
@@ -147,7 +193,11 @@ class Library:
             raise BadParams(f"the prompt {name} needs the argument {', '.join(missing)}")
         question = PromptGet(prompt=name, arguments=arguments, **reader.told())
         return await self._perform(
-            "prompts/get", name, reader, entry, lambda outlet: entry.backend.get_prompt(question, outlet)
+            "prompts/get",
+            name,
+            reader,
+            entry.terms,
+            lambda outlet: entry.backend.get_prompt(question, outlet),
         )
 
     async def complete(
@@ -164,7 +214,7 @@ class Library:
             ref=ref, name=name, argument=argument, value=value, known=known, **reader.told()
         )
         found = await self._perform(
-            "completion/complete", name, reader, entry, lambda _outlet: entry.backend.complete(question)
+            "completion/complete", name, reader, entry.terms, lambda _outlet: entry.backend.complete(question)
         )
         if len(found.values) <= MAX_COMPLETIONS:
             return found
@@ -191,6 +241,10 @@ class Library:
             raise BadParams(f"the template {uri[:200]} has no variable {argument[:100]}")
         return entry
 
+    def _mine(self, principal: Principal, uri: str) -> Me | None:
+        known = uri == ME and principal.kind in ASKED_WHO_THEY_ARE
+        return self._me if known else None
+
     def _find(self, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:
         if len(uri) > MAX_URI:
             return None
@@ -198,25 +252,25 @@ class Library:
         return self._catalog.fitting(uri) if entry is None else (entry, NO_ARGUMENTS)
 
     def _standing(self, principal: Principal, entry: AnyEntry) -> Standing:
-        return standing(principal, entry) if self._policy(principal, entry) else Standing.HIDDEN
+        return standing(principal, entry.terms) if self._policy(principal, entry) else Standing.HIDDEN
 
     def _visible(self, principal: Principal, entry: AnyEntry) -> bool:
         return self._standing(principal, entry) is not Standing.HIDDEN
 
     async def _perform(
-        self, method: str, name: str, reader: Reader, entry: AnyEntry, run: Callable[[Outlet], Awaitable[T]]
+        self, method: str, name: str, reader: Reader, terms: Terms, run: Callable[[Outlet], Awaitable[T]]
     ) -> T:
         started = self._clock()
         outcome = "cancelled"
         try:
-            if self._standing(reader.principal, entry) is Standing.GRANTABLE:
-                raise InsufficientScope(entry.terms.scopes)
-            with trio.move_on_after(entry.terms.deadline_seconds) as deadline:
+            if standing(reader.principal, terms) is Standing.GRANTABLE:
+                raise InsufficientScope(challenged(reader.principal, terms))
+            with trio.move_on_after(terms.deadline_seconds) as deadline:
                 answer = await run(Unhurried(reader.outlet, deadline))
                 outcome = "ok"
                 return answer
             outcome = "timeout"
-            raise BackendFailed(f"{name} did not answer within {entry.terms.deadline_seconds:g} seconds")
+            raise BackendFailed(f"{name} did not answer within {terms.deadline_seconds:g} seconds")
         except Paused:
             outcome = "asked"
             raise

@@ -5,7 +5,7 @@ The same whatever wire a request comes by: HTTP and stdio lend these parts to ea
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
@@ -20,11 +20,14 @@ from server.backends.base import Active, Announce, BackendError
 from server.backends.catalog import Catalog, CatalogError
 from server.calls import Calls, Measure
 from server.config import ServerConfig
-from server.library import Library
+from server.library import Library, Me
 from server.mcp.messages import Icon, Implementation
 from server.mcp.results import Server
+from server.selection import Selections, unknown
 from server.sessions import Sessions
+from server.standing import selecting
 from server.subscriptions import Subscriptions, resource_topic, task_topic
+from server.tiers import Rules
 
 # What a session of the handshake era is told by name; tasks are polled there.
 LISTS: Final = ("tools", "prompts", "resources")
@@ -71,6 +74,7 @@ async def open_offering(
     log: FilteringBoundLogger,
     measure: Measure,
     nursery: trio.Nursery,
+    me: Me | None = None,
 ) -> Offering:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
@@ -91,7 +95,12 @@ async def open_offering(
                 await nursery.start(partial(source.backend.run, announce))
             except BackendError as error:
                 raise BackendError(f"{source.name}: {error}") from error
-    catalog = Catalog(sources)
+    catalog = Catalog(
+        sources,
+        Rules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
+    )
+    check_words(settings, catalog.named)
+    policy = selecting(Selections(default=settings.default_tools, groups=settings.groups))
     offering = Offering(
         settings=settings,
         server=Server(_implementation(settings), instructions=settings.instructions or None),
@@ -100,15 +109,29 @@ async def open_offering(
             catalog,
             log=log,
             measure=measure,
+            policy=policy,
             refuses_invalid=settings.compat.invalid_arguments is not None,
         ),
-        library=Library(catalog, log=log, measure=measure),
+        library=Library(catalog, log=log, measure=measure, policy=policy, me=me),
         subscriptions=Subscriptions(),
         sessions=Sessions(),
         log=log,
     )
     made.append(offering)
     return offering
+
+
+def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
+    """Raises `CatalogError` for selections that name what there is not: a word that was misspelt would select otherwise."""
+    written = {"default_tools": settings.default_tools}
+    written |= {f"tokens: {token.name}": token.tools for token in settings.tokens}
+    problems = [
+        f"{settings.name}: {key} selects {word}, which is no tool or group"
+        for key, text in written.items()
+        for word in unknown(text, groups=settings.groups.keys(), tools=tools)
+    ]
+    if problems:
+        raise CatalogError(problems)
 
 
 def _implementation(settings: ServerConfig) -> Implementation:

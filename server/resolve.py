@@ -9,14 +9,17 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
+from auth.scopes import Vocabulary
 from server import paths
 from server.config import Config, ConfigInvalid, Loaded, Problem, ServerConfig
+from server.policy_settings import vocabulary
+from server.upstream_settings import UpstreamConfig
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -37,6 +40,21 @@ class Resolved:
     issuer: str  # canonical; "" means: http on loopback with the port we get
     trusted_proxies: tuple[Network, ...]
     paths: Mapping[str, str]  # server name → path of its MCP endpoint; the first is at /mcp
+    scopes: Vocabulary = field(default_factory=Vocabulary)
+    upstreams: tuple[UpstreamConfig, ...] = ()
+
+    def open_to_all(self, server: ServerConfig) -> bool:
+        """Whether nobody is asked to log in there: as the server says, or else the settings."""
+        return (server.auth or self.config.auth) == "none"
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether there is a server that somebody must log in to."""
+        return not all(self.open_to_all(server) for server in self.servers)
+
+    @property
+    def open_servers(self) -> frozenset[str]:
+        return frozenset(server.name for server in self.servers if self.open_to_all(server))
 
     def canonical_issuer(self, port: int) -> str:
         scheme = "https" if self.config.tls_certificate else "http"
@@ -69,6 +87,14 @@ def resolve(loaded: Loaded) -> Resolved:
                 instead='"oauth", or no trusted_proxies',
             )
         )
+    if config.registration == "token" and not config.registration_token:
+        problems.append(
+            Problem(
+                key="registration_token",
+                what='is needed with registration = "token": it is what programs must show',
+                instead='where it is kept, "env:NAME" or "file:/path"',
+            )
+        )
     _check_tls(config, problems)
     networks = _networks(config.trusted_proxies, problems)
     if problems:
@@ -87,6 +113,8 @@ def resolve(loaded: Loaded) -> Resolved:
                 for position, server in enumerate(loaded.servers)
             }
         ),
+        scopes=vocabulary(loaded.scopes, loaded.servers),
+        upstreams=loaded.upstreams,
     )
 
 

@@ -17,18 +17,26 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from auth import identity as identities
-from auth import users
+from auth import self_test, users
 from auth.clients import secret_hash
 from auth.identity import Identity
 from auth.model import Millis
 from auth.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, RegistrationPolicy, TokenPolicy
 from auth.site import Site
+from auth.upstream_provider import Upstreams
 from auth.visit import Parts
 from server import __version__
+from server.access import access_of
 from server.admin import Admin
+from server.admin_api_keys import Known
+from server.admin_audit import AuditAdmin
+from server.admin_keys import KeysAdmin
+from server.client_documents import open_documents
 from server.crew import Crew
 from server.exchange import Lent
-from server.lending import Lender, now_millis, open_lender, subkeys
+from server.lending import CannotStart, Lender, now_millis, open_lender, subkeys
+from server.me import Me
+from server.observe.decisions import log_decisions
 from server.observe.metrics import Metrics
 from server.offering import Offering
 from server.resolve import Resolved
@@ -38,6 +46,8 @@ from server.store.home import Home
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 from server.tasks import Tasks
+from server.upstream import Asking
+from server.upstream_settings import providers
 
 # Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
 HASHES_AT_ONCE: Final = 2
@@ -113,11 +123,29 @@ async def build(
         ),
         keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
     )
-    home = Site(issuer=resolved.canonical_issuer(port), loopback=resolved.loopback, servers=resolved.paths)
+    access = access_of(resolved.servers)
+    home = Site(
+        issuer=resolved.canonical_issuer(port),
+        loopback=resolved.loopback,
+        servers=resolved.paths,
+        scopes=resolved.scopes,
+        without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
+    )
+    documents, fetch = open_documents(store, policy.registration)
+    store.on_audit(log_decisions(log))
     identity = await identities.found(
-        store, clock=now_millis, entropy=secrets.token_bytes, subkey=subkey, site=home, policy=policy
+        store,
+        clock=now_millis,
+        entropy=secrets.token_bytes,
+        subkey=subkey,
+        site=home,
+        policy=policy,
+        documents=documents,
+        fetch=fetch,
+        access=access,
     )
     store.on_changes(identity.apply_changes)
+    _refuse_what_is_untrue(identity)
     hashing = trio.CapacityLimiter(HASHES_AT_ONCE)
 
     async def hash_passphrase(passphrase: str, salt: bytes) -> str:
@@ -135,6 +163,8 @@ async def build(
         verify_passphrase=verify_passphrase,
         site=home,
         policy=policy,
+        documents=documents,
+        upstreams=Upstreams(providers(resolved.upstreams), Asking(), now_millis),
     )
     metrics = Metrics(__version__)
     lender = await open_lender(
@@ -144,7 +174,10 @@ async def build(
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,
-        allowed=identity.verifier.still,
+        allowed=identity.credentials.still,
+        me=lambda server: (
+            None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
+        ),
     )
     store.on_changes(lender.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, lender.offerings)
@@ -159,6 +192,15 @@ async def build(
         crew=Crew(log),
         started_at=now_millis(),
     )
+
+
+def _refuse_what_is_untrue(identity: Identity) -> None:
+    if problems := self_test.examine(identity):
+        raise CannotStart(
+            f"the self-test found {len(problems)} problem{'' if len(problems) == 1 else 's'}",
+            "this is a bug, or the database is broken; `ostiary restore` puts a back-up in its place",
+            problems,
+        )
 
 
 def _hash_of(reference: str) -> str:
@@ -195,7 +237,7 @@ def admin_of(services: Services) -> Admin:
             "paths": dict(services.resolved.paths),
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
-            "auth": services.resolved.config.auth,
+            "auth": "oauth" if services.resolved.needs_login else "none",
         }
 
     return Admin(
@@ -205,6 +247,14 @@ def admin_of(services: Services) -> Admin:
         status=status,
         origin=lambda: issuer,
         scopes=services.identity.site.scopes,
+        more={
+            **KeysAdmin(identity=services.identity).commands(),
+            **AuditAdmin(store=services.store, subkey=services.identity.subkey).commands(),
+        },
+        servers=lambda: {
+            name: Known(groups=offering.settings.groups, tools=offering.catalog.named)
+            for name, offering in services.offerings.items()
+        },
     )
 
 

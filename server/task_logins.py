@@ -43,7 +43,12 @@ def touches(changes: Iterable[Change]) -> Callable[[Who], bool]:
 
     def touched(who: Who) -> bool:
         return not changed.isdisjoint(
-            (("grant", who.grant_id), ("user", who.subject), ("client", who.client_id))
+            (
+                ("grant", who.grant_id),
+                ("api_key", who.grant_id),
+                ("user", who.user or who.subject),
+                ("client", who.client_id),
+            )
         )
 
     return touched

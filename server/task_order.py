@@ -25,6 +25,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     grant_id: str | None = None
     scopes: frozenset[str] = frozenset()
+    tools: str = ""
+    user: str | None = None
 
     @classmethod
     def of(cls, principal: Principal) -> Who:
@@ -34,6 +36,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             client_id=principal.client_id,
             grant_id=principal.grant_id,
             scopes=principal.scopes,
+            tools=principal.tools,
+            user=principal.user,
         )
 
     def principal(self) -> Principal:
@@ -43,6 +47,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             client_id=self.client_id,
             grant_id=self.grant_id,
             scopes=self.scopes,
+            tools=self.tools,
+            user=self.user,
         )
 
 

@@ -100,6 +100,22 @@ SERVERS: Final = """
 name = "main"
 title = "Ostiary demo"
 instructions = ""
+# Of this server alone: that it asks nobody to log in, which credentials it takes, tokens for machines, what callers see who
+# have no selection of their own, whether tools that move money are offered, and what a tool is of which nobody said anything.
+# auth          = "none"
+# accepts       = ["login", "api-key", "basic"]
+# tokens        = [{ name = "ci", token = "env:CI_TOKEN", scope = "mcp:tools", tools = "readonly" }]
+# default_tools = "all,-delete"
+# financial     = true
+# unclassified  = "financial"
+
+# Tools: "read", "write" or "financial", a scope that a call needs besides, or not offered at all. And groups of them.
+# [server.tools.delete]
+# tier = "write"
+# scope = "pages:delete"
+# enabled = false
+# [server.groups]
+# search = ["find_*"]
 
 [[server.agent]]
 kind = "demo"
@@ -120,6 +136,33 @@ kind = "demo"
 # [[server.agent]]
 # kind = "python"
 # file = "agent.py"
+
+# A scope of your own, which people are asked for in these words.
+# [[scope]]
+# name = "pages:delete"
+# description = "Delete pages"
+# financial = false
+
+# ── Signing in with somebody else's word ────────────────────────────────────────────────────────
+# People who are listed may sign in to the pages at a provider. Register this address there:
+# ISSUER/signin/with/NAME/callback. Subjects are the provider's: a `sub`, or "email:…" that it has verified; at GitHub
+# the account's number, or "login:…", which its owner can give up and somebody else take.
+
+# [[upstream]]
+# name = "github"
+# kind = "github"
+# client_id = "Iv1.0123456789abcdef"
+# client_secret = "env:GITHUB_SECRET"
+# allow = [{ subject = "583231", user = "alice" }]
+
+# [[upstream]]
+# name = "work"
+# kind = "oidc"
+# label = "Example Ltd"
+# issuer = "https://login.example.org"
+# client_id = "ostiary"
+# client_secret = "file:/run/secrets/oidc"
+# allow = [{ subject = "email:bob@example.org", user = "bob" }]
 """
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from auth import scopes
 from auth.model import Principal, PrincipalKind
-from server.admission import Admission, Refusal
+from server.admission import Admission, Refusal, anybody
 from server.store.jobs import StoreClosed
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
 
@@ -27,7 +27,7 @@ async def test_a_challenge_leads_to_metadata_whose_resource_is_what_was_typed(
     typed: str, token: str | None
 ) -> None:
     async with open_identity() as identity:
-        refused = await admitted(Admission(identity, open_to_all=False), token, typed)
+        refused = await admitted(Admission(identity), token, typed)
         assert isinstance(refused, Refusal)
         assert refused.status == 401
         assert f'resource_metadata="{ORIGIN}/.well-known/oauth-protected-resource{typed}"' in (
@@ -37,7 +37,7 @@ async def test_a_challenge_leads_to_metadata_whose_resource_is_what_was_typed(
 
 async def test_a_tool_that_the_login_does_not_cover_is_refused_with_all_that_it_needs() -> None:
     async with open_identity() as identity:
-        refused = Admission(identity, open_to_all=False).forbid(
+        refused = Admission(identity).forbid(
             frozenset({"mcp:tools", "mcp"}), origin=ORIGIN, server="agent", path="/mcp/"
         )
         assert refused.status == 403
@@ -57,15 +57,17 @@ async def test_a_login_that_cannot_be_looked_up_is_not_let_in_and_not_called_inv
             return await Closed().read(lambda db: db)
 
         identity.live._load = load
-        busy = await admitted(Admission(identity, open_to_all=False), token)
+        busy = await admitted(Admission(identity), token)
         assert isinstance(busy, Refusal)
         assert (busy.status, busy.www_authenticate) == (503, "")
 
 
 async def test_only_where_the_owner_said_so_is_everybody_let_in() -> None:
     async with open_identity() as identity:
-        assert isinstance(await admitted(Admission(identity, open_to_all=False), None), Refusal)
-        anybody = await admitted(Admission(identity, open_to_all=True), None)
-        assert isinstance(anybody, Principal)
-        assert anybody.kind is PrincipalKind.ANONYMOUS
-        assert scopes.missing(anybody.scopes, scopes.Vocabulary().names) == ()
+        assert isinstance(await admitted(Admission(identity), None), Refusal)
+        vocabulary = scopes.Vocabulary()
+        who = await admitted(Admission(identity, anybody(vocabulary)), None)
+        assert isinstance(who, Principal)
+        assert who.kind is PrincipalKind.ANONYMOUS
+        # Everything but what moves money: for that somebody must have said who they are.
+        assert scopes.missing(who.scopes, vocabulary.names) == ("financial",)

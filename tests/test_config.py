@@ -86,11 +86,12 @@ def test_the_commented_file_is_valid_names_every_setting_and_says_the_defaults(t
     named = {key for _, settings in SECTIONS for key, _ in settings}
     assert named == {field.name for field in msgspec.structs.fields(Config)}
     assert load(written(tmp_path, text), {}).config == Config()
+    settings, head, servers = text.partition("# ── What is served")
     uncommented = "\n".join(
         line[2:] if " = " in line and line.startswith("# ") and line[2:].split(" = ")[0] in named else line
-        for line in text.splitlines()
+        for line in settings.splitlines()
     )
-    assert load(written(tmp_path, uncommented), {}).config == Config()
+    assert load(written(tmp_path, f"{uncommented}\n{head}{servers}"), {}).config == Config()
 
 
 def test_on_loopback_the_issuer_is_made_from_the_port() -> None:
@@ -179,6 +180,14 @@ def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path:
         (tmp_path / name).write_text("junk", "utf-8")
     found = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
     assert "not a certificate and its key" in found[0]
+
+
+def test_registration_with_a_token_needs_one_by_reference() -> None:
+    (problem,) = resolve_problems(registration="token")
+    assert problem.startswith("registration_token:")
+    assert "env:NAME" in problem
+    for flags in ({"registration": "token", "registration_token": "env:X"}, {"registration": "off"}):
+        assert resolve(loaded(**flags)).config.registration == flags["registration"]
 
 
 def test_proxies_are_networks() -> None:

@@ -153,6 +153,28 @@ async def test_what_runs_for_a_login_stops_when_it_is_ended_and_what_runs_for_ot
         assert (await tasks.get(anybodys.id, owner_of(ANONYMOUS, "main"))).state == "working"
 
 
+ROBOT = Principal(
+    kind=PrincipalKind.API_KEY, subject="key_r", grant_id="key_r", user="usr_owner", tools="all"
+)
+
+
+@pytest.mark.parametrize(("kind", "entity"), [("api_key", "key_r"), ("user", "usr_owner")])
+async def test_what_runs_for_a_key_stops_when_it_is_revoked_or_its_user_is_shut_out(
+    autojump_clock: MockClock, store: InlineStore, kind: str, entity: str
+) -> None:
+    doors, tools = Doors(), Tools()
+    async with running(store, doors, tools) as tasks:
+        mine, others = await start(tasks, ROBOT), await start(tasks, BOB)
+        await trio.sleep(1)
+        assert tools.seen[0].principal() == ROBOT  # with its selection, and whose it is
+        doors.now["key_r"] = None
+        await tell(store, kind, entity)
+        await trio.testing.wait_all_tasks_blocked()
+        assert tools.stopped == ["key_r"]
+        assert (await tasks.get(mine.id, owner_of(ROBOT, "main"))).message == REVOKED
+        assert (await tasks.get(others.id, owner_of(BOB, "main"))).state == "working"
+
+
 async def test_a_change_that_shuts_nobody_out_stops_nothing(
     autojump_clock: MockClock, store: InlineStore
 ) -> None:

@@ -47,6 +47,7 @@ def sessions(
         " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
         " WHERE g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
         + "".join(f" AND g.{column} = ?" for column, _ in filters)
+        + ("" if subject is None else " AND g.principal_kind = 'user'")
         + " ORDER BY g.last_used_at DESC, g.id LIMIT ?",
         now,
         now,
@@ -118,6 +119,7 @@ def revoke_all(
     rows = db.fetch_all(
         "SELECT id FROM grants WHERE revoked_at IS NULL AND expires_at > ?"
         + "".join(f" AND {column} = ?" for column, _ in filters)
+        + ("" if subject is None else " AND principal_kind = 'user'")
         + " ORDER BY id"
         + (" LIMIT ?" if limit is not None else ""),
         now,

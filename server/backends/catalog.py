@@ -7,8 +7,9 @@ in calls.py from the terms kept here; which kinds of principal exist is not know
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 import trio
@@ -17,6 +18,7 @@ from server.backends.base import Backend, Library, Paced
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
+from server.selection import Tier
 
 T = TypeVar("T")
 
@@ -34,6 +36,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     # The call returns without ever waiting and emits no events. So there is nothing that a deadline could end, and nobody
     # has to watch whether its caller is still there: these cost more than such a call does. Only for code of our own.
     quick: bool = False
+    tier: Tier = "write"  # of a tool: how much it can do
 
 
 DEFAULT_TERMS: Final = Terms()
@@ -46,6 +49,24 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
     backend: Backend
     terms: Terms = DEFAULT_TERMS
     tool_terms: Mapping[str, Terms] = MappingProxyType({})
+    library_terms: Terms | None = None  # of what is read and filled in; None: the tools'
+
+
+class BadTerms(ValueError):
+    """What is said of a tool cannot be meant; says why."""
+
+
+class Rules(Protocol):
+    """What the owner of a server says of its tools, whoever offers them (tiers.py)."""
+
+    @property
+    def tools(self) -> Mapping[str, Any]:
+        """By the names of those of which something is said."""
+        ...
+
+    def terms(self, tool: Tool, base: Terms, /) -> Terms | None:
+        """None: it is not offered. Raises `BadTerms`."""
+        ...
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -93,6 +114,7 @@ class _Lists(msgspec.Struct, frozen=True):
     templates: Mapping[str, TemplateEntry]
     prompts: Mapping[str, PromptEntry]
     has_tasks: bool
+    named: frozenset[str]  # every tool of an agent, also those that are not offered
 
     def offered(self) -> Mapping[str, Any]:
         """What callers can see of each list."""
@@ -109,9 +131,16 @@ class _Lists(msgspec.Struct, frozen=True):
 class Catalog:
     """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
-    def __init__(self, sources: Sequence[Source]) -> None:
+    def __init__(self, sources: Sequence[Source], rules: Rules | None = None) -> None:
         self._sources = tuple(sources)
-        self._lists = _lists(self._sources)
+        self._rules = rules
+        self._lists = _lists(self._sources, rules)
+        # Later an agent may take a tool back, and what the settings say of it waits for its return.
+        unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
+        if unknown:
+            raise CatalogError(
+                [f"the settings name the tool {name}, which no agent offers" for name in unknown]
+            )
         # Whether a feature is there at all is settled once: a client is told in its handshake, and not again.
         self.has_library: Final = any(isinstance(source.backend, Library) for source in self._sources)
 
@@ -122,6 +151,11 @@ class Catalog:
 
     def get(self, name: str) -> Entry | None:
         return self._lists.tools.get(name)
+
+    @property
+    def named(self) -> frozenset[str]:
+        """Every tool that an agent has, also those that are not offered."""
+        return self._lists.named
 
     def entries(self) -> Sequence[Entry]:
         return tuple(self._lists.tools.values())
@@ -155,7 +189,7 @@ class Catalog:
     def refresh(self) -> frozenset[str]:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was."""
-        before, self._lists = self._lists, _lists(self._sources)
+        before, self._lists = self._lists, _lists(self._sources, self._rules)
         seen, now = before.offered(), self._lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 
@@ -166,8 +200,9 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _lists(sources: Sequence[Source]) -> _Lists:
+def _lists(sources: Sequence[Source], rules: Rules | None) -> _Lists:
     problems: list[str] = []
+    named: set[str] = set()
     tools: dict[str, Entry] = {}
     resources: dict[str, ResourceEntry] = {}
     templates: dict[str, TemplateEntry] = {}
@@ -191,15 +226,23 @@ def _lists(sources: Sequence[Source]) -> _Lists:
         owners[what, name] = source.name
 
     for source in sources:
-        backend, terms = source.backend, source.terms
+        backend = source.backend
+        terms = source.terms if source.library_terms is None else source.library_terms
         offered = backend.tools()
         unknown = sorted(source.tool_terms.keys() - {tool.name for tool in offered})
         problems += [
             f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
         ]
         for tool in offered:
+            named.add(tool.name)
             own = _terms_of(tool, source)
-            add(tools, "tool", tool.name, source, lambda: Entry(tool, ToolSchema(tool), backend, own))  # noqa: B023
+            try:
+                bound = own if rules is None else rules.terms(tool, own)
+            except BadTerms as error:
+                problems.append(f"{source.name}: {error}")
+                continue
+            if bound is not None:
+                add(tools, "tool", tool.name, source, partial(_entry, tool, backend, bound))
         if not isinstance(backend, Library):
             continue
         library: Library = backend
@@ -230,7 +273,12 @@ def _lists(sources: Sequence[Source]) -> _Lists:
         MappingProxyType(templates),
         MappingProxyType(prompts),
         any(_may_be_task(entry.tool) for entry in tools.values()),
+        frozenset(named),
     )
+
+
+def _entry(tool: Tool, backend: Backend, terms: Terms) -> Entry:
+    return Entry(tool, ToolSchema(tool), backend, terms)
 
 
 def _terms_of(tool: Tool, source: Source) -> Terms:

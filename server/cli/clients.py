@@ -1,21 +1,46 @@
-"""`ostiary clients`: programs that may ask for a login, besides the ones built in."""
+"""`ostiary clients`: programs that may ask for a login, besides the one built in. Many register themselves; these are added by hand."""
 
 from __future__ import annotations
 
-from typing import Any
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
 
 import click
 
 from server.cli import local, terminal
 
-# The short names that people type, for the long ones of RFC 8628.
-GRANT_TYPES = {
+# The short names that people type, for the long ones of the specifications.
+GRANT_TYPES: Final[Mapping[str, str]] = {
+    "authorization_code": "authorization_code",
     "device_code": "urn:ietf:params:oauth:grant-type:device_code",
     "refresh_token": "refresh_token",
+    "client_credentials": "client_credentials",
 }
 
+# What each lets a program do, in the order in which people care.
+DOES: Final[Mapping[str, str]] = {
+    "authorization_code": "login by browser",
+    "urn:ietf:params:oauth:grant-type:device_code": "login by code",
+    "client_credentials": "acts for itself",
+    "refresh_token": "stays logged in",
+}
+KINDS: Final[Mapping[str, str]] = {
+    "builtin": "built in",
+    "registered": "added by hand",
+    "dynamic": "registered itself",
+    "document": "known by its address",
+}
+SHOWS: Final[Mapping[str, str]] = {
+    "none": "shows nothing",
+    "private_key_jwt": "shows a signature",
+}
+KEY_FILE_BYTES: Final = 16 * 1024
 
-@click.group(help="Add, list and disable client programs.")
+
+@click.group(help="Add, list, disable and remove client programs.")
 def command() -> None: ...
 
 
@@ -27,25 +52,50 @@ def list_clients(data_dir: str | None, config: str | None, as_json: bool) -> Non
     if as_json:
         terminal.out_json(found)
         return
-    rows = [("client id", "name", "secret", "state", "last used")]
-    rows += [
-        (
-            client["id"],
-            terminal.clean(client["name"]),
-            "none" if client["auth_method"] == "none" else "yes",
-            client["state"],
-            local.ago(client["last_used_at"]) if client["last_used_at"] else "never",
-        )
-        for client in found
-    ]
-    for line in terminal.columns(rows):
-        terminal.out(line)
+    for client in found:
+        _show(client)
+
+
+def _show(client: Mapping[str, Any]) -> None:
+    """A few lines: too much for a table of 80 columns."""
+    state = (
+        "" if client["state"] == "enabled" else f"  {terminal.paint(client['state'], 'yellow', sys.stdout)}"
+    )
+    name = terminal.paint(terminal.clean(client["id"]), "bold", sys.stdout)
+    terminal.out(f"{name}  {terminal.clean(client['name'])}{state}")
+    does = [DOES[grant] for grant in DOES if grant in client["grant_types"]]
+    does += ["asks about tokens"] if client["introspects"] else []
+    shows = SHOWS.get(client["auth_method"], "shows a secret")
+    hosts = list(dict.fromkeys(_host(uri) for uri in client["redirect_uris"]))
+    terminal.out(f"  {shows}; {', '.join(does) or 'may do nothing'}")
+    if hosts:
+        terminal.out(f"  sends browsers back to {', '.join(hosts)}")
+    origin = KINDS.get(client["kind"], client["kind"])
+    where = f" from {terminal.clean(client['network'])}" if client["network"] else ""
+    used = f"used {local.ago(client['last_used_at'])}" if client["last_used_at"] else "never used"
+    terminal.out(f"  {origin}{where} {local.ago(client['created_at'])}, {used}")
+
+
+def _host(uri: str) -> str:
+    """Of a redirect address: its host, or the scheme of an application."""
+    try:
+        parts = urlsplit(uri)
+        host = parts.hostname
+    except ValueError:
+        return "?"
+    return terminal.clean(host if parts.scheme in ("http", "https") and host else f"{parts.scheme}:")
 
 
 @command.command("add", help="Add a client program called NAME. A secret, if it has one, is shown once.")
 @click.argument("name")
 @click.option("--id", "client_id", metavar="ID", help="the client id; otherwise one is made up")
-@click.option("--secret", is_flag=True, help="a confidential client: make a secret for it")
+@click.option("--secret", is_flag=True, help="make a secret for it")
+@click.option(
+    "--public-key",
+    metavar="FILE",
+    help="it signs with the key to this one: PEM, JWK or JWK set (private_key_jwt)",
+)
+@click.option("--jwks-uri", metavar="URL", help="the same, with its public keys at an https address")
 @click.option(
     "--redirect-uri", "redirect_uris", multiple=True, metavar="URI", help="may be given several times"
 )
@@ -53,44 +103,87 @@ def list_clients(data_dir: str | None, config: str | None, as_json: bool) -> Non
     "--grant",
     "grants",
     multiple=True,
-    type=click.Choice(["device_code", "refresh_token"]),
-    help="what it may use, may be given several times; otherwise both",
+    type=click.Choice(list(GRANT_TYPES)),
+    help="what it may use, may be given several times; otherwise all that people are asked about",
 )
 @click.option(
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"
 )
+@click.option("--introspect", is_flag=True, help="it may ask what a token is worth (needs a secret or a key)")
 @local.which_server
 @terminal.json_option
 def add(
     name: str,
     client_id: str | None,
     secret: bool,
+    public_key: str | None,
+    jwks_uri: str | None,
     redirect_uris: tuple[str, ...],
     grants: tuple[str, ...],
     scope: str | None,
+    introspect: bool,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
+    if secret + (public_key is not None) + (jwks_uri is not None) > 1:
+        raise terminal.Misuse(
+            "a client proves itself in one way", hint="one of --secret, --public-key and --jwks-uri"
+        )
     arguments: dict[str, Any] = {
         "name": name,
         "id": client_id,
         "auth_method": "client_secret_basic" if secret else "none",
+        "public_key": None if public_key is None else _read_key(public_key),
+        "jwks_uri": jwks_uri,
         "redirect_uris": list(redirect_uris),
         "grant_types": [GRANT_TYPES[grant] for grant in grants],
         "scope": scope,
+        "introspects": introspect,
     }
     added = local.ask("clients.add", arguments, data_dir=data_dir, config=config)
-    if as_json:
-        terminal.out_json(added)
-        return
-    terminal.facts(
-        [
-            ("client id", added["id"]),
-            *([("client secret", added["client_secret"])] if added["client_secret"] else []),
-        ]
+    _tell(added, as_json=as_json)
+
+
+def _read_key(name: str) -> str:
+    """A private key is refused right here: it would be at home in no other process."""
+    from auth.client_keys import is_secret
+
+    try:
+        with Path(name).expanduser().open("rb") as file:
+            raw = file.read(KEY_FILE_BYTES + 1)
+    except OSError as error:
+        raise terminal.CliError(f"{name} cannot be read: {error.strerror}") from error
+    text = raw[:KEY_FILE_BYTES].decode("utf-8", "replace")
+    if is_secret(text):
+        raise terminal.CliError(
+            f"{name} holds a private key", hint="openssl pkey -in KEY -pubout makes the public one"
+        )
+    if len(raw) > KEY_FILE_BYTES:
+        raise terminal.CliError(f"{name} is too long for a public key")
+    return text
+
+
+@command.command(
+    "rotate-secret", help="Give a client another secret, shown once. The old one ends; its logins go on."
+)
+@click.argument("client_id")
+@local.which_server
+@terminal.json_option
+def rotate_secret(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    _tell(
+        local.ask("clients.rotate_secret", {"id": client_id}, data_dir=data_dir, config=config),
+        as_json=as_json,
     )
-    if added["client_secret"]:
+
+
+def _tell(client: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        terminal.out_json(client)
+        return
+    shown = client["client_secret"]
+    terminal.facts([("client id", client["id"]), *([("client secret", shown)] if shown else [])])
+    if shown:
         terminal.say("the secret is not shown again")
 
 
@@ -99,7 +192,7 @@ def add(
 @local.which_server
 @terminal.json_option
 def disable(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    _switch("disable", client_id, data_dir, config, as_json)
+    _do("disable", "disabled", client_id, data_dir, config, as_json)
 
 
 @command.command("enable", help="Let a disabled client program in again.")
@@ -107,12 +200,25 @@ def disable(client_id: str, data_dir: str | None, config: str | None, as_json: b
 @local.which_server
 @terminal.json_option
 def enable(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    _switch("enable", client_id, data_dir, config, as_json)
+    _do("enable", "enabled", client_id, data_dir, config, as_json)
 
 
-def _switch(verb: str, client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+@command.command(
+    "remove",
+    help="Forget a client program, and end all its logins. One that registers itself may come back; disable keeps it out.",
+)
+@click.argument("client_id")
+@local.which_server
+@terminal.json_option
+def remove(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    _do("remove", "removed", client_id, data_dir, config, as_json)
+
+
+def _do(
+    verb: str, done: str, client_id: str, data_dir: str | None, config: str | None, as_json: bool
+) -> None:
     answer = local.ask(f"clients.{verb}", {"id": client_id}, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
     else:
-        terminal.out(f"{verb}d: {answer['id']}")
+        terminal.out(f"{done}: {answer['id']}")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
+from server import __version__
 from server.cli import terminal
 from server.cli.terminal import say, say_hint
 
@@ -27,39 +28,30 @@ def command(url: str, no_login: bool) -> None:
     \b
     {"mcpServers": {"door": {"command": "ostiary", "args": ["connect", "URL"]}}}
 
-    Uses the login of `ostiary login URL`. Without one, it shows a code on stderr, and the client's first request waits
-    until somebody approved it.
+    Uses the login of `ostiary login URL`. Without one, it shows a code or a link on stderr, and the client's first
+    request waits until somebody approved it.
     """
     from server.cli import target
-    from server.cli.login import show
-    from server.client.access import Access, wall_clock
+    from server.client.access import Access
     from server.client.bridge import Bridge
     from server.client.carrier import Carrier
-    from server.client.door import Door, log_in_by_code
+    from server.client.door import Door
     from server.client.lines import reader, writer
+    from server.client.signing_in import Wish, sign_in
+    from server.client.ways import headless
     from server.client.wire import open_client
 
     address = target.logged_in_address(url)
     file = target.token_file()
-
-    def show_code(code: DeviceCode) -> None:
-        say("the server wants a login before it answers")
-        show(code, local=address.loopback, qr=None)
-        left = terminal.duration((code.expires_at - wall_clock()) / 1000 + 1)
-        say(f"waiting up to {left} for approval, and the first request with it")
-        say_hint(
-            f"many programs show this only in a log; first logging in is easier: ostiary login {address.url}"
-        )
-
-    def trouble(error: ClientError) -> None:
-        say(f"{terminal.clean(str(error))}, trying again")
+    screen = _BridgeScreen(address.url, local=address.loopback, opens=not headless(os.environ, sys.platform))
+    wish = Wish(name=f"ostiary {__version__} connect")
 
     async def main(out: int) -> None:
         async with open_client(address.url) as client:
 
             async def log_in() -> None:
                 try:
-                    await log_in_by_code(client, file, address.url, show=show_code, trouble=trouble)
+                    await sign_in(client, file, address.url, screen=screen, wish=wish)
                 except Exception as error:
                     # The client's program may keep to itself what it is answered; this is where people look.
                     say(f"not logged in: {terminal.clean(str(error))}")
@@ -76,6 +68,47 @@ def command(url: str, no_login: bool) -> None:
         say_hint("this is meant to be started by a program; `ostiary call` is for people")
     with _stdout_for_messages() as out:
         terminal.run_async(lambda: main(out))
+
+
+class _BridgeScreen:
+    """A login as it is told in a log: nothing is drawn over, and nothing is read, for stdin carries messages."""
+
+    def __init__(self, url: str, *, local: bool, opens: bool) -> None:
+        self._url = url
+        self._local = local
+        self._opens = opens
+
+    @asynccontextmanager
+    async def code(self, code: DeviceCode) -> AsyncGenerator[None, None]:
+        from server.cli.login_screen import show
+        from server.client.access import wall_clock
+
+        say("the server wants a login before it answers")
+        show(code, local=self._local, qr=None)
+        self._say_wait((code.expires_at - wall_clock()) / 1000 + 1)
+        yield
+
+    @asynccontextmanager
+    async def link(
+        self, link: str, seconds: float, paste: Callable[[str], str]
+    ) -> AsyncGenerator[None, None]:
+        from server.cli.login_screen import open_browser
+
+        say("the server wants a login before it answers")
+        opened = self._opens and open_browser(link)
+        say("log in in the browser that just opened, or open this link" if opened else "open this link")
+        say(f"  {terminal.clean(link)}")
+        self._say_wait(seconds)
+        yield
+
+    def trouble(self, error: ClientError) -> None:
+        say(f"{terminal.clean(str(error))}, trying again")
+
+    def _say_wait(self, seconds: float) -> None:
+        say(f"waiting up to {terminal.duration(seconds)} for approval, and the first request with it")
+        say_hint(
+            f"many programs show this only in a log; first logging in is easier: ostiary login {self._url}"
+        )
 
 
 @contextmanager

@@ -36,14 +36,13 @@ def command(url: str | None, data_dir: str | None, config: str | None, as_json: 
     Without a URL: at the server of this machine, its settings and data directory included.
     """
     from server.cli import target
-    from server.client.address import complete
     from server.client.checkup import examine
 
     report = _Report(quiet=as_json)
     if url is None:
         local_url = _examine_machine(report, data_dir=data_dir, config=config)
     else:
-        local_url = complete(url).url
+        local_url = target.meant(url).url
     report.begin(local_url)
 
     async def main(address: str) -> None:
@@ -115,6 +114,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     report.add(Step(name="settings", state="ok", detail=source))
     status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
+    if isinstance(status, dict):
+        report.add(_self_test(resolved.data_dir))
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
@@ -126,6 +127,20 @@ def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:
         return cast("dict[str, Any]", local.ask("status", data_dir=str(data_dir)))
     except terminal.CliError as error:
         return error
+
+
+def _self_test(data_dir: Path) -> Step:
+    """What the server finds when it holds its own documents against what it does."""
+    from server.client.checkup import Step
+
+    name = "self-test"
+    try:
+        problems: list[str] = local.ask("self_test", data_dir=str(data_dir))["problems"]
+    except terminal.CliError as error:
+        return Step(name=name, state="failed", detail=str(error), hint=error.hint)
+    if problems:
+        return Step(name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store")
+    return Step(name=name, state="ok", detail="what it announces is what it does, and its key signs")
 
 
 def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> Step:

@@ -19,6 +19,8 @@ from server.cli import local, terminal
 @local.which_server
 @terminal.json_option
 def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    from auth import audit
+    from server.lending import subkeys
     from server.store.backup import fingerprint_of, restore
     from server.store.home import open_home
     from server.store.jobs import StoreError
@@ -39,6 +41,8 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
                 home.database,
                 known_schema=packaged_migrations()[-1].version,
                 key_fingerprint=key.fingerprint,
+                audit_key=subkeys(key)(audit.KEY_PURPOSE),
+                by=f"local:{os.getuid()}",
                 refresh_epoch=f"epo_{secrets.token_hex(10)}",
                 now=time.time_ns() // 1_000_000,
             )

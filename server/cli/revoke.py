@@ -1,4 +1,4 @@
-"""`ostiary revoke LOGIN`: end a login. Its tokens are refused from the next request on."""
+"""`ostiary revoke`: end logins and browsers, by id, by person, by program, or all. Refused from their next request on."""
 
 from __future__ import annotations
 
@@ -7,13 +7,49 @@ import click
 from server.cli import local, terminal
 
 
-@click.command(help="End a login, by its id from `ostiary sessions`. It takes effect at once.")
-@click.argument("login")
+@click.command(
+    help="End logins and browsers, by their ids from `ostiary sessions`, or all of a person or program. It takes effect"
+    " at once."
+)
+@click.argument("logins", metavar="[LOGIN…]", nargs=-1)
+@click.option("--user", metavar="NAME", help="every login that this person let in")
+@click.option("--client", metavar="ID", help="every login of this program")
+@click.option("--all", "everything", is_flag=True, help="every login there is")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def command(login: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    answer = local.ask("revoke", {"id": login}, data_dir=data_dir, config=config)
+def command(
+    logins: tuple[str, ...],
+    user: str | None,
+    client: str | None,
+    everything: bool,
+    yes: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> int | None:
+    if bool(logins) + bool(user or client) + everything != 1:
+        raise terminal.Misuse(
+            "name logins, or --user or --client, or --all", hint="ostiary sessions lists them"
+        )
+    if logins:
+        answer = local.ask("revoke", {"ids": list(logins)}, data_dir=data_dir, config=config)
+    else:
+        which = {"user": user, "client": client}
+        found = local.ask("sessions", which, data_dir=data_dir, config=config)
+        if not found:
+            terminal.say("there is nothing to revoke")
+            return None
+        many = f"{len(found)} login{'' if len(found) == 1 else 's'}"
+        if not yes and not click.confirm(f"end {many}", default=False, err=True):
+            terminal.say("nothing was ended")
+            return terminal.EXIT_FAILED
+        answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
+    elif logins:
+        for each in answer["ids"]:
+            terminal.out(f"revoked: {each}")
     else:
-        terminal.out(f"revoked: {answer['id']}")
+        terminal.out(f"revoked: {answer['ended']} login{'' if answer['ended'] == 1 else 's'}")
+    return None

@@ -1,35 +1,78 @@
-"""`ostiary sessions`: every login that lives, from where, and when it was last used."""
+"""`ostiary sessions`: what is logged in, who let it in, from where, and when it was last used. Ending it is `ostiary revoke`."""
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any, Final
 
 import click
 
 from server.cli import local, terminal
 
+HOW: Final[Mapping[str, str]] = {
+    "device": "by code",
+    "code": "by browser",
+    "client_credentials": "by itself",
+}
 
-@click.command(help="List who is logged in.")
+
+@click.command(help="List what is logged in; with --browsers, which browsers are signed in to the pages.")
+@click.option("--user", metavar="NAME", help="only what this person let in")
+@click.option("--client", metavar="ID", help="only logins of this program")
+@click.option("--browsers", is_flag=True, help="browsers instead of programs")
 @local.which_server
 @terminal.json_option
-def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
-    sessions = local.ask("sessions", data_dir=data_dir, config=config)
+def command(
+    user: str | None,
+    client: str | None,
+    browsers: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    if browsers and client:
+        raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
+    name = "browsers" if browsers else "sessions"
+    found = local.ask(name, {"user": user, "client": client}, data_dir=data_dir, config=config)
     if as_json:
-        terminal.out_json(sessions)
+        terminal.out_json(found)
         return
-    if not sessions:
-        terminal.say("nobody is logged in")
+    if not found:
+        terminal.say("no browser is signed in" if browsers else "nobody is logged in")
         return
-    rows = [("login", "client", "computer, as claimed", "from", "may", "last used", "ends in")]
-    rows += [
-        (
-            session["id"],
-            terminal.clean(session["client_name"] or session["registered_name"]),
-            terminal.clean(session["hostname"] or "-"),
-            session["ip"],
-            session["scope"],
-            local.ago(session["last_used_at"]),
-            local.left(session["expires_at"]),
-        )
-        for session in sessions
+    for one in found:
+        _show_browser(one) if browsers else _show_login(one)
+
+
+def _show_login(login: Mapping[str, Any]) -> None:
+    """Three lines: too much for a table of 80 columns."""
+    program = terminal.clean(login["client_name"] or login["registered_name"])
+    whose = terminal.clean(login["user"] or "a machine")
+    standing = "" if login["standing"] == "unverified" else f" ({login['standing']})"
+    paused = (
+        f"  {terminal.paint('paused: ' + login['paused'], 'yellow', sys.stdout)}" if login["paused"] else ""
+    )
+    terminal.out(f"{_bold(login['id'])}  {whose}: {program}{standing}{paused}")
+    last = login["last_ip"]
+    places = [
+        HOW.get(str(login["how"]), str(login["how"])),
+        *([f"on {terminal.clean(login['hostname'])}, as it says"] if login["hostname"] else []),
+        *([f"at {terminal.clean(login['redirect_host'])}"] if login["redirect_host"] else []),
+        f"from {login['ip']}" + (f", last {last}" if last and last != login["ip"] else ""),
     ]
-    for line in terminal.columns(rows):
-        terminal.out(line)
+    terminal.out(f"    {', '.join(places)}")
+    ends = min(login["expires_at"], login["idle_until"])
+    terminal.out(f"    {login['scope']}; used {local.ago(login['last_used_at'])}, ends in {local.left(ends)}")
+
+
+def _show_browser(browser: Mapping[str, Any]) -> None:
+    terminal.out(f"{_bold(browser['id'])}  {terminal.clean(browser['user'])}, from {browser['ip']}")
+    terminal.out(f"    {terminal.clean(browser['user_agent']) or 'a browser that does not say which'}")
+    terminal.out(
+        f"    used {local.ago(browser['last_used_at'])}, ends in {local.left(browser['expires_at'])} if it is not used"
+    )
+
+
+def _bold(text: str) -> str:
+    return terminal.paint(text, "bold", sys.stdout)

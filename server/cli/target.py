@@ -10,15 +10,17 @@ from contextlib import asynccontextmanager
 from server.cli import terminal
 from server.client.access import Access
 from server.client.address import Address, complete, same_place
+from server.client.errors import ScopeNeeded
 from server.client.mcp import McpClient
+from server.client.places import Places
 from server.client.rpc import Endpoint
 from server.client.tokens import TokenFile, token_directory
 from server.client.wire import open_client
 
 
 def address_of(typed: str) -> Address:
-    """The address that was meant; where something was added to what was typed, that is said."""
-    return _told(complete(typed))
+    """The address that was meant, or that has this name; where something was added to what was typed, that is said."""
+    return _told(meant(typed))
 
 
 def logged_in_address(typed: str) -> Address:
@@ -26,7 +28,7 @@ def logged_in_address(typed: str) -> Address:
 
     Nothing is sent anywhere but to the very address that was logged in to.
     """
-    address = complete(typed)
+    address = meant(typed)
     logins = [login.url for login in token_file().all()]
     others = [url for url in logins if same_place(url, address.url)]
     if address.url not in logins and len(others) == 1:
@@ -38,11 +40,30 @@ def token_file() -> TokenFile:
     return TokenFile(token_directory(os.environ))
 
 
+def places() -> Places:
+    return Places(token_directory(os.environ))
+
+
+def meant(typed: str) -> Address:
+    """What `address_of` finds, without a word."""
+    named = places().get(typed)
+    return complete(typed) if named is None else Address(url=named, completed=True)
+
+
 def _told(address: Address) -> Address:
     # Only to people: what a script typed is in the script.
     if address.completed and terminal.is_terminal(sys.stderr):
         terminal.say(terminal.paint(f"using {address.url}", "dim", sys.stderr))
     return address
+
+
+def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
+    """A new login replaces the one before: it has to ask for what that one had as well."""
+    login = token_file().get(url)
+    if login is None or not needed.scope:
+        return needed
+    union = " ".join(dict.fromkeys([*login.scope.split(), *needed.scope.split()]))
+    return ScopeNeeded(str(needed), hint=f"ostiary login {url} --scope '{union}'", scope=needed.scope)
 
 
 @asynccontextmanager
@@ -53,5 +74,7 @@ async def connected(url: str) -> AsyncGenerator[McpClient, None]:
         try:
             await mcp.connect()
             yield mcp
+        except ScopeNeeded as needed:
+            raise _with_what_is_held(needed, url) from None
         finally:
             await mcp.aclose()

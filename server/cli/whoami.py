@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -21,6 +22,10 @@ STATES = {
     "unreachable": "the server cannot be reached now",
     "unknown": "not checked",
 }
+
+
+# What an ostiary tells everybody about themselves; other servers have no such resource.
+ME = "ostiary://me"
 
 
 @click.command("whoami")
@@ -60,12 +65,13 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
         login = await access.stored()
         if login is None:
             raise await access.not_logged_in()
-        state = "unknown"
+        state, me = "unknown", None
         if not offline:
             mcp = McpClient(Endpoint(client, url, access))
             try:
                 await mcp.connect()
                 state = "accepted"
+                me = await mcp.document(ME)
             except ScopeNeeded:
                 state = "accepted"
             except NotLoggedIn:
@@ -74,7 +80,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
                 state = "unreachable"
             finally:
                 await mcp.aclose()
-        return {**_describe(await access.stored() or login), "state": state}
+        return {**_describe(await access.stored() or login), "state": state, "account": me}
 
 
 def _describe(login: Login) -> dict[str, Any]:
@@ -99,12 +105,47 @@ def _show(found: dict[str, Any]) -> None:
         pairs.append(("issuer", found["issuer"]))
     told = ("subject", "client", "scope", "grant")
     pairs.extend((name, clean(str(found[name]))) for name in told if found[name])
+    pairs.extend(_account(found["account"] or {}))
     pairs.append(("token", _life(found)))
     good = found["state"] in ("accepted", "unknown")
     pairs.append(("state", paint(STATES[found["state"]], "green" if good else "red", sys.stdout)))
     terminal.facts(pairs)
     if found["state"] == "ended":
         terminal.say_hint(f"ostiary login {found['url']}")
+
+
+# how a login came about → what people call that
+HOW = {"device": "by a code", "code": "in a browser", "client_credentials": "as a program"}
+
+
+def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the server tells of the person and what they have there. It is the server's to leave out any of it."""
+    user, credential = _mapping(me.get("user")), _mapping(me.get("credential"))
+    quota, plan = _mapping(me.get("quota")), me.get("plan")
+    pairs: list[tuple[str, str]] = []
+    if user.get("name"):
+        role = user.get("role")
+        pairs.append(("you are", f"{user['name']}, the owner" if role == "owner" else str(user["name"])))
+    if credential.get("kind"):
+        how = HOW.get(str(credential.get("how")), "")
+        pairs.append(("by means of", " ".join(part for part in (f"a {credential['kind']}", how) if part)))
+    if me.get("tools"):
+        pairs.append(("tools", str(me["tools"])))
+    if isinstance(plan, str) and plan:
+        pairs.append(("plan", plan))
+    pairs += [(f"quota {name}", _told(value)) for name, value in quota.items()]
+    return [(clean(name), clean(value)) for name, value in pairs]
+
+
+def _told(value: Any) -> str:
+    """A number, or used of a limit."""
+    amount = _mapping(value)
+    used, limit = amount.get("used"), amount.get("limit")
+    return str(value) if limit is None else f"{used or 0} of {limit}"
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
 
 
 def _life(found: dict[str, Any]) -> str:

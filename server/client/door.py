@@ -1,30 +1,20 @@
-"""Getting in while requests wait: the stored login, refreshed, or a device login that is begun when it is needed.
+"""Getting in while requests wait: the stored login, refreshed, or a login that is begun when it is needed.
 
-What is shown of a login is the caller's; refreshing is in access.py, the steps of a device login in login.py.
+What a login is made of and shows is the caller's (signing_in.py); refreshing is in access.py.
 """
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-import httpx2
 import trio
 
-from server import __version__
-from server.client.access import wall_clock
-from server.client.discovery import discover
 from server.client.errors import ClientError, LoginDenied, NotLoggedIn
-from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
 from server.client.rpc import TokenSource
-from server.client.tokens import Login, TokenFile
 from server.secret import Secret
 
 LogIn = Callable[[], Awaitable[None]]
-
-# A name that the person approving will read; the server cuts it as well.
-MAX_NAME = 80
 
 
 class Entrance(Protocol):
@@ -107,25 +97,3 @@ class Door:
         if token is None:  # logged out again at once, elsewhere
             raise why
         return token
-
-
-async def log_in_by_code(
-    client: httpx2.AsyncClient,
-    file: TokenFile,
-    url: str,
-    *,
-    show: Callable[[DeviceCode], None],
-    trouble: Callable[[ClientError], None],
-) -> Login:
-    """A whole device login: find out where, show the code, wait, store. Raises `ClientError`s."""
-    place = await discover(client, url)
-    names = {
-        "client_name": f"ostiary {__version__} connect"[:MAX_NAME],
-        "hostname": socket.gethostname()[:MAX_NAME],
-    }
-    code = await ask_for_code(client, place, scope=place.scope, names=names, now=wall_clock)
-    show(code)
-    tokens = await wait_for_tokens(client, place, code, now=wall_clock, trouble=trouble)
-    login = login_from(place, tokens, asked_scope=place.scope, now=wall_clock())
-    await remember(client, file, login)
-    return login

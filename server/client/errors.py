@@ -70,7 +70,11 @@ class TokenFileError(ClientError):
 
 
 class ScopeNeeded(ClientError):
-    """The token is good, but not for this."""
+    """The token is good, but not for this. `scope`: what the server says is needed, if it does."""
+
+    def __init__(self, message: str, *, hint: str | None = None, scope: str = "") -> None:
+        super().__init__(message, hint=hint)
+        self.scope = scope
 
 
 class CallRefused(ClientError):

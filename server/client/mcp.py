@@ -20,7 +20,7 @@ from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachabl
 from server.client.headers import header_value, parameter_headers
 from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_questions
 from server.client.rpc import Endpoint, OnMessage, Reply
-from server.client.wire import host_of
+from server.client.wire import decode_object, host_of
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 META = "io.modelcontextprotocol"
@@ -139,6 +139,22 @@ class McpClient:
             raise BadAnswer(f"{name} has a question, though nobody was there to be asked")
         questions = read_questions(requests, answerer.modes)
         return {**again, "inputResponses": dict(await answerer(server, questions))}
+
+    async def document(self, uri: str) -> dict[str, Any] | None:
+        """A resource that is one JSON object; None where there is no such thing (MCP, "Reading Resources")."""
+        try:
+            result = await self._request(
+                "resources/read",
+                {"uri": uri},
+                seconds=DEFAULT_SECONDS,
+                modern_headers={"Mcp-Name": header_value(uri)},
+            )
+        except CallRefused:
+            return None
+        contents = result.get("contents")
+        first: Any = cast("list[Any]", contents)[0] if isinstance(contents, list) and contents else None
+        text = cast("dict[str, Any]", first).get("text") if isinstance(first, dict) else None
+        return decode_object(text) if isinstance(text, str) else None
 
     async def aclose(self) -> None:
         """End a legacy session, if there is one, without making anybody wait for it."""

@@ -109,7 +109,9 @@ class PrivateFile:
 
 def _check(found: os.stat_result, path: Path, *, directory: bool) -> None:
     if not (stat.S_ISDIR(found.st_mode) if directory else stat.S_ISREG(found.st_mode)):
-        raise TokenFileError(f"{path} is no plain {'directory' if directory else 'file'}", hint="move it away")
+        raise TokenFileError(
+            f"{path} is no plain {'directory' if directory else 'file'}", hint="move it away"
+        )
     if found.st_uid != os.geteuid():
         raise TokenFileError(
             f"{path} belongs to another user", hint="run this as that user, or set OSTIARY_CONFIG_HOME"

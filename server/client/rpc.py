@@ -143,6 +143,7 @@ class Endpoint:
                 if scope
                 else "this needs more scopes",
                 hint=f"ostiary login {self.url} --scope '{scope}'" if scope else f"ostiary login {self.url}",
+                scope=scope,
             )
         if status == 402:
             raise ClientError(

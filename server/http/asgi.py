@@ -39,7 +39,7 @@ class Router:
         proxies: Proxies | None = None,
         observe: Callable[[str, int], None] | None = None,
         tells_all: bool = False,
-        secret_paths: Sequence[str] = ("/claim/",),
+        secret_paths: Sequence[str] = (),
     ) -> None:
         """`exact` are further paths with an application of their own. `secret_paths` are prefixes whose rest is a secret. `observe` is given the path as it came and the status (0: it ended
         without a response) of every request, and must not raise. `tells_all` writes a line for every request, too."""

@@ -67,7 +67,7 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
     login = (
         f"<h2>From a terminal</h2><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
         '<p>Somebody gave you a code? <a href="/device">Enter it here</a>.</p>'
-        if resolved.config.auth == "oauth"
+        if resolved.needs_login
         else "<h2>Who may call</h2><p>No login is needed on this machine.</p>"
     )
     return Markup(

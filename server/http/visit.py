@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
+from urllib.parse import parse_qsl
 
 import trio
 
@@ -32,8 +33,9 @@ PREFLIGHT_SECONDS: Final = 7200
 ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _ALLOWED_HEADERS: Final = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
-    b"X-Payment, Payment-Signature"
+    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools"
 )
+_TOOLS_HEADER: Final = b"x-ostiary-tools"
 _PARAM_HEADER: Final = b"mcp-param-"
 _TOKEN_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^_`|~-")
 
@@ -56,7 +58,15 @@ class Authenticate(Protocol):
     """Called for every request, of any verb; it must not wait where it can be avoided."""
 
     async def __call__(
-        self, authorization: str | None, *, origin: str, server: str, path: str
+        self,
+        authorization: str | None,
+        *,
+        origin: str,
+        server: str,
+        path: str,
+        api_key: str | None,
+        address: str,
+        tools: str | None,
     ) -> Principal | Refusal: ...
 
 
@@ -94,16 +104,26 @@ class Threshold:
         reply.cors = admitted.cors
         if scope["method"] == "OPTIONS":
             return await reply.empty(204, _preflight(headers))
-        authorization = headers.get(b"authorization")
-        who = await self.authenticate(
-            None if authorization is None else authorization.decode("latin-1"),
-            origin=admitted.origin,
-            server=self.name,
-            path=scope["path"],
-        )
+        who = await self.ask(scope, headers, admitted.origin)
         if not isinstance(who, Principal):
             return await _pass_on(reply, who)
         return Visit(self, scope, receive, reply, headers, who, admitted.origin)
+
+    async def ask(self, scope: Scope, headers: Mapping[bytes, bytes], origin: str) -> Principal | Refusal:
+        """Who calls, by what the request shows."""
+        authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
+        tools: str | None = None
+        if _TOOLS_HEADER in headers or scope.get("query_string"):
+            tools = _tools(scope, headers)
+        return await self.authenticate(
+            None if authorization is None else authorization.decode("latin-1"),
+            origin=origin,
+            server=self.name,
+            path=scope["path"],
+            api_key=None if api_key is None else api_key.decode("latin-1"),
+            address=_address(scope),
+            tools=tools,
+        )
 
 
 class Visit:
@@ -140,19 +160,11 @@ class Visit:
     @property
     def address(self) -> str:
         """Where the caller is, as far as it can be told."""
-        client = self.scope.get("client")
-        return client[0] if client else ""
+        return _address(self.scope)
 
     async def still_allowed(self) -> bool:
         """Whether the caller would be let in again, now."""
-        authorization = self.headers.get(b"authorization")
-        found = await self._threshold.authenticate(
-            None if authorization is None else authorization.decode("latin-1"),
-            origin=self._origin,
-            server=self._threshold.name,
-            path=self.scope["path"],
-        )
-        return isinstance(found, Principal)
+        return isinstance(await self._threshold.ask(self.scope, self.headers, self._origin), Principal)
 
     async def message(self) -> Message | Batch | None:
         """What was posted. None: it was refused already, or the client left before it had said it all."""
@@ -203,6 +215,21 @@ def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
     for name, value in pairs:
         values[name] = values[name] + b", " + value if name in values else value
     return values
+
+
+def _address(scope: Scope) -> str:
+    client = scope.get("client")
+    return client[0] if client else ""
+
+
+def _tools(scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
+    """What the request says of the tools it wants to know of: by header, in its address, or both, which then both bound it."""
+    written = [headers.get(_TOOLS_HEADER, b"").decode("latin-1")]
+    # The connection layer bounds the address; a parameter that is not ours says nothing.
+    for name, value in parse_qsl(scope.get("query_string", b"").decode("latin-1")):
+        if name == "tools":
+            written.append(value)
+    return ";".join(text for text in written if text.strip()) or None
 
 
 def _is_json(content_type: bytes | None) -> bool:

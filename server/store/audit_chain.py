@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Literal
@@ -28,6 +28,9 @@ COLUMNS: Final = AuditEntry._fields
 _INSERT: Final = (
     f"INSERT INTO audit (seq, {', '.join(COLUMNS)}, mac) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
 )
+_UPDATE_RECORD: Final = "UPDATE meta SET value = ? WHERE key = ?"
+_INSERT_RECORD: Final = "INSERT INTO meta (value, key) VALUES (?, ?)"
+_ENCODER: Final = msgspec.json.Encoder()
 _RECORD: Final = re.compile(r"1:(\d+):(\d+):([0-9a-f]*):(\d+):([0-9a-f]*):(\d+)")
 _NUMBER: Final = frozenset({"at"})
 _OPTIONAL: Final = frozenset({"client_id", "grant_id", "ip", "user_agent"})
@@ -88,48 +91,14 @@ class AuditChain:
         self._key = key
 
     def append(self, db: Db, entry: AuditEntry) -> None:
-        text = meta.get(db, meta.AUDIT_CHAIN)
-        record = self._opened(text)
-        if record is None:
-            record = _recovered(db, text)
-        seq = record.head + 1
-        mac = self._mac(record.head_mac, seq, entry)
-        db.execute(_INSERT, seq, *entry, mac)
-        self._keep(db, record, head=seq, head_mac=mac, known=text is not None)
-
-    def sweep(self, db: Db, *, before: int, at_most: int) -> int:
-        """Delete the oldest rows, as far as they are from `before` or earlier; how many.
-
-        Only from the end of the chain: a younger row that stands before an older one (a clock was set back) keeps both. A row
-        that is not as it was written is evidence and stays, and so does all behind it.
-        """
-        rows = db.fetch_all("SELECT * FROM audit ORDER BY seq LIMIT ?", at_most)
-        over = list(takewhile(lambda row: row["at"] <= before, rows))
-        text = meta.get(db, meta.AUDIT_CHAIN)
-        record = self._opened(text)
-        if text is None:
-            over = list(takewhile(lambda row: not row["mac"], over))
-        elif record is None:
-            return 0
-        else:
-            at, sound = Position(seq=record.floor, mac=record.floor_mac), 0
-            for row in over:
-                if row["seq"] > record.start:
-                    found = self._step(at, row)
-                    if isinstance(found, Break):
-                        break
-                    at = found
-                sound += 1
-            over = over[:sound]
-            if at.seq != record.floor:
-                self._keep(db, record, floor=at.seq, floor_mac=at.mac, known=True)
-        if not over:
-            return 0
-        return db.execute("DELETE FROM audit WHERE seq <= ?", over[-1]["seq"])
+        """One row, with the record brought up to it at once. A store keeps a `Tail` for that, one per transaction."""
+        tail = Tail(self)
+        tail.append(db, entry)
+        tail.flush(db.execute)
 
     def walk(self, db: Db, at: Position | None, *, at_most: int) -> Piece:
         """Check the next rows; with None from the beginning. A chain that grows or is swept meanwhile is still walked whole."""
-        record = self._opened(meta.get(db, meta.AUDIT_CHAIN))
+        record = self.opened(meta.get(db, meta.AUDIT_CHAIN))
         if record is None:
             return _no_record(db)
         unchained, broken = 0, None
@@ -139,8 +108,10 @@ class AuditChain:
             at = Position(seq=record.floor, mac=record.floor_mac)
         checked = 0
         if broken is None:
-            for row in db.fetch_all("SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", at.seq, at_most):
-                found = self._step(at, row) if at.seq < record.head else Break(seq=row["seq"], what="added")
+            for row in db.fetch_all(
+                "SELECT * FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", at.seq, at_most
+            ):
+                found = self.step(at, row) if at.seq < record.head else Break(seq=row["seq"], what="added")
                 if isinstance(found, Break):
                     broken = found
                     break
@@ -150,27 +121,32 @@ class AuditChain:
         done = broken is not None or checked < at_most
         return Piece(checked=checked, at=at, done=done, broken=broken, unchained=unchained)
 
-    def _step(self, at: Position, row: Row) -> Position | Break:
+    def step(self, at: Position, row: Row) -> Position | Break:
+        """The row after `at`, if this is it."""
         seq = at.seq + 1
         if row["seq"] > seq:
             return Break(seq=seq, what="missing")
         entry = _entry(row)
         if entry is None:
             return Break(seq=seq, what="altered")
-        mac = self._mac(at.mac, seq, entry)
+        mac = self.mac(at.mac, seq, entry)
         if not isinstance(row["mac"], str) or not hmac.compare_digest(mac.encode(), row["mac"].encode()):
             return Break(seq=seq, what="altered")
         return Position(seq=seq, mac=mac)
 
-    def _mac(self, before: str, seq: int, entry: Sequence[object]) -> str:
+    def mac(self, before: str, seq: int, entry: Sequence[object]) -> str:
         # A list in JSON has one reading only; what may stand before the line end is a MAC, and nothing else begins so.
-        said = before.encode() + b"\n" + msgspec.json.encode((seq, *entry))
+        said = before.encode() + b"\n" + _ENCODER.encode((seq, *entry))
         return hmac.digest(self._key, said, "sha256").hex()
+
+    def sealed(self, record: Record) -> str:
+        text = str(record)
+        return f"{text} {self._seal(text)}"
 
     def _seal(self, record: str) -> str:
         return hmac.digest(self._key, b"record\n" + record.encode(), "sha256").hex()
 
-    def _opened(self, text: str | None) -> Record | None:
+    def opened(self, text: str | None) -> Record | None:
         record, _, seal = (text or "").rpartition(" ")
         if not hmac.compare_digest(self._seal(record).encode(), seal.encode()):
             return None
@@ -187,19 +163,83 @@ class AuditChain:
             noticed=int(noticed),
         )
 
-    def _keep(self, db: Db, record: Record, *, known: bool, **changed: int | str) -> None:
-        text = str(replace(record, **changed))
-        text = f"{text} {self._seal(text)}"
-        if known:
-            db.execute("UPDATE meta SET value = ? WHERE key = ?", text, meta.AUDIT_CHAIN)
-        else:
-            db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", meta.AUDIT_CHAIN, text)
+
+class Tail:
+    """The chain's end during one transaction: read when the first row comes, written down once before the commit.
+
+    The rows of a job that is undone are undone here, too (`mark`, `back_to`).
+    """
+
+    __slots__ = ("_chain", "_dirty", "_known", "_mac", "_record", "_seq")
+
+    def __init__(self, chain: AuditChain) -> None:
+        self._chain = chain
+        self._record: Record | None = None
+        self._known = self._dirty = False
+        self._seq, self._mac = 0, ""
+
+    def append(self, db: Db, entry: AuditEntry) -> None:
+        if self._record is None:
+            self._read(db)
+        seq = self._seq + 1
+        mac = self._chain.mac(self._mac, seq, entry)
+        db.execute(_INSERT, seq, *entry, mac)
+        self._seq, self._mac, self._dirty = seq, mac, True
+
+    def sweep(self, db: Db, *, before: int, at_most: int) -> int:
+        """Delete the oldest rows, as far as they are from `before` or earlier; how many.
+
+        Only from the end of the chain: a younger row that stands before an older one (a clock was set back) keeps both. A row
+        that is not as it was written is evidence and stays, and so does all behind it.
+        """
+        text = meta.get(db, meta.AUDIT_CHAIN)
+        if text is None and self._record is None:
+            return sweep_unchained(db, before=before, at_most=at_most)
+        if self._record is None and self._chain.opened(text) is None:
+            return 0
+        record = self._record or self._read(db)
+        at, last = Position(seq=record.floor, mac=record.floor_mac), 0
+        for row in _over(db, before, at_most):
+            if row["seq"] > record.start:
+                found = self._chain.step(at, row)
+                if isinstance(found, Break):
+                    break
+                at = found
+            last = row["seq"]
+        if at.seq != record.floor:
+            self._record, self._dirty = replace(record, floor=at.seq, floor_mac=at.mac), True
+        return db.execute("DELETE FROM audit WHERE seq <= ?", last) if last else 0
+
+    def mark(self) -> tuple[Record | None, bool, int, str]:
+        return self._record, self._dirty, self._seq, self._mac
+
+    def back_to(self, mark: tuple[Record | None, bool, int, str]) -> None:
+        self._record, self._dirty, self._seq, self._mac = mark
+
+    def flush(self, execute: Callable[[str, str, str], object]) -> None:
+        """Write the record down with `execute(sql, value, key)`, if there is anything to write."""
+        if self._record is None or not self._dirty:
+            return
+        value = self._chain.sealed(replace(self._record, head=self._seq, head_mac=self._mac))
+        execute(_UPDATE_RECORD if self._known else _INSERT_RECORD, value, meta.AUDIT_CHAIN)
+        self._known, self._dirty = True, False
+
+    def _read(self, db: Db) -> Record:
+        text = meta.get(db, meta.AUDIT_CHAIN)
+        record = self._chain.opened(text) or _recovered(db, text)
+        self._record, self._known = record, text is not None
+        self._seq, self._mac = record.head, record.head_mac
+        return record
+
+
+def _over(db: Db, before: int, at_most: int) -> Iterator[Row]:
+    rows = db.fetch_all("SELECT * FROM audit ORDER BY seq LIMIT ?", at_most)
+    return takewhile(lambda row: row["at"] <= before, rows)
 
 
 def sweep_unchained(db: Db, *, before: int, at_most: int) -> int:
-    """Like `AuditChain.sweep`, for whoever has no key: rows of a chain stay."""
-    rows = db.fetch_all("SELECT seq, at, mac FROM audit ORDER BY seq LIMIT ?", at_most)
-    over = [row["seq"] for row in takewhile(lambda row: row["at"] <= before and not row["mac"], rows)]
+    """Like `Tail.sweep`, for whoever has no key: rows of a chain stay."""
+    over = [row["seq"] for row in takewhile(lambda row: not row["mac"], _over(db, before, at_most))]
     return db.execute("DELETE FROM audit WHERE seq <= ?", over[-1]) if over else 0
 
 
@@ -233,7 +273,7 @@ def _before(db: Db, record: Record) -> tuple[int, Break | None]:
     """How many rows are older than the chain; and whether one among them, or among those swept, does not belong there."""
     row = db.fetch_one("SELECT count(*) AS n FROM audit WHERE seq <= ? AND mac = ''", record.start)
     stray = db.fetch_one(
-        "SELECT seq FROM audit WHERE seq <= ? AND (seq > ? OR mac <> '') ORDER BY seq LIMIT 1",
+        "SELECT seq FROM audit WHERE seq <= ? AND (seq > ? OR seq < 1 OR mac <> '') ORDER BY seq LIMIT 1",
         record.floor,
         record.start,
     )

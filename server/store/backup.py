@@ -12,12 +12,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from auth.db import AuditEntry
 from server.store import meta
+from server.store.audit_chain import AuditChain
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
+from server.store.facade import Facade
 from server.store.jobs import CannotOpen, StoreDamaged, StoreError
 from server.store.migrate import refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, copy_database, sync_file
 from server.store.sqlite_errors import translate
+
+# What a copy holds half-done. By now it is done or given up.
+OPEN_BUSINESS: Final = (
+    "browser_sessions",
+    "one_time_links",
+    "device_codes",
+    "authorization_codes",
+    "pushed_requests",
+    "passkey_challenges",
+    "upstream_logins",
+)
 
 _MAGIC: Final = b"SQLite format 3\0"
 
@@ -55,9 +69,19 @@ def fingerprint_of(copy: Path) -> str:
 
 
 def restore(
-    copy: Path, database: Path, *, known_schema: int, key_fingerprint: str, refresh_epoch: str, now: int
+    copy: Path,
+    database: Path,
+    *,
+    known_schema: int,
+    key_fingerprint: str,
+    audit_key: bytes,
+    refresh_epoch: str,
+    by: str,
+    now: int,
 ) -> Path | None:
     """Replace the database by `copy` and begin a new refresh epoch; where the old one was put, if there was one.
+
+    Its audit trail says that this was done, and by whom (`by`: local:<uid>).
 
     The caller holds the data directory's lock. At every moment either the old or the new database is in place, whole. Raises
     `RestoreRefused`: the copy is damaged, no database of ours, of a newer schema, or belongs to another key; or the database
@@ -67,6 +91,7 @@ def restore(
     try:
         incoming.unlink(missing_ok=True)
         _bring_in(copy, incoming, known_schema=known_schema, fingerprint=key_fingerprint, epoch=refresh_epoch)
+        _write_down(incoming, AuditChain(audit_key), by=by, now=now)
         aside = _put_aside(database, now=now)
         os.replace(incoming, database)
         sync_directory(database.parent)
@@ -100,13 +125,30 @@ def _bring_in(copy: Path, incoming: Path, *, known_schema: int, fingerprint: str
                 f"{copy} belongs to another key file", hint="put the key file of that time in place first"
             )
         # What was open when the copy was made was closed since, as far as anybody knows: none of it comes back to life.
-        for table in ("browser_sessions", "one_time_links", "device_codes"):
-            connection.execute(f"DELETE FROM {table}")
+        there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+        for table in OPEN_BUSINESS:
+            if table in there:  # the copy may be of an older schema
+                connection.execute(f"DELETE FROM {table}")
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (meta.REFRESH_EPOCH, epoch),
         )
+    sync_file(incoming)
+
+
+def _write_down(incoming: Path, chain: AuditChain, *, by: str, now: int) -> None:
+    entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", "from a back-up")
+    with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
+        columns = {row[1] for row in connection.execute("PRAGMA table_info(audit)")}
+        connection.execute("BEGIN IMMEDIATE")
+        db = Facade(connection, at=now, writable=True)
+        if "mac" in columns:
+            chain.append(db, entry)
+        else:  # of before the chain
+            marks = ", ".join("?" * len(entry))
+            db.execute(f"INSERT INTO audit ({', '.join(AuditEntry._fields)}) VALUES ({marks})", *entry)
+        connection.execute("COMMIT")
     sync_file(incoming)
 
 

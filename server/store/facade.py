@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Final, TypeAlias, cast
 
 from auth.db import AuditEntry
-from server.store.audit_chain import AuditChain, sweep_unchained
+from server.store.audit_chain import Tail, sweep_unchained
 from server.store.jobs import CHANGE_KINDS, Change, Effect, Row, StatementRefused, StoreError
 from server.store.sqlite_errors import translate
 
@@ -49,17 +49,17 @@ def refusal(sql: str, writable: bool) -> str | None:
 class Facade:
     """The `Db` of one run of one job; dead once the job has ended."""
 
-    __slots__ = ("_at", "_chain", "_connection", "_effects", "_ended", "_trouble", "_writable")
+    __slots__ = ("_at", "_connection", "_effects", "_ended", "_tail", "_trouble", "_writable")
 
     def __init__(
-        self, connection: sqlite3.Connection, *, at: int, writable: bool, chain: AuditChain | None = None
+        self, connection: sqlite3.Connection, *, at: int, writable: bool, tail: Tail | None = None
     ) -> None:
         self._connection = connection
         self._at = at
         self._writable = writable
         self._ended = False
         self._trouble: StoreError | None = None
-        self._chain = chain
+        self._tail = tail
         self._effects: list[Effect] = []
 
     def execute(self, sql: str, *params: object) -> int:
@@ -93,13 +93,13 @@ class Facade:
         self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
 
     def audit(self, entry: AuditEntry) -> None:
-        if self._chain is None:
+        if self._tail is None:
             raise self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
-        self._chain.append(self, entry)
+        self._tail.append(self, entry)
         self._effects.append(entry)
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
-        sweep = sweep_unchained if self._chain is None else self._chain.sweep
+        sweep = sweep_unchained if self._tail is None else self._tail.sweep
         return sweep(self, before=before, at_most=at_most)
 
     def end(self) -> list[Effect]:

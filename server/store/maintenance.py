@@ -13,7 +13,7 @@ from typing import Final, cast
 
 import trio
 
-from server.store import leases, meta
+from server.store import client_sweep, leases, meta, reaping
 from server.store.jobs import Db, Store, StoreError
 from server.store.leases import Lease, LeasedTable
 
@@ -38,7 +38,17 @@ class Retention:
     browser_sessions: int = 0
     browser_sessions_unused: int = 12 * _HOUR  # when a session that nobody uses ends
     one_time_links: int = _DAY  # one that is tried again is told "used"
+    authorization_codes: int = _HOUR  # a replayed code still ends the login that it made
+    pushed_requests: int = 0
+    sign_ins: int = 0  # challenges of passkeys, and sign-ins under way at a provider
+    client_assertions: int = 60_000  # a clock set back by less brings none back
+    consents: int = 0
+    clients_unused: int = 7 * _DAY  # of those that registered themselves: never let in (RegistrationPolicy)
+    clients_idle: int = 90 * _DAY  # let in, and not used since
+    client_documents: int = 7 * _DAY
+    signing_keys: int = 90 * _DAY  # without their secret part: `ostiary keys list` still shows them
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
+    api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     tasks: int = 0  # how long is the task's own affair: its time to live
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
@@ -78,6 +88,20 @@ _SWEEPS: Final = (
         ),
     ),
     _Sweep("one_time_links", ("token_hash",), (("expires_at", lambda keep: keep.one_time_links),)),
+    _Sweep("authorization_codes", ("id",), (("expires_at", lambda keep: keep.authorization_codes),)),
+    _Sweep("pushed_requests", ("uri_hash",), (("expires_at", lambda keep: keep.pushed_requests),)),
+    _Sweep("passkey_challenges", ("challenge_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
+    _Sweep("upstream_logins", ("state_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
+    _Sweep(
+        "client_assertions", ("client_id", "jti_hash"), (("expires_at", lambda keep: keep.client_assertions),)
+    ),
+    _Sweep(
+        "consents",
+        ("user_id", "client_id", "redirect_host", "server"),
+        (("expires_at", lambda keep: keep.consents),),
+    ),
+    _Sweep("client_documents", ("url",), (("stale_until", lambda keep: keep.client_documents),)),
+    _Sweep("signing_keys", ("kid",), (("retires_at", lambda keep: keep.signing_keys),)),
     _Sweep(
         "grants",
         ("id",),
@@ -87,11 +111,21 @@ _SWEEPS: Final = (
             ("revoked_at", lambda keep: keep.grants),
         ),
     ),
+    _Sweep(
+        "api_keys",
+        ("id",),
+        (("expires_at", lambda keep: keep.api_keys), ("revoked_at", lambda keep: keep.api_keys)),
+    ),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
-    _Sweep("audit", ("seq",), (("at", lambda keep: keep.audit),)),
 )
+# Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).
+_AUDIT: Final = "audit"
+# Bounded in number rather than in age (`client_sweep.py`).
+_DOCUMENT_CLIENTS: Final = "document_clients"
+# With what is left of their logins (`reaping.py`).
+_CLIENTS: Final = "clients"
 
 
 class LeaseLost(Exception):
@@ -112,6 +146,9 @@ async def sweep(
     try:
         for each in _SWEEPS:
             swept[each.table] = await _sweep_table(store, each, lease, clock=clock, retention=retention)
+        swept[_CLIENTS] = await _sweep_clients(store, lease, clock=clock, retention=retention)
+        swept[_AUDIT] = await _sweep_audit(store, lease, clock=clock, retention=retention)
+        swept[_DOCUMENT_CLIENTS] = await _sweep_document_clients(store, lease, clock=clock)
     except LeaseLost:
         return None
     await store.write(partial(_finish, lease=lease, now=clock()))
@@ -151,6 +188,63 @@ async def _sweep_table(
             return total
         delete = partial(_delete, sweep=each, keys=keys, limits=limits, lease=lease, now=now)
         total += await store.write(delete)
+
+
+async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention) -> int:
+    total = 0
+    while True:
+        now = clock()
+        before = now - retention.audit
+        oldest = await store.read(lambda db: db.fetch_one("SELECT at FROM audit ORDER BY seq LIMIT 1"))
+        if oldest is None or oldest["at"] > before:
+            return total
+        swept = await store.write(partial(_delete_audit, lease=lease, before=before, now=now))
+        if not swept:
+            return total
+        total += swept
+
+
+def _delete_audit(db: Db, *, lease: Lease, before: int, now: int) -> int:
+    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+        raise LeaseLost
+    return db.sweep_audit(before=before, at_most=PIECE)
+
+
+async def _sweep_clients(store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention) -> int:
+    total = 0
+    while True:
+        now = clock()
+        over = {"unused": now - retention.clients_unused, "idle": now - retention.clients_idle, "now": now}
+        ids = await store.read(partial(reaping.find, **over))
+        swept = await store.write(partial(_delete_clients, lease=lease, ids=ids, **over)) if ids else 0
+        if not swept:
+            return total
+        total += swept
+
+
+def _delete_clients(db: Db, *, lease: Lease, ids: Sequence[str], unused: int, idle: int, now: int) -> int:
+    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+        raise LeaseLost
+    return reaping.delete(db, ids=ids, unused=unused, idle=idle, now=now)
+
+
+async def _sweep_document_clients(store: Store, lease: Lease, *, clock: Callable[[], int]) -> int:
+    total = 0
+    while True:
+        now = clock()
+        ids = await store.read(client_sweep.find)
+        swept = (
+            await store.write(partial(_delete_document_clients, lease=lease, ids=ids, now=now)) if ids else 0
+        )
+        if not swept:
+            return total
+        total += swept
+
+
+def _delete_document_clients(db: Db, *, lease: Lease, ids: Sequence[str], now: int) -> int:
+    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+        raise LeaseLost
+    return client_sweep.delete(db, ids=ids, before=now)
 
 
 def _begin(db: Db, *, owner: str, now: int) -> Lease | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar, cast
 
-from server.store.audit_chain import AuditChain
+from server.store.audit_chain import AuditChain, Tail
 from server.store.facade import Facade
 from server.store.jobs import Db, Effect, StoreBroken
 from server.store.sqlite_errors import translate
@@ -58,7 +58,7 @@ class Transactions:
         self._connection = connection
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self.chain: AuditChain | None = None
+        self.chain: AuditChain | None = None  # given later: see `Store.chain_audit`
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
 
     def run_batch(self, works: Iterable[Work[Any]], *, at: int) -> list[Effect]:
@@ -76,11 +76,12 @@ class Transactions:
         waiting = iter(works)
         started: list[Work[Any]] = []
         effects: list[Effect] = []
+        tail = self._tail()
         try:
             for work in waiting:
                 started.append(work)
-                effects += self._run_among_others(work, at=at)
-            self._connection.execute("COMMIT")
+                effects += self._run_among_others(work, tail, at=at)
+            self._commit(tail)
         except sqlite3.Error:
             self._roll_back()
             return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
@@ -92,9 +93,10 @@ class Transactions:
     def run_alone(self, work: Work[Any], *, at: int) -> list[Effect]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            effects = self._call(work, at=at, writable=True)
+            tail = self._tail()
+            effects = self._call(work, tail, at=at, writable=True)
             if work.error is None:
-                self._connection.execute("COMMIT")
+                self._commit(tail)
                 return effects
         except sqlite3.Error as error:
             work.fail(translate(error))
@@ -105,7 +107,7 @@ class Transactions:
         """Run the job on one snapshot. The connection must be unable to write (`connect.py`)."""
         try:
             self._connection.execute("BEGIN")
-            self._call(work, at=0, writable=False)
+            self._call(work, None, at=0, writable=False)
         except sqlite3.Error as error:
             work.fail(translate(error))
         self._roll_back()
@@ -113,18 +115,21 @@ class Transactions:
     def close(self) -> None:
         self._connection.close()
 
-    def _run_among_others(self, work: Work[Any], *, at: int) -> list[Effect]:
+    def _run_among_others(self, work: Work[Any], tail: Tail | None, *, at: int) -> list[Effect]:
         self._connection.execute("SAVEPOINT job")
-        effects = self._call(work, at=at, writable=True)
+        mark = None if tail is None else tail.mark()
+        effects = self._call(work, tail, at=at, writable=True)
         # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
         # gone, and these raise.
         if work.error is not None:
             self._connection.execute("ROLLBACK TO job")
+            if tail is not None and mark is not None:
+                tail.back_to(mark)
         self._connection.execute("RELEASE job")
         return effects
 
-    def _call(self, work: Work[Any], *, at: int, writable: bool) -> list[Effect]:
-        facade = Facade(self._connection, at=at, writable=writable, chain=self.chain)
+    def _call(self, work: Work[Any], tail: Tail | None, *, at: int, writable: bool) -> list[Effect]:
+        facade = Facade(self._connection, at=at, writable=writable, tail=tail)
         self._deadline = time.monotonic() + self._job_seconds
         try:
             value = work.job(facade)
@@ -137,6 +142,17 @@ class Transactions:
             facade.close()
         work.succeed(value)
         return effects
+
+    def _tail(self) -> Tail | None:
+        return None if self.chain is None else Tail(self.chain)
+
+    def _commit(self, tail: Tail | None) -> None:
+        if tail is not None:
+            tail.flush(self._write_record)
+        self._connection.execute("COMMIT")
+
+    def _write_record(self, sql: str, value: str, key: str) -> None:
+        self._connection.execute(sql, (value, key))
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

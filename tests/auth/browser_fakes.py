@@ -291,7 +291,7 @@ class Browser:
                 return [
                     (attribute(tag, "name"), attribute(tag, "value"))
                     for tag in re.findall(r"<input[^>]*>", inner)
-                    if 'type="checkbox"' not in tag or " checked" in tag
+                    if attribute(tag, "name") and ('type="checkbox"' not in tag or " checked" in tag)
                 ]
         raise AssertionError(f"no form for {action} on this page:\n{self.words}")
 
@@ -302,7 +302,7 @@ class Browser:
     @property
     def words(self) -> str:
         """What a reader sees: no tags, no style."""
-        main = re.sub(r"<style.*?</style>", "", self.text, flags=re.DOTALL)
+        main = re.sub(r"<(style|script).*?</\1>", "", self.text, flags=re.DOTALL)
         return " ".join(html.unescape(re.sub(r"<[^>]*>", " ", main)).split())
 
     async def _send(
@@ -321,7 +321,7 @@ class Browser:
         request = Request(
             method=method,
             path=bare,
-            query=tuple(parse_qsl(query)),
+            query=tuple(parse_qsl(query, keep_blank_values=True)),
             form=form,
             headers={"user-agent": self.user_agent, **sent},
             origin=self.house.origin,

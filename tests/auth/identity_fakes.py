@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import sqlite3
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -14,8 +14,10 @@ from typing import Any, TypeVar, cast
 
 from auth import audit, clients, device, setup
 from auth.clients import CLI_CLIENT_ID, Registration
-from auth.db import AuditEntry, Db, Row
+from auth.credentials import Access
+from auth.db import AuditEntry, Db, Row, Store
 from auth.device import CodeRequest, DeviceAuthorization
+from auth.documents import NO_DOCUMENTS, Documents, Fetch
 from auth.identity import Identity, found
 from auth.errors import Refusal
 from auth.forms import TokenForm
@@ -312,12 +314,28 @@ def header(reply: Reply, name: str) -> str | None:
 
 @asynccontextmanager
 async def open_identity(
-    *, site: Site = SITE, policy: Policy = POLICY, clock: Clock | None = None
+    *,
+    site: Site = SITE,
+    policy: Policy = POLICY,
+    clock: Clock | None = None,
+    documents: Callable[[Store], Documents] = lambda store: NO_DOCUMENTS,
+    access: Mapping[str, Access] | None = None,
+    fetch: Fetch | None = None,
 ) -> AsyncGenerator[Identity]:
     """The whole thing over the store without threads."""
     clock = clock or Clock()
     async with open_inline_store(clock=clock) as store:
-        identity = await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=site, policy=policy)
+        identity = await found(
+            store,
+            clock=clock,
+            entropy=seeds(),
+            subkey=subkey,
+            site=site,
+            policy=policy,
+            documents=documents(store),
+            access=access or {},
+            fetch=fetch,
+        )
         store.on_changes(identity.apply_changes)
         yield identity
 

@@ -303,7 +303,9 @@ async def test_work_that_outlives_its_request_may_do_what_its_user_may_now() -> 
             db.changed("user", principal.subject)
 
         await identity.store.write(lower)
-        assert await identity.verifier.still(principal) == replace(principal, scopes=frozenset({"mcp:tools"}))
+        assert await identity.verifier.still(principal) == replace(
+            principal, scopes=frozenset({"mcp:tools"}), reach=frozenset({"mcp:tools"})
+        )
         assert await identity.verifier.still(replace(principal, subject="usr_other")) is None
         nobody = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
         assert await identity.verifier.still(nobody) == nobody
@@ -324,7 +326,9 @@ async def test_a_restored_store_lets_no_earlier_token_in() -> None:
     [
         (None, None),
         ("", None),
-        ("Basic Zm9vOmJhcg==", None),
+        ("Digest username=foo", None),
+        ("Basic Zm9vOmJhcg==", "invalid_token"),
+        ("Basic nonsense", "invalid_token"),
         ("Bearer", "invalid_token"),
         ("Bearer x", "invalid_token"),
         ("Bearer x, Bearer y", "invalid_token"),

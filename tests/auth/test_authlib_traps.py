@@ -1,6 +1,6 @@
 """Authlib's defaults, and what ours do instead: each test states both, so that an upgrade that moves one shows.
 
-The numbers are those of the module docstring of auth/core.py. Here is every trap that concerns device login and refresh.
+The numbers are those of the module docstring of auth/core.py. Here is every trap that concerns logins and refresh.
 """
 
 # The stock classes are subclassed as their manual shows it, which their own types do not allow.
@@ -22,15 +22,24 @@ from typing import Any
 
 import pytest
 import token_fakes
-from authlib.oauth2 import OAuth2Request
+from authlib.oauth2 import OAuth2Error, OAuth2Request
 from authlib.oauth2.rfc6749 import AuthorizationServer, ClientMixin
 from authlib.oauth2.rfc6749.errors import InsecureTransportError, InvalidClientError
-from authlib.oauth2.rfc6749.grants import BaseGrant, RefreshTokenGrant
+from authlib.oauth2.rfc6749.grants import AuthorizationCodeGrant, BaseGrant, RefreshTokenGrant
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from authlib.oauth2.rfc7009 import RevocationEndpoint
+from authlib.oauth2.rfc7591 import ClientRegistrationEndpoint
 from authlib.oauth2.rfc7636 import CodeChallenge
+from authlib.oauth2.rfc7662 import IntrospectionEndpoint
 from authlib.oauth2.rfc8628 import DeviceAuthorizationEndpoint, DeviceCodeGrant
-from authlib.oauth2.rfc9068 import JWTBearerTokenGenerator, JWTBearerTokenValidator, JWTRevocationEndpoint
+from authlib.oauth2.rfc9068 import (
+    JWTBearerTokenGenerator,
+    JWTBearerTokenValidator,
+    JWTIntrospectionEndpoint,
+    JWTRevocationEndpoint,
+)
+from authlib.oauth2.rfc9207 import IssuerParameter
+from code_fakes import answer_of, open_porch
 from identity_fakes import (
     MINUTE,
     ORIGIN,
@@ -39,7 +48,6 @@ from identity_fakes import (
     START,
     World,
     get,
-    header,
     logged_in,
     open_identity,
     post,
@@ -47,6 +55,7 @@ from identity_fakes import (
 )
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet
+from registration_fakes import ask
 
 from auth import clients, core
 from auth.clients import CLI_CLIENT_ID, Credentials
@@ -232,10 +241,42 @@ async def test_t4_no_way_leads_past_pkce() -> None:
     assert challenge.validate_code_challenge(without, None) is None  # accepted
     assert CodeChallenge.DEFAULT_CODE_CHALLENGE_METHOD == "plain"
 
-    async with open_identity() as identity:  # S256 is promised; until it can be kept, nothing is authorized
-        reply = await identity.handle(get("/authorize"))
-        assert reply is not None
-        assert (reply.status, header(reply, "location")) == (400, None)
+    async with open_porch() as porch:
+        program, browser = await porch.program(), await porch.browser()
+        for left_out in ("code_challenge", "code_challenge_method"):
+            refused = answer_of(await browser.get(program.path(**{left_out: None}), follow=False))
+            assert refused["error"] == "invalid_request"
+            assert "code" not in refused
+
+
+async def test_t5_an_error_carries_the_issuer_as_well() -> None:
+    class Stock(IssuerParameter):
+        def get_issuer(self) -> str:
+            return ISSUER
+
+    response = SimpleNamespace(location="https://client.example/cb?iss=evil")
+    Stock().add_issuer_parameter(None, response)
+    assert response.location.count("iss=") == 2  # and what get_consent_grant raises never comes here
+
+    async with open_porch() as porch:
+        program = await porch.program(redirect_uris=("https://client.example/cb?iss=evil",))
+        browser = await porch.browser()
+        refused = answer_of(await browser.get(program.path(response_type="token"), follow=False))
+        assert refused["iss"] == porch.identity.site.issuer
+
+
+async def test_t12_a_replayed_code_ends_what_it_gave() -> None:
+    stock = set(vars(AuthorizationCodeGrant))
+    assert "delete_authorization_code" in stock  # after which nobody knows what a replay should end
+    assert not {name for name in stock if "revoke" in name or "reuse" in name or "replay" in name}
+
+    async with open_porch() as porch:
+        program = await porch.program()
+        code = (await program.agreed(await porch.browser()))["code"]
+        assert (await program.redeem(code)).status == 200
+        assert (await program.redeem(code)).status == 400
+        (grant,) = await porch.rows("grants")
+        assert grant["revoked_at"] is not None
 
 
 class StockGenerator(JWTBearerTokenGenerator):
@@ -304,6 +345,48 @@ def test_t8_type_and_audience_are_required_and_clocks_may_differ() -> None:
     )
 
 
+class StockRegistration(ClientRegistrationEndpoint):
+    def authenticate_token(self, request: Any) -> Any:
+        return "anybody"
+
+    def get_server_metadata(self) -> Any:
+        return {}
+
+    def save_client(self, client_info: Any, client_metadata: Any, request: Any) -> Any:
+        return None
+
+
+def stock_registration(**said: Any) -> tuple[int, dict[str, Any]]:
+    endpoint = StockRegistration()
+    try:
+        status, body, _ = endpoint(SimpleNamespace(payload=SimpleNamespace(data=said)))
+    except OAuth2Error as error:
+        return error.status_code, {"error": error.error}
+    return status, body
+
+
+async def test_t9_redirect_addresses_types_and_secrets_are_judged_by_us() -> None:
+    cases: list[tuple[dict[str, Any], int, int]] = [
+        # said, stock, ours
+        ({"redirect_uris": ["javascript://x/%0aalert(1)"]}, 201, 400),
+        ({"redirect_uris": ["data://x/y"]}, 201, 400),
+        ({"redirect_uris": ["http://evil.example/cb"]}, 201, 400),
+        ({"client_name": ["not", "a", "text"]}, 201, 400),
+        ({"redirect_uris": ["com.example.app:/cb"]}, 400, 201),
+    ]
+    usual = {"redirect_uris": ["http://127.0.0.1/cb"], "token_endpoint_auth_method": "none"}
+    async with open_identity() as identity:
+        for said, stock, ours in cases:
+            assert stock_registration(**{**usual, **said})[0] == stock, said
+            reply = await identity.handle(ask("/register", {**usual, **said}))
+            assert reply is not None
+            assert reply.status == ours, said
+        assert "client_secret" in stock_registration(**usual)[1]
+        reply = await identity.handle(ask("/register", usual))
+        assert reply is not None
+        assert not {"client_secret", "client_secret_expires_at"} & set(json.loads(reply.body))
+
+
 async def test_t10_a_parameter_that_comes_twice_is_refused() -> None:
     request = StockRequest(grant_type=DEVICE_CODE, device_code="known")
     request.payload.datalist["device_code"].append("other")
@@ -322,6 +405,7 @@ def test_t11_public_clients_refresh_and_get_the_next_token(world: World) -> None
     assert RefreshTokenGrant.TOKEN_ENDPOINT_AUTH_METHODS == ["client_secret_basic"]
     assert BaseGrant.TOKEN_ENDPOINT_AUTH_METHODS == ["client_secret_basic"]
     assert RevocationEndpoint.CLIENT_AUTH_METHODS == ["client_secret_basic"]
+    assert IntrospectionEndpoint.CLIENT_AUTH_METHODS == ["client_secret_basic"]
     assert RefreshTokenGrant.INCLUDE_NEW_REFRESH_TOKEN is False
 
     issue = exchanged(world, grant_type=REFRESH_TOKEN, refresh_token=refresh_token(world.login()))
@@ -411,6 +495,40 @@ async def test_t16_a_jwt_can_be_revoked() -> None:
             lambda db: db.fetch_all("SELECT id FROM grants WHERE revoked_at IS NULL")
         )
         assert live == []
+
+
+async def test_t16_a_jwt_can_be_introspected_and_a_refresh_token_too() -> None:
+    key = ECKey.generate_key("P-256")
+
+    class Stock(JWTIntrospectionEndpoint):
+        CLIENT_AUTH_METHODS = ("none",)
+
+        def get_jwks(self) -> Any:
+            return key
+
+        def check_permission(self, token: Any, client: Any, request: Any) -> bool:
+            return True
+
+    server = StockServer()
+    server.register_endpoint(Stock(issuer=ISSUER))
+    # What is no JWT is passed on, and nobody answers at all.
+    assert server.create_endpoint_response("introspection", StockRequest(token="rt1.refresh")) is None
+
+    async with open_identity() as identity:
+        registration = clients.Registration(
+            name="Gateway", client_id="g", auth_method="client_secret_post", grant_types=(), introspects=True
+        )
+        added = await identity.store.write(
+            lambda db: clients.add(db, registration, seed=b"s" * 32, by="local:0", now=START)
+        )
+        assert added is not None
+        assert added.secret is not None
+        form = {"client_id": "g", "client_secret": added.secret.reveal()}
+        tokens = await logged_in(identity)
+        for kind in ("access_token", "refresh_token"):
+            reply = await identity.handle(post("/introspect", **form, token=tokens[kind]))
+            assert reply is not None
+            assert json.loads(reply.body)["active"] is True
 
 
 def test_t17_authlib_sees_the_checked_body_and_nothing_else() -> None:

@@ -341,7 +341,7 @@ async def test_the_passphrase_cannot_be_left_out_by_waiting_on_an_old_page() -> 
     assert "Your passphrase" not in browser.words
     house.time += 61 * SECOND
     page = await browser.submit(APPROVE)
-    assert page.status == 400 and "Give your passphrase" in browser.words
+    assert page.status == 400 and "Show that it is you" in browser.words
     assert house.device_row()["state"] == "pending"
 
 
@@ -361,8 +361,7 @@ async def test_the_deciding_job_itself_asks_for_the_passphrase_however_it_was_re
             ask=found.ask,
             scope="mcp",
             who=Requester.of(request),
-            proof=None,
-            matched=True,
+            given=None,
             now=house.time,
         )
     )

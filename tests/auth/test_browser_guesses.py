@@ -83,6 +83,7 @@ async def test_the_server_looks_up_sixty_wrong_codes_a_minute_whoever_asks() -> 
 async def test_parallel_guesses_cannot_pass_together() -> None:
     house = House().owned()
     browser = await signed_in(house)
+    await browser.get("/device")
     token = dict(browser.fields("/device"))["form_token"]
     statuses: list[int] = []
 

@@ -222,6 +222,7 @@ async def test_a_token_of_another_form_does_not_fit() -> None:
     house = House().owned()
     browser = Browser(house)
     await browser.sign_in()
+    await browser.get("/device")
     token = dict(browser.fields("/device"))["form_token"]
     assert (await browser.post("/signout", ("form_token", token))).status == 403
     assert live_sessions(house)

@@ -17,11 +17,11 @@ async def guess(house: House, name: str = "alice", *, ip: str = "198.51.100.1") 
     return browser
 
 
-async def test_the_right_passphrase_signs_in_and_leads_to_the_code_form() -> None:
+async def test_the_right_passphrase_signs_in_and_leads_to_the_account() -> None:
     house = House().owned()
     browser = Browser(house)
     await browser.sign_in("ALICE")
-    assert "Enter the code" in browser.words
+    assert "What has access" in browser.words
     assert "alice" in browser.words and "Sign out" in browser.words
     assert house.audited("user.signed_in") == ["ok"]
     assert len(live_sessions(house)) == 1
@@ -92,7 +92,7 @@ async def test_five_wrong_passphrases_close_the_account_for_a_quarter_of_an_hour
     assert house.verified == 5, "a closed account costs no hash"
     house.time += 14 * MINUTE
     await browser.sign_in()
-    assert "Enter the code" in browser.words
+    assert "What has access" in browser.words
 
 
 async def test_the_wait_grows_after_the_third_wrong_passphrase() -> None:
@@ -221,16 +221,15 @@ async def test_a_passphrase_that_is_changed_while_the_old_one_is_hashed_no_longe
         "device",
         "?user_code=BCDF-GHJK",
         "/" * 1_000,
-        "/device?" + "a=b&" * 500,
     ],
 )
 async def test_signing_in_never_leads_out_of_the_house(wanted: str) -> None:
-    assert landing_of(wanted) == "/device"
+    assert landing_of(wanted) == "/account"
     house = House().owned()
     browser = Browser(house)
     await browser.get("/signin")
     page = await browser.submit("/signin", follow=False, name="alice", passphrase=PASSPHRASE, next=wanted)
-    assert location(page) == "/device"
+    assert location(page) == "/account"
 
 
 @pytest.mark.parametrize(
@@ -238,7 +237,10 @@ async def test_signing_in_never_leads_out_of_the_house(wanted: str) -> None:
     [
         ("/", "/"),
         ("/welcome", "/welcome"),
+        ("/account", "/account"),
+        ("/account?did=joined", "/account"),
         ("/device", "/device"),
+        ("/device?" + "a=b&" * 500, "/device"),
         ("/device?user_code=bcdf ghjk", "/device?user_code=BCDF-GHJK"),
         ("/device?user_code=BCDFGHJK&next=//evil.example", "/device?user_code=BCDF-GHJK"),
         ("/device?user_code=<script>", "/device"),
@@ -258,7 +260,7 @@ async def test_who_is_signed_in_already_is_led_on() -> None:
     assert (page.status, location(page)) == (303, "/welcome")
 
 
-@pytest.mark.parametrize("path", ["/signin", "/device", "/welcome", "/claim/abc"])
+@pytest.mark.parametrize("path", ["/signin", "/device", "/welcome", "/claim/abc", "/invite/abc", "/reset/abc", "/account"])
 async def test_off_loopback_plain_http_is_refused_before_anything_is_asked(path: str) -> None:
     house = House("http://agent.example", loopback=False).owned()
     browser = Browser(house)

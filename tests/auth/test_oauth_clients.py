@@ -66,7 +66,7 @@ def test_an_id_is_given_out_once(world: World) -> None:
         ({"client_id": ""}, "client_id"),
         ({"client_id": "a b"}, "client_id"),
         ({"client_id": "x" * 129}, "client_id"),
-        ({"auth_method": "private_key_jwt"}, "auth_method"),
+        ({"auth_method": "client_secret_jwt"}, "auth_method"),
         ({"grant_types": ()}, "grant_types"),
         ({"grant_types": ("password",)}, "grant_types"),
         ({"redirect_uris": ("http://a b",)}, "redirect_uris"),

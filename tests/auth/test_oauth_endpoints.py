@@ -24,9 +24,9 @@ from identity_fakes import (
 
 from auth import clients, device
 from auth.clients import Credentials, NewClient, Registration
-from auth.identity import Identity
 from auth.entropy import Entropy
-from auth.forms import DeviceForm, Form, RevokeForm, TokenForm
+from auth.forms import DeviceForm, Form, IntrospectForm, RevokeForm, TokenForm
+from auth.identity import Identity
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
 from auth.policy import FormLimits, Policy
 from auth.site import Site
@@ -245,7 +245,8 @@ async def test_a_malformed_form_is_refused_in_words(pairs: tuple[tuple[str, str]
         ("/token", {}, "invalid_request"),
         ("/token", {"grant_type": ""}, "invalid_request"),
         ("/token", {"grant_type": "password"}, "unsupported_grant_type"),
-        ("/token", {"grant_type": "authorization_code"}, "unsupported_grant_type"),
+        ("/token", {"grant_type": "authorization_code"}, "invalid_request"),
+        ("/token", {"grant_type": "client_credentials"}, "unauthorized_client"),
         ("/token", {"grant_type": DEVICE_CODE}, "invalid_request"),
         ("/token", {"grant_type": REFRESH_TOKEN}, "invalid_request"),
         ("/token", {"grant_type": DEVICE_CODE, "device_code": "x"}, "invalid_grant"),
@@ -391,6 +392,7 @@ async def test_nothing_here_shows_a_secret_in_its_repr() -> None:
             Form(values={"token": hidden}, resources=(), credentials=credentials),
             TokenForm(grant_type="g", credentials=credentials, device_code=hidden, refresh_token=hidden),
             RevokeForm(credentials=credentials, token=hidden),
+            IntrospectForm(credentials=Credentials(client_id="c", assertion=hidden), token=hidden),
             DeviceForm(credentials=credentials),
             Request(
                 method="GET",

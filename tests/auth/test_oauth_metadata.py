@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 from identity_fakes import ORIGIN, get, header, open_identity, post
 
+from auth import entry
 from auth.identity import Identity
 from auth.site import Site, normalise
 from auth.wire import Reply
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp", "lab": "/lab/mcp"})
+
+CONFIDENTIAL = ["client_secret_basic", "client_secret_post", "private_key_jwt"]
+SIGNED = ["ES256", "RS256", "PS256", "EdDSA", "Ed25519"]
 
 
 async def fetched(identity: Identity, path: str, **fields: Any) -> Reply:
@@ -28,12 +32,29 @@ def expected_server(base: str) -> dict[str, Any]:
         "token_endpoint": base + "/token",
         "device_authorization_endpoint": base + "/device_authorization",
         "revocation_endpoint": base + "/revoke",
+        "introspection_endpoint": base + "/introspect",
+        "registration_endpoint": base + "/register",
         "jwks_uri": base + "/.well-known/jwks.json",
+        "pushed_authorization_request_endpoint": base + "/par",
+        "require_pushed_authorization_requests": False,
         "response_types_supported": ["code"],
-        "grant_types_supported": ["urn:ietf:params:oauth:grant-type:device_code", "refresh_token"],
+        "response_modes_supported": ["query"],
+        "authorization_response_iss_parameter_supported": True,
+        "grant_types_supported": [
+            "authorization_code",
+            "urn:ietf:params:oauth:grant-type:device_code",
+            "refresh_token",
+            "client_credentials",
+        ],
         "code_challenge_methods_supported": ["S256"],
-        "token_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
-        "revocation_endpoint_auth_methods_supported": ["none", "client_secret_basic", "client_secret_post"],
+        "client_id_metadata_document_supported": True,
+        "token_endpoint_auth_methods_supported": ["none", *CONFIDENTIAL],
+        "token_endpoint_auth_signing_alg_values_supported": SIGNED,
+        "revocation_endpoint_auth_methods_supported": ["none", *CONFIDENTIAL],
+        "revocation_endpoint_auth_signing_alg_values_supported": SIGNED,
+        "introspection_endpoint_auth_methods_supported": CONFIDENTIAL,
+        "introspection_endpoint_auth_signing_alg_values_supported": SIGNED,
+        "ostiary_client_id": "ostiary-cli",
         "scopes_supported": ["mcp", "mcp:tools", "mcp:resources", "offline_access"],
     }
 
@@ -127,34 +148,19 @@ async def test_documents_are_never_rate_limited() -> None:
             assert (await fetched(identity, "/.well-known/oauth-protected-resource")).status == 200
 
 
-async def test_the_authorization_endpoint_exists_and_says_that_it_is_closed() -> None:
-    async with open_identity() as identity:
-        reply = await fetched(identity, "/authorize", method="GET")
-        assert reply.status == 400
-        assert header(reply, "content-type") == "text/html; charset=utf-8"
-        assert header(reply, "access-control-allow-origin") is None
-        assert header(reply, "location") is None
-        assert header(reply, "x-frame-options") == "DENY"
-        assert "form-action 'self'" in (header(reply, "content-security-policy") or "")
-        page = reply.body.decode()
-        assert "device login" in page and "<code>ostiary login</code>" in page and 'href="/device"' in page
-        again = await fetched(identity, "/authorize", method="GET")
-        assert header(again, "content-security-policy") != header(reply, "content-security-policy")
-
-
 async def test_every_endpoint_that_is_published_answers() -> None:
     async with open_identity() as identity:
         published = json.loads((await fetched(identity, "/.well-known/oauth-authorization-server")).body)
         endpoints = [url for name, url in published.items() if name.endswith(("_endpoint", "_uri"))]
-        assert len(endpoints) == 5
-        for url in endpoints:
-            request = post(url.removeprefix(ORIGIN))
-            assert await identity.handle(request) is not None
+        assert ORIGIN + "/authorize" in endpoints
+        for path in (url.removeprefix(ORIGIN) for url in endpoints):
+            # Where a person comes, and no program, is a page's to answer.
+            assert (await identity.handle(post(path)) is not None) != (entry.endpoint_of(path) is not None)
 
 
 async def test_paths_of_others_are_left_to_them() -> None:
     async with open_identity() as identity:
-        for path in ("/", "/mcp", "/device", "/register", "/.well-known/security.txt", "/token/"):
+        for path in ("/", "/mcp", "/device", "/registers", "/.well-known/security.txt", "/token/"):
             assert await identity.handle(get(path)) is None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server.cli import login
+from server.cli import login_screen
 from server.client.login import DeviceCode
 from server.secret import Secret
 
@@ -23,7 +23,7 @@ def code(complete: str | None = LINK) -> DeviceCode:
 
 
 def drawn(capsys: pytest.CaptureFixture[str], shown: DeviceCode, *, qr: bool | None) -> str:
-    login.show(shown, local=False, qr=qr)
+    login_screen.show(shown, local=False, qr=qr)
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "dc-secret" not in captured.err

@@ -54,8 +54,9 @@ def test_without_a_command_every_command_is_listed_with_one_line(capsys: pytest.
     overview = capsys.readouterr().out
     assert run(["--help"]) == 0
     assert capsys.readouterr().out == overview
+    longest = max(map(len, COMMANDS))
     for name, entry in COMMANDS.items():
-        assert f"  {name.ljust(8)}  {entry.help}\n" in overview
+        assert f"  {name.ljust(longest)}  {entry.help}\n" in overview
     assert "usage: ostiary COMMAND …" in overview
 
 
@@ -87,3 +88,10 @@ def test_a_misused_command_says_how_to_use_it(
 ) -> None:
     assert run(arguments) == 2
     assert capsys.readouterr() == ("", said)
+
+
+def test_the_clients_of_install_are_those_of_its_table() -> None:
+    from server.cli.installing import CLIENTS
+    from server.client.programs.table import PROGRAMS
+
+    assert tuple(PROGRAMS) == CLIENTS

@@ -178,6 +178,7 @@ async def test_everything_is_said_in_json_too_and_the_fields_are_a_promise(
     whoami = await fields("whoami", fake.url)
     assert list(whoami) == [
         "url", "issuer", "subject", "client", "scope", "grant", "expires_at", "renewable", "state",
+        "account",
     ]  # fmt: skip
     assert (whoami["subject"], whoami["grant"], whoami["state"]) == ("usr_1", "gr_1", "accepted")
     tools = await fields("tools", fake.url)

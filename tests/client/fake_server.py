@@ -7,13 +7,14 @@ path can be overridden by a test; everything that arrives is kept in `seen`.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qsl, unquote, urlencode
 
 import h11
 import trio
@@ -52,6 +53,11 @@ class Seen:
     path: str
     headers: dict[str, str]
     body: bytes
+    query: str = ""
+
+    @property
+    def asked(self) -> dict[str, str]:
+        return dict(parse_qsl(self.query, keep_blank_values=True))
 
     @property
     def form(self) -> dict[str, str]:
@@ -105,6 +111,12 @@ class FakeServer:
     last_answer: Response = field(default_factory=Response)
     count: Counter[str] = field(default_factory=Counter)
     session_ids: set[str] = field(default_factory=set)
+    # How a browser login goes, and what the server is said to be: laid over its metadata.
+    metadata: dict[str, Any] = field(default_factory=dict)
+    answered: dict[str, str | None] = field(default_factory=dict)  # laid over the authorization response
+    clients: dict[str, dict[str, Any]] = field(default_factory=dict)  # registered here, by client id
+    insists_on: str | None = None  # a token_endpoint_auth_method that every registration gets
+    codes: dict[str, dict[str, str]] = field(default_factory=dict)
 
     @property
     def url(self) -> str:
@@ -131,6 +143,10 @@ class FakeServer:
                 return self._device_authorization(request)
             case "/token":
                 return self._token(request)
+            case "/authorize":
+                return self._authorize(request)
+            case "/register":
+                return self._register(request)
             case "/revoke":
                 self.count["revoked"] += 1
                 return Response(200)
@@ -154,6 +170,17 @@ class FakeServer:
             "revocation_endpoint": f"{self.origin}/revoke",
             "grant_types_supported": [DEVICE_GRANT, "refresh_token"],
             "response_types_supported": ["code"],
+            **self.metadata,
+        }
+
+    def browser_only(self) -> None:
+        """As most servers are: no device codes, but programs that register themselves and log in through a browser."""
+        self.metadata |= {
+            "grant_types_supported": ["authorization_code", "refresh_token"],
+            "registration_endpoint": f"{self.origin}/register",
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+            "token_endpoint_auth_methods_supported": ["none", "client_secret_post", "client_secret_basic"],
         }
 
     # ---- tokens ------------------------------------------------------------------------------------------------------
@@ -170,8 +197,64 @@ class FakeServer:
         }
         return as_json(answer if self.interval is None else {**answer, "interval": self.interval})
 
+    def _register(self, request: Seen) -> Response:
+        """RFC 7591 §3. A server may give a client another method than it asked for."""
+        wanted = request.message
+        self.count["registered"] += 1
+        method = self.insists_on or wanted["token_endpoint_auth_method"]
+        made: dict[str, Any] = {
+            **wanted,
+            "client_id": f"client-{self.count['registered']}",
+            "token_endpoint_auth_method": method,
+            **({} if method == "none" else {"client_secret": "s3cret: /+%", "client_secret_expires_at": 0}),
+        }
+        self.clients[made["client_id"]] = made
+        return as_json(made, 201)
+
+    def _authorize(self, request: Seen) -> Response:
+        """RFC 6749 §4.1.1, decided without a page: whoever comes is somebody who says yes."""
+        asked = request.asked
+        client = self.clients.get(asked.get("client_id", ""))
+        if client is None or asked.get("redirect_uri") not in client["redirect_uris"]:
+            return Response(400, b"unknown client", {"content-type": "text/plain"})
+        code = f"code-{len(self.codes) + 1}"
+        self.codes[code] = asked
+        answer: dict[str, str | None] = {"code": code, "state": asked["state"], "iss": self.origin}
+        answer |= self.answered
+        sent = urlencode({name: value for name, value in answer.items() if value is not None})
+        return Response(302, b"", {"location": f"{asked['redirect_uri']}?{sent}"})
+
+    def _shows_itself(self, request: Seen) -> bool:
+        """RFC 6749 §2.3: as it was registered, and in no other way. Clients that nobody registered here are public."""
+        form, header = request.form, request.headers.get("authorization", "")
+        basic = base64.b64decode(header.removeprefix("Basic ")).decode().split(":") if header else []
+        named, secret = (
+            (unquote(part) for part in basic) if len(basic) == 2 else (form.get("client_id"), None)
+        )
+        client = self.clients.get(named or "", {})
+        match client.get("token_endpoint_auth_method", "none"):
+            case "none":
+                return not header and "client_secret" not in form and (not self.clients or bool(client))
+            case "client_secret_post":
+                return not header and form.get("client_secret") == client["client_secret"]
+            case _:
+                return secret == client["client_secret"] and "client_secret" not in form
+
     def _token(self, request: Seen) -> Response:
         form = request.form
+        if not self._shows_itself(request):
+            return as_json({"error": "invalid_client"}, 401)
+        if form["grant_type"] == "authorization_code":
+            asked = self.codes.pop(form["code"], None)
+            digest = hashlib.sha256(form["code_verifier"].encode()).digest()
+            proven = base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+            if (
+                asked is None
+                or form["redirect_uri"] != asked["redirect_uri"]
+                or proven != asked["code_challenge"]
+            ):
+                return as_json({"error": "invalid_grant"}, 400)
+            return self.issue()
         if form["grant_type"] == DEVICE_GRANT:
             if self.pending:
                 self.pending -= 1
@@ -368,8 +451,8 @@ async def _converse(fake: FakeServer, stream: trio.SocketStream) -> None:
         if request is None:
             return
         headers = {name.decode().lower(): value.decode() for name, value in request.headers}
-        path = request.target.decode().partition("?")[0]
-        response = await fake.answer(Seen(request.method.decode(), path, headers, body))
+        path, _, query = request.target.decode().partition("?")
+        response = await fake.answer(Seen(request.method.decode(), path, headers, body, query))
         if response.break_off:
             return
         pieces = [response.body] if response.chunks is None else response.chunks

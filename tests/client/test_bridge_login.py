@@ -11,11 +11,11 @@ import pytest
 import trio
 from bridge_pair import Host, bridged
 from fake_server import FakeServer, Response, Seen, as_json
+from screens import Screen
 from test_access import stored
 
-from server.client.door import log_in_by_code
 from server.client.errors import ClientError, LoginDenied, LoginExpired
-from server.client.login import DeviceCode
+from server.client.signing_in import Wish, sign_in
 from server.client.tokens import TokenFile
 
 
@@ -96,13 +96,10 @@ async def test_without_a_login_and_nobody_to_ask_requests_fail_at_once(
 
 
 def by_code(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, shown: list[DeviceCode]
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen
 ) -> Callable[[], Awaitable[None]]:
-    def trouble(error: ClientError) -> None:
-        raise AssertionError(error)
-
     async def log_in() -> None:
-        await log_in_by_code(client, file, fake.url, show=shown.append, trouble=trouble)
+        await sign_in(client, file, fake.url, screen=screen, wish=Wish(name="ostiary connect"))
 
     return log_in
 
@@ -110,12 +107,12 @@ def by_code(
 async def test_the_first_request_waits_for_a_login_and_all_wait_for_the_same(
     fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
 ) -> None:
-    shown: list[DeviceCode] = []
-    async with bridged(fake.url, file, log_in=by_code(fake, file, client, shown)) as host:
+    screen = Screen()
+    async with bridged(fake.url, file, log_in=by_code(fake, file, client, screen)) as host:
         for number in range(5):
             echo(host, number)
         assert await heard(host, 5) == set(range(5))
-    assert [code.user_code for code in shown] == ["WDJB-MJHT"]
+    assert [code.user_code for code in screen.codes] == ["WDJB-MJHT"]
     (asked,) = fake.requests("/device_authorization")
     assert asked.form["client_name"].endswith(" connect")
     assert file.get(fake.url) is not None
@@ -126,11 +123,11 @@ async def test_a_login_that_ended_is_replaced_by_a_new_one(
 ) -> None:
     logged_in(fake, file, expired=True)
     fake.refresh_token = "another"
-    shown: list[DeviceCode] = []
-    async with bridged(fake.url, file, log_in=by_code(fake, file, client, shown)) as host:
+    screen = Screen()
+    async with bridged(fake.url, file, log_in=by_code(fake, file, client, screen)) as host:
         echo(host, 1)
         assert await heard(host, 1) == {1}
-    assert len(shown) == 1
+    assert len(screen.codes) == 1
 
 
 async def test_a_login_goes_on_when_the_request_that_began_it_is_cancelled(

@@ -117,7 +117,7 @@ def test_a_damaged_file_is_kept_under_another_name_and_told(file: TokenFile, dam
 
 def test_a_file_of_a_newer_version_is_left_alone(file: TokenFile) -> None:
     file.put(login())
-    newer = b'{"version": 2, "secrets": "elsewhere"}'
+    newer = b'{"version": 3, "secrets": "elsewhere"}'
     file.path.write_bytes(newer)
     with pytest.raises(TokenFileError, match="newer"):
         file.all()

@@ -150,8 +150,8 @@ def sign_in(page: Page, server: Server) -> None:
     page.goto(server.origin + "/signin")
     page.get_by_label("Name").fill("alice")
     page.get_by_label("Passphrase").fill(PASSPHRASE)
-    page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("heading", name="Enter the code")).to_be_visible()
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("heading", name="What has access")).to_be_visible()
 
 
 def test_an_owner_claims_enters_a_code_and_approves_without_javascript(chromium: Browser) -> None:
@@ -295,6 +295,8 @@ def test_every_page_fits_its_screen(chromium: Browser, size: str, light: str) ->
         page.get_by_role("button", name="Sign in").click()
         look("signin-wrong")
         sign_in(page, server)
+        look("account")
+        page.goto(server.origin + "/device")
         look("device")
         page.goto(server.origin + "/welcome")
         look("welcome")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from io import StringIO
 from typing import Any
 
@@ -20,7 +20,7 @@ from server.desk import Tasking
 from server.exchange import Lent
 from server.http.guard import Admitted, Denied
 from server.http.mcp import McpEndpoint
-from server.library import Library
+from server.library import Library, Me
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import Server
@@ -90,6 +90,7 @@ def house(
     *sources: Source,
     tokens: dict[str, Principal] | None = None,
     policy: Callable[[Principal, Any], bool] = everyone,
+    me: Me | None = None,
     subscriptions: Subscriptions | None = None,
     max_body_bytes: int = 2 * 1024 * 1024,
     page_size: int = 200,
@@ -119,13 +120,16 @@ def house(
         return Admitted(origin="http://127.0.0.1:8420", cors=origin)
 
     async def authenticate(
-        authorization: str | None, *, origin: str, server: str, path: str
+        authorization: str | None, *, origin: str, server: str, path: str, tools: str | None, **_shown: object
     ) -> Principal | Refused:
         assert path.startswith("/mcp")
         assert (origin, server) == ("http://127.0.0.1:8420", "main")
         if made.tokens is None:
             return ANONYMOUS
-        return made.tokens.get((authorization or "").removeprefix("Bearer "), Refused())
+        found = made.tokens.get((authorization or "").removeprefix("Bearer "), Refused())
+        if tools is None or not isinstance(found, Principal):
+            return found
+        return replace(found, tools=f"{found.tools};{tools}")
 
     def forbid(scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refused:
         scope = " ".join(sorted(scopes))
@@ -147,6 +151,7 @@ def house(
                 log=log,
                 measure=lambda method, outcome, _: measured.append((method, outcome)),
                 policy=policy,
+                me=me,
             ),
             subscriptions=subscriptions,
             sessions=sessions,

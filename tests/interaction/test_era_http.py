@@ -225,7 +225,7 @@ async def test_the_old_transport_has_the_same_threshold(verb: str, path: str, ce
 
 @pytest.mark.requirement("http.fault")
 async def test_a_fault_of_our_own_is_500_and_tells_nothing_of_itself(cell: Cell) -> None:
-    async def broken(authorization: str | None, **about: str) -> object:
+    async def broken(authorization: str | None, **about: object) -> object:
         raise OSError("disk on fire")
 
     async with client(cell) as one:

@@ -287,7 +287,7 @@ async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> Non
     async with old() as made:
         mcp: Any = made.living.pair.app
 
-        async def broken(authorization: str | None, *, origin: str, server: str, path: str) -> object:
+        async def broken(authorization: str | None, **about: object) -> object:
             raise OSError("disk on fire")
 
         mcp.threshold.authenticate = broken

@@ -36,7 +36,7 @@ async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) ->
     made = house(tokens={"right": USER})
     typed: list[str] = []
 
-    async def stern(authorization: str | None, *, origin: str, server: str, path: str) -> object:
+    async def stern(authorization: str | None, *, path: str, **about: object) -> object:
         typed.append(path)
         return Refused401()
 
@@ -206,7 +206,7 @@ async def test_a_client_that_leaves_before_its_body_is_complete_is_not_answered(
 async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
     made = house()
 
-    async def broken(authorization: str | None, *, origin: str, server: str, path: str) -> object:
+    async def broken(authorization: str | None, **about: object) -> object:
         raise OSError("disk on fire")
 
     made.pair.app.threshold.authenticate = broken  # type: ignore[attr-defined]

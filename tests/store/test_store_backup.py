@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 from store_engines import NOW
 
+from auth.db import AuditEntry
 from server.store import meta
+from server.store.audit_chain import AuditChain
 from server.store.backup import RestoreRefused, back_up, restore
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
@@ -22,6 +24,7 @@ from server.store.snapshot import BackupFailed
 from server.store.sqlite import open_store
 
 KNOWN = len(packaged_migrations())
+AUDIT_KEY = b"audit key of the back-ups"
 FINGERPRINT = "000102030405:abcdef"
 
 
@@ -38,7 +41,9 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
     arguments: dict[str, object] = {
         "known_schema": KNOWN,
         "key_fingerprint": FINGERPRINT,
+        "audit_key": AUDIT_KEY,
         "refresh_epoch": "new-epoch",
+        "by": "local:7",
         "now": NOW,
     }
     return restore(copy, database, **(arguments | changed))  # type: ignore[arg-type]
@@ -99,11 +104,9 @@ async def test_a_restored_database_is_the_copy_with_a_new_epoch_and_the_old_one_
 
     aside = restore_known(copy, database)
 
-    assert values(database) == {
-        meta.KEY_FINGERPRINT: FINGERPRINT,
-        meta.REFRESH_EPOCH: "new-epoch",
-        "kept": "x",
-    }
+    found = values(database)
+    assert found.pop(meta.AUDIT_CHAIN)
+    assert found == {meta.KEY_FINGERPRINT: FINGERPRINT, meta.REFRESH_EPOCH: "new-epoch", "kept": "x"}
     assert stat.S_IMODE(database.stat().st_mode) == 0o600
     assert aside is not None
     assert "after the copy" in values(aside)
@@ -203,3 +206,40 @@ def test_what_is_no_whole_copy_is_refused_and_the_database_stays(
         restore_known(copy, database)
     assert values(database)["kept"] == "x"
     assert not list(directory.glob("*incoming*"))
+
+
+async def test_a_restored_database_verifies_and_its_last_row_tells_who_restored_it(
+    database: Path, directory: Path
+) -> None:
+    entry = AuditEntry(NOW, "test.done", "user:u", None, None, None, None, "ok", "")
+    async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        store.chain_audit(AUDIT_KEY)
+        await store.write(lambda db: [db.audit(entry) for _ in range(3)])
+        back_up(database, directory / "later.db")
+        await store.write(lambda db: [db.audit(entry) for _ in range(3)])
+    restore_known(directory / "later.db", database)
+    async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        store.chain_audit(AUDIT_KEY)
+        await store.write(lambda db: db.audit(entry))
+        piece = await store.read(lambda db: AuditChain(AUDIT_KEY).walk(db, None, at_most=100))
+        rows = await store.read(lambda db: db.fetch_all("SELECT event, actor, at FROM audit ORDER BY seq"))
+    assert (piece.checked, piece.broken) == (5, None)
+    assert rows[3] == {"event": "store.restored", "actor": "local:7", "at": NOW}
+
+
+async def test_a_copy_of_before_the_chain_is_restored_and_its_rows_are_known_as_such(directory: Path) -> None:
+    old, database = directory / "old.db", directory / "ostiary.db"
+    with closing(connect_writer(old)) as connection:
+        migrate(connection, packaged_migrations()[:2], now=NOW, backups=None)
+        connection.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
+        connection.execute("INSERT INTO audit (at, event, actor, outcome) VALUES (1, 'old', 'user:u', 'ok')")
+    restore_known(old, database)
+    async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        store.chain_audit(AUDIT_KEY)
+        await store.write(
+            lambda db: db.audit(AuditEntry(NOW, "new", "user:u", None, None, None, None, "ok", ""))
+        )
+        piece = await store.read(lambda db: AuditChain(AUDIT_KEY).walk(db, None, at_most=100))
+        rows = await store.read(lambda db: db.fetch_all("SELECT event FROM audit ORDER BY seq"))
+    assert (piece.checked, piece.unchained, piece.broken) == (1, 2, None)
+    assert [row["event"] for row in rows] == ["old", "store.restored", "new"]

@@ -14,7 +14,7 @@ from auth import code_entry, sessions, users
 from auth.policy import TokenPolicy
 from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
-from server.store.jobs import Db, DiskFull, OnChanges, StoreError
+from server.store.jobs import Db, DiskFull, OnAudit, OnChanges, StoreError
 from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
 
@@ -28,6 +28,10 @@ KEEP = Retention(
     one_time_links=40,
     grants=50,
     changes=60,
+    authorization_codes=12,
+    client_assertions=14,
+    client_documents=16,
+    signing_keys=18,
     audit=70,
 )
 FAR = NOW + 1_000_000
@@ -111,7 +115,30 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
         {"client_id": "c", "expires_at": FAR, "idle_until": FAR, "revoked_at": NOW - 49},
     ),
     ("tasks", "id_hash", {"expires_at": NOW}, {"expires_at": NOW + 1}),
-    ("audit", "event", {"seq": 1, "at": NOW - 70}, {"seq": 2, "at": NOW - 69}),
+    ("audit", "event", {"seq": 1, "at": NOW - 70, "mac": ""}, {"seq": 2, "at": NOW - 69, "mac": ""}),
+    (
+        "authorization_codes",
+        "id",
+        {"client_id": "c", "expires_at": NOW - 12},
+        {"client_id": "c", "expires_at": NOW - 11},
+    ),
+    (
+        "pushed_requests",
+        "uri_hash",
+        {"client_id": "c", "expires_at": NOW},
+        {"client_id": "c", "expires_at": NOW + 1},
+    ),
+    ("passkey_challenges", "challenge_hash", {"expires_at": NOW}, {"expires_at": NOW + 1}),
+    ("upstream_logins", "state_hash", {"expires_at": NOW}, {"expires_at": NOW + 1}),
+    ("client_assertions", "jti_hash", {"expires_at": NOW - 14}, {"expires_at": NOW - 13}),
+    (
+        "consents",
+        "server",
+        {"user_id": "u", "client_id": "c", "expires_at": NOW},
+        {"user_id": "u", "client_id": "c", "expires_at": NOW + 1},
+    ),
+    ("client_documents", "url", {"stale_until": NOW - 16}, {"stale_until": NOW - 15}),
+    ("signing_keys", "kid", {"retires_at": NOW - 18}, {"retires_at": NOW - 17}),
 ]
 
 
@@ -122,6 +149,8 @@ async def test_what_is_over_goes_and_what_is_not_stays(
     def fill(db: Db) -> None:
         for name, row in (("over", over), ("stays", current)):
             extra: dict[str, object] = {key: name}
+            if table == "authorization_codes":
+                extra |= {"code_hash": name}
             if table == "device_codes":
                 extra |= {"device_code_hash": name, "user_code_mac": name}
             insert(db, table, **extra, **row)
@@ -239,6 +268,12 @@ async def test_a_node_whose_lease_was_taken_deletes_nothing_more(furnished: AnyS
         def on_changes(self, listener: OnChanges) -> None:
             furnished.on_changes(listener)
 
+        def on_audit(self, listener: OnAudit) -> None:
+            furnished.on_audit(listener)
+
+        def chain_audit(self, key: bytes) -> None:
+            furnished.chain_audit(key)
+
     assert await sweep_now(Overtaken()) is None
     assert await furnished.read(partial(ids, table="attempts", column="bucket")) == ["b"]
     row = await furnished.read(lambda db: db.fetch_one("SELECT owner, last_run_at FROM chores"))
@@ -260,6 +295,12 @@ async def test_sweeping_goes_on_after_the_store_refused_once(furnished: AnyStore
 
         def on_changes(self, listener: OnChanges) -> None:
             furnished.on_changes(listener)
+
+        def on_audit(self, listener: OnAudit) -> None:
+            furnished.on_audit(listener)
+
+        def chain_audit(self, key: bytes) -> None:
+            furnished.chain_audit(key)
 
     async def sleep(seconds: float) -> None:
         nonlocal rounds

@@ -1,0 +1,212 @@
+"""Keys for machines that cannot log in: made by somebody at the machine, shown once, kept as SHA-256.
+
+A key belongs to a user and may never do more than that user may: their state, their end and their ceilings bound it at every
+use. What is here: making, listing, revoking, and the decision whether a key may be used. How a request shows one is
+credentials.py's; which keys are remembered, key_ring.py's. Field sheet P17, M15; oauth.md §4.4.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zlib
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from auth import audit, scopes
+from auth.db import Db, Row
+from auth.entropy import Entropy
+from auth.model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
+
+# `ost_`, 43 letters (256 bits), and 6 that check them: whoever looks for leaked secrets recognises one without asking us.
+PREFIX: Final = "ost_"
+SECRET_LETTERS: Final = 43
+CHECK_LETTERS: Final = 6
+PATTERN: Final = re.compile(rf"{PREFIX}[0-9A-Za-z]{{{SECRET_LETTERS + CHECK_LETTERS}}}")
+HINT_LETTERS: Final = 4
+
+# All of them are held in memory, so that a made-up key costs no look into the store: about 1 KiB each.
+MAX_KEYS: Final = 10_000
+MAX_NAME: Final = 100
+MAX_SELECTION: Final = 2_048
+
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+Refused = Literal["revoked", "expired", "user_not_enabled", "other_server"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ApiKey:
+    """A key with the user behind it, as one look into the store finds them."""
+
+    id: str
+    name: str
+    user_id: str
+    key_hash: str = field(repr=False)
+    hint: str
+    server: str | None  # None: every one of this process
+    scope: str
+    tools: str
+    created_by: str
+    created_at: Millis
+    expires_at: Millis | None
+    last_used_at: Millis | None
+    last_used_ip: str | None
+    revoked_at: Millis | None
+    user_name: str
+    user_usable: bool
+    user_ends_at: Millis | None
+    principal: Principal  # what whoever shows it may do, now
+
+    @classmethod
+    def of(cls, row: Row) -> ApiKey:
+        shared = (
+            "id", "name", "user_id", "key_hash", "hint", "server", "scope", "tools", "created_by",
+            "created_at", "expires_at", "last_used_at", "last_used_ip", "revoked_at",
+        )  # fmt: skip
+        # Both bound it: what it was made for, and what its user may now.
+        allowed = scopes.narrow(row["scope"], row["user_scope"] or "")
+        return cls(
+            **{name: row[name] for name in shared},
+            user_name=row["user_name"] or "",
+            user_usable=row["user_state"] in LIVE_USER_STATES,
+            user_ends_at=row["user_expires_at"],
+            principal=Principal(
+                kind=PrincipalKind.API_KEY,
+                subject=row["id"],
+                grant_id=row["id"],
+                scopes=frozenset(scopes.parse(allowed)) - {scopes.EVERYTHING},
+                tools=";".join(each for each in (row["tools"], row["user_tools"]) if each),
+                reach=frozenset(),
+                user=row["user_id"],
+            ),
+        )
+
+    @property
+    def ended(self) -> bool:
+        """By hand, or because its user may not be here any more: not by running out."""
+        return self.revoked_at is not None or not self.user_usable
+
+
+def decide(key: ApiKey, *, server: str, now: Millis) -> Refused | None:
+    """Why it may not be used; None if it may."""
+    if key.revoked_at is not None:
+        return "revoked"
+    if not key.user_usable or (key.user_ends_at is not None and now >= key.user_ends_at):
+        return "user_not_enabled"
+    if key.expires_at is not None and now >= key.expires_at:
+        return "expired"
+    return None if key.server in (None, server) else "other_server"
+
+
+def hash_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def is_one(text: str) -> bool:
+    """Whether it can be a key at all: its form, and the letters that check it."""
+    return PATTERN.fullmatch(text) is not None and text[-CHECK_LETTERS:] == _check(text[:-CHECK_LETTERS])
+
+
+def draw(seed: bytes) -> tuple[str, str]:
+    """A key, and its id."""
+    entropy = Entropy(seed)
+    body = PREFIX + entropy.letters(_LETTERS, SECRET_LETTERS)
+    return body + _check(body), entropy.identifier("key")
+
+
+def _check(body: str) -> str:
+    rest, letters = zlib.crc32(body.encode()), ""
+    for _ in range(CHECK_LETTERS):
+        rest, place = divmod(rest, len(_LETTERS))
+        letters = _LETTERS[place] + letters
+    return letters
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Order:
+    """What somebody wants a key for."""
+
+    name: str
+    user_id: str
+    scope: str
+    server: str | None = None
+    tools: str = ""
+    expires_at: Millis | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Made:
+    key: ApiKey
+    secret: Secret
+
+
+@dataclass(frozen=True, slots=True)
+class NotMade:
+    reason: Literal["no_user", "beyond_the_user", "name_taken", "too_many"]
+    ceiling: str = ""
+
+
+def create(db: Db, order: Order, *, seed: bytes, by: str, now: Millis) -> Made | NotMade:
+    """A job. The scopes exist already; whether the user may have them is looked at here."""
+    user = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", order.user_id)
+    if user is None or user["state"] not in LIVE_USER_STATES:
+        return NotMade("no_user")
+    if not scopes.within(scopes.parse(order.scope), user["scope"]):
+        return NotMade("beyond_the_user", user["scope"])
+    if db.fetch_one("SELECT 1 AS one FROM api_keys WHERE name = ? AND revoked_at IS NULL", order.name):
+        return NotMade("name_taken")
+    held = db.fetch_one("SELECT COUNT(*) AS held FROM api_keys WHERE revoked_at IS NULL")
+    if held is not None and held["held"] >= MAX_KEYS:
+        return NotMade("too_many")
+    text, key_id = draw(seed)
+    db.execute(
+        "INSERT INTO api_keys (id, name, user_id, key_hash, hint, server, scope, tools, created_by, created_at,"
+        " expires_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        key_id, order.name, order.user_id, hash_of(text), text[-HINT_LETTERS:], order.server, order.scope,
+        order.tools, by, now, order.expires_at,
+    )  # fmt: skip
+    db.changed("api_key", key_id)
+    audit.record(db, at=now, event="api_key.created", actor=audit.actor(by), grant_id=key_id)
+    made = find(db, key_id)
+    assert made is not None
+    return Made(key=made, secret=Secret(text))
+
+
+def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = None) -> bool:
+    """A job: the key ends at once, with what runs for it. False if there is none, or none of that user's, or not any more."""
+    whose = () if of_user is None else (of_user,)
+    sql = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
+    ended = db.execute(sql + " AND user_id = ?" * len(whose), now, key_id, *whose)
+    if ended:
+        db.changed("api_key", key_id)
+        audit.record(db, at=now, event="api_key.revoked", actor=audit.actor(by), grant_id=key_id)
+    return bool(ended)
+
+
+_SELECT: Final = (
+    "SELECT k.*, u.name AS user_name, u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools,"
+    " u.expires_at AS user_expires_at FROM api_keys k LEFT JOIN users u ON u.id = k.user_id"
+)
+
+
+def find(db: Db, key_id: str) -> ApiKey | None:
+    row = db.fetch_one(f"{_SELECT} WHERE k.id = ?", key_id)
+    return None if row is None else ApiKey.of(row)
+
+
+def every(db: Db) -> list[ApiKey]:
+    """Also those that ended, as long as they are kept: a refused one is then known by its name. Living ones come first."""
+    rows = db.fetch_all(
+        f"{_SELECT} ORDER BY CASE WHEN k.revoked_at IS NULL THEN 0 ELSE 1 END, k.created_at DESC, k.id LIMIT ?",
+        2 * MAX_KEYS,
+    )
+    return [ApiKey.of(row) for row in rows]
+
+
+def listing(db: Db, *, user_id: str | None = None, limit: int = MAX_KEYS) -> list[ApiKey]:
+    """Those that were not revoked, the newest first."""
+    whose = () if user_id is None else (user_id,)
+    sql = f"{_SELECT} WHERE k.revoked_at IS NULL" + " AND k.user_id = ?" * len(whose)
+    rows = db.fetch_all(sql + " ORDER BY k.created_at DESC, k.id LIMIT ?", *whose, limit)
+    return [ApiKey.of(row) for row in rows]

@@ -1,0 +1,172 @@
+"""Redeeming an authorization code (RFC 6749 §4.1.3, RFC 7636 §4.6): single use, and nothing is used up by a request that is wrong.
+
+Asking for a code and agreeing to it are in auth/authorize.py and auth/consent.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from auth import pkce, redirects, scopes
+from auth.codes import code_hash
+from auth.db import Db, Row
+from auth.entropy import Entropy
+from auth.errors import Refusal
+from auth.forms import TokenForm
+from auth.grants.admin import revoke
+from auth.grants.begin import Terms, begin
+from auth.grants.exchange import Account, Exchange, Issue, account, record
+from auth.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
+from auth.site import Foreign
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Code:
+    """What of a row the decision looks at."""
+
+    client_id: str
+    state: str
+    server: str
+    redirect_uri: str
+    redirect_sent: bool
+    challenge: str
+    scope: str
+    expires_at: Millis
+    grant_id: str | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Redeem:
+    scope: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Refuse:
+    error: str
+    reason: str
+    revoke: str | None = None  # a grant that this request shows to be in two hands
+
+
+_TEXT = {
+    "invalid_request": "code_verifier is missing",
+    "invalid_grant": "this code is not valid (any more), sign in again",
+    "invalid_target": "the code was asked for another resource",
+}
+
+
+def decide(
+    code: Code | None,
+    form: TokenForm,
+    client: Client,
+    asked: str | Foreign | None,
+    user: Account | None,
+    *,
+    served: bool,
+    now: Millis,
+) -> Redeem | Refuse:
+    """Pure. `asked` is the server that the request's `resource` names; `served` whether the code's is still configured."""
+    if code is None:
+        return Refuse(error="invalid_grant", reason="unknown code")
+    if code.state == "used":
+        return Refuse(error="invalid_grant", reason="code used again", revoke=code.grant_id)
+    if code.client_id != client.id:
+        return Refuse(error="invalid_grant", reason="code of another client")
+    if now >= code.expires_at:
+        return Refuse(error="invalid_grant", reason="expired")
+    if form.redirect_uri != code.redirect_uri and (code.redirect_sent or form.redirect_uri is not None):
+        return Refuse(error="invalid_grant", reason="another redirect address")
+    if form.code_verifier is None:
+        return Refuse(error="invalid_request", reason="no verifier")
+    if not pkce.fits(form.code_verifier, code.challenge):
+        return Refuse(error="invalid_grant", reason="wrong verifier")
+    if asked is not None and asked != code.server:
+        return Refuse(error="invalid_target", reason="another resource")
+    if user is None or not user.may(now):
+        return Refuse(error="invalid_grant", reason="user not enabled")
+    if not served:
+        return Refuse(error="invalid_grant", reason="server no longer configured")
+    scope = scopes.narrow(scopes.narrow(code.scope, client.scope), user.scope)
+    if not scope:
+        return Refuse(error="invalid_grant", reason="no scope left")
+    return Redeem(scope=scope)
+
+
+def redeem_code(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+    """A job. The client is authenticated, enabled, and registered for this grant type."""
+    form = exchange.form
+    if form.code is None:
+        return Refusal(error="invalid_request", description="code is missing")
+    row = db.fetch_one("SELECT * FROM authorization_codes WHERE code_hash = ?", code_hash(form.code))
+    here = exchange.requester.origin
+    outcome = decide(
+        None if row is None else _code(row),
+        form,
+        client,
+        # A login may go on under another loopback name than it began.
+        exchange.site.choose(form.resources, (here,) if row is None else (here, row["origin"])),
+        None if row is None else account(db, row["subject"]),
+        served=row is not None and exchange.site.audience(row["server"]) is not None,
+        now=exchange.now,
+    )
+    if row is None or isinstance(outcome, Refuse):
+        assert isinstance(outcome, Refuse)
+        return _refuse(db, client, exchange, row, outcome)
+    return _issue(db, client, exchange, row, outcome.scope)
+
+
+def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> Issue | Refusal:
+    now = exchange.now
+    grant_id = Entropy(exchange.seed).identifier("grt")
+    won = db.execute(
+        "UPDATE authorization_codes SET state = 'used', grant_id = ?"
+        " WHERE id = ? AND state = 'live' AND expires_at > ?",
+        grant_id,
+        row["id"],
+        now,
+    )
+    if won != 1:  # somebody else was faster, and holds the login
+        return _refuse(
+            db, client, exchange, row, Refuse(error="invalid_grant", reason="code used at the same moment")
+        )
+    terms = Terms(
+        kind=PrincipalKind.USER,
+        subject=row["subject"],
+        how="code",
+        redirect_host=redirects.host_of(row["redirect_uri"]),
+        server=row["server"],
+        origin=row["origin"],
+        scope=scope,
+        approved_by=row["subject"],
+        auth_time=row["auth_time"],
+        ends_at=now + exchange.policy.tokens.code_login_ms,
+        refreshes=REFRESH_TOKEN in client.grant_types,
+    )
+    issue = begin(db, client, exchange, grant_id, terms)
+    record(db, client, exchange, "code.redeemed", reason=row["id"], grant_id=grant_id)
+    return issue
+
+
+def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:
+    known = "" if row is None else row["id"]
+    record(
+        db, client, exchange, "code.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
+    )
+    if why.revoke is not None:
+        revoke(
+            db, why.revoke, reason="authorization code used again", by=f"client:{client.id}", now=exchange.now
+        )
+    return Refusal(error=why.error, description=_TEXT[why.error])
+
+
+def _code(row: Row) -> Code:
+    return Code(
+        client_id=row["client_id"],
+        state=row["state"],
+        server=row["server"],
+        redirect_uri=row["redirect_uri"],
+        redirect_sent=bool(row["redirect_sent"]),
+        challenge=row["challenge"],
+        scope=row["scope"],
+        expires_at=row["expires_at"],
+        grant_id=row["grant_id"],
+    )

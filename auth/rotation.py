@@ -1,0 +1,184 @@
+"""When signing keys come and go (oauth.md §4.4): a next key is published a day before it signs, and an old one stays published
+until the last token that it signed is over. `decide` is the whole rule; the jobs do what it says, and what people ask for.
+
+A job decides on the rows that it finds in its own transaction, so two processes that rotate at once make one key, not two.
+Making and sealing keys is keys.py's; how often this is looked at, the server's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from auth import audit, keys
+from auth.db import Db, Row, Store
+from auth.keys import NONCE_BYTES, SEAL_PURPOSE, SealedKey
+from auth.model import Millis
+from auth.policy import KeyPolicy, TokenPolicy
+
+# Some clients and gateways hold few keys, and every one published is one more to steal.
+PUBLISHED: Final = 3
+ROTATION: Final = "local:rotation"
+# A key's life has three steps; more than a few keys are never there.
+_STEPS_AT_ONCE: Final = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Publish:
+    """Publish a new key; it signs later, when everybody knows it."""
+
+    signs_from: Millis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Retire:
+    """Its successor signs: say until when it stays published."""
+
+    kid: str
+    retires_at: Millis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forget:
+    """It is published no more: destroy its secret part."""
+
+    kid: str
+
+
+Step = Publish | Retire | Forget
+
+
+def decide(found: Sequence[Row], policy: KeyPolicy, tokens: TokenPolicy, now: Millis) -> Step | None:
+    """The next thing to do, if it is time for any. `found` are the rows of `signing_keys`, in the order of `keys.rows`."""
+    for row in found:
+        if row["sealed_private"] and keys.is_retired(row, now):
+            return Forget(kid=row["kid"])
+    live = [row for row in found if not keys.is_retired(row, now)]
+    able = [row for row in live if row["signs_from"] <= now]
+    if not able:
+        return None  # the clock was set back behind every key; the first of them signs (`KeyRing.signing`)
+    signing = able[-1]
+    for old, successor in pairwise(able):
+        if old["retires_at"] is None:
+            return Retire(
+                kid=old["kid"], retires_at=successor["signs_from"] + tokens.access_ms + policy.margin_ms
+            )
+    due = signing["signs_from"] + policy.signs_ms - policy.published_before_ms <= now
+    # A next key of a far future, from when the clock was wrong, is none.
+    has_next = any(now < row["signs_from"] <= now + policy.published_before_ms for row in live)
+    if due and not has_next and len(live) < PUBLISHED:
+        return Publish(signs_from=now + policy.published_before_ms)
+    return None
+
+
+async def keep(
+    store: Store,
+    *,
+    subkey: Callable[[str], bytes],
+    entropy: Callable[[int], bytes],
+    policy: KeyPolicy,
+    tokens: TokenPolicy,
+    now: Millis,
+) -> tuple[Step, ...]:
+    """Do what is due, and say what was done. Raises what the store raises."""
+    if decide(await store.read(keys.rows), policy, tokens, now) is None:
+        return ()
+    job = partial(advance, spare=prepare(subkey, entropy, now), policy=policy, tokens=tokens, now=now)
+    return await store.write(job)
+
+
+def prepare(subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], now: Millis) -> SealedKey:
+    """A key for a job that may need one."""
+    return keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now)
+
+
+def advance(
+    db: Db, *, spare: SealedKey, policy: KeyPolicy, tokens: TokenPolicy, now: Millis
+) -> tuple[Step, ...]:
+    """A job: everything that is due."""
+    done: list[Step] = []
+    while len(done) < _STEPS_AT_ONCE:
+        step = decide(keys.rows(db), policy, tokens, now)
+        if step is None:
+            break
+        if isinstance(step, Publish):
+            _publish(db, replace(spare, signs_from=step.signs_from), by=ROTATION, now=now)
+        elif isinstance(step, Retire):
+            _retire(db, step, now)
+        else:
+            _forget(db, step.kid, now)
+        done.append(step)
+    return tuple(done)
+
+
+# ---------------------------------------------------------------- by hand
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Published:
+    kid: str
+    signs_from: Millis
+    made: bool  # False: it was published already
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TooMany:
+    """As many keys as may be are published."""
+
+    until: Millis | None  # when the first of them goes
+
+
+def publish_next(db: Db, *, spare: SealedKey, policy: KeyPolicy, by: str, now: Millis) -> Published | TooMany:
+    """A job: do not wait until it is time; the next key signs after the usual notice."""
+    live = [row for row in keys.rows(db) if not keys.is_retired(row, now)]
+    for row in live:
+        if now < row["signs_from"] <= now + policy.published_before_ms:
+            return Published(kid=row["kid"], signs_from=row["signs_from"], made=False)
+    if len(live) >= PUBLISHED:
+        return TooMany(until=min((row["retires_at"] for row in live if row["retires_at"]), default=None))
+    key = replace(spare, signs_from=now + policy.published_before_ms)
+    _publish(db, key, by=by, now=now)
+    return Published(kid=key.kid, signs_from=key.signs_from, made=True)
+
+
+def replace_all(db: Db, *, spare: SealedKey, by: str, now: Millis) -> tuple[str, ...]:
+    """A job, for a key that may have been stolen: a new one signs at once, and every other is dropped with all its tokens.
+    Which were dropped."""
+    dropped = [row["kid"] for row in keys.rows(db) if not keys.is_retired(row, now)]
+    for kid in dropped:
+        db.execute("UPDATE signing_keys SET retires_at = ?, sealed_private = '' WHERE kid = ?", now, kid)
+        db.changed("key", kid)
+        audit.record(db, at=now, event="key.dropped", actor=audit.actor(by), reason=kid)
+    key = replace(spare, signs_from=now)
+    _publish(db, key, by=by, now=now)
+    return tuple(dropped)
+
+
+def _publish(db: Db, key: SealedKey, *, by: str, now: Millis) -> None:
+    keys.insert(db, key)
+    hours = round((key.signs_from - now) / 3_600_000)
+    reason = f"{key.kid} signs {f'in {hours} hours' if hours else 'at once'}"
+    audit.record(db, at=now, event="key.published", actor=audit.actor(by), reason=reason)
+
+
+def _retire(db: Db, step: Retire, now: Millis) -> None:
+    retired = db.execute(
+        "UPDATE signing_keys SET retires_at = ? WHERE kid = ? AND retires_at IS NULL",
+        step.retires_at,
+        step.kid,
+    )
+    if retired:
+        db.changed("key", step.kid)
+        audit.record(db, at=now, event="key.replaced", actor=ROTATION, reason=step.kid)
+
+
+def _forget(db: Db, kid: str, now: Millis) -> None:
+    forgotten = db.execute(
+        "UPDATE signing_keys SET sealed_private = '' WHERE kid = ? AND sealed_private <> ''", kid
+    )
+    if forgotten:
+        db.changed("key", kid)
+        audit.record(db, at=now, event="key.retired", actor=ROTATION, reason=kid)

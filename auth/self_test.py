@@ -1,0 +1,154 @@
+"""Whether what this server announces is what it does (oauth.md §4.4): looked at once at every start, and by `ostiary doctor`.
+
+Clients believe the metadata to the letter and give up on the first promise that is not kept. The documents are built from the
+tables of what exists; this holds what comes out against those tables once more, and signs and verifies a token with the key
+that signs now. A problem here is a bug or a broken store, and the server must not start with it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from auth import clients, endpoints, entry, metadata, rotation, scopes, tokens, verify
+from auth.entropy import SEED_BYTES
+from auth.grants import GRANTS
+from auth.grants.exchange import Issue
+from auth.identity import Identity
+from auth.metadata import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
+from auth.policy import Policy
+from auth.signatures import pack
+from auth.site import Site
+from auth.verify import BadToken
+
+# RFC 7517 §4, RFC 7518 §6.2.1; what is not here is nobody's business, "d" above all.
+PUBLIC_MEMBERS: Final = frozenset({"kty", "crv", "x", "y", "kid", "alg", "use"})
+NOBODY: Final = "self-test"
+
+Publish = Callable[[Site, Policy, str, str], dict[str, Any] | None]
+
+
+def examine(identity: Identity, publish: Publish = metadata.document) -> tuple[str, ...]:
+    """What is wrong, in words; nothing, as a rule. Asks no store."""
+    site = identity.site
+
+    def read(path: str) -> dict[str, Any] | None:
+        return publish(site, identity.policy, path, site.issuer)
+
+    server = read(AUTHORIZATION_SERVER)
+    if server is None:
+        return ("the metadata of the authorization server is not published",)
+    return (
+        *_endpoints(server, site),
+        *_promises(server),
+        *_resources(server, site, read),
+        *_published_keys(identity),
+        *_round_trip(identity),
+    )
+
+
+def _endpoints(server: Mapping[str, Any], site: Site) -> Iterator[str]:
+    if server.get("issuer") != site.issuer or site.issuer.endswith("/"):
+        yield f"the issuer is {server.get('issuer')!r} in the metadata and {site.issuer!r} in tokens"
+    for name, url in server.items():
+        if not name.endswith(("_endpoint", "_uri")):
+            continue
+        path = str(url).removeprefix(site.issuer)
+        if path == url:
+            yield f"{name} is {url!r}, which is not under the issuer"
+        elif not (
+            path in endpoints.FORMS
+            or endpoints.special_of(path) is not None
+            or entry.endpoint_of(path) is not None
+            or path == JWKS
+        ):
+            yield f"{name} is announced at {path}, where nothing answers"
+
+
+def _promises(server: Mapping[str, Any]) -> Iterator[str]:
+    if list(server.get("grant_types_supported", ())) != list(GRANTS):
+        yield "the grant types that are announced are not those that the token endpoint knows"
+    if server.get("code_challenge_methods_supported") != ["S256"]:
+        yield "another code challenge method than S256 is announced"
+    if "none" in server.get("introspection_endpoint_auth_methods_supported", ()):
+        yield "introspection is announced for clients that prove nothing"
+    for name, methods in server.items():
+        if name.endswith("_auth_methods_supported") and not set(methods) <= set(clients.AUTH_METHODS):
+            yield f"{name} names a method by which no client is let in"
+
+
+def _resources(
+    server: Mapping[str, Any], site: Site, read: Callable[[str], dict[str, Any] | None]
+) -> Iterator[str]:
+    listed = set(server.get("scopes_supported", ()))
+    for name, path in site.servers.items():
+        if name in site.without_login:
+            if read(PROTECTED_RESOURCE + path) is not None:
+                yield f"{path} asks nobody to log in, and says that it does"
+            continue
+        resource = site.audience(name)
+        for place in (PROTECTED_RESOURCE + path, path + PROTECTED_RESOURCE):
+            found = read(place) or {}
+            if found.get("resource") != resource:
+                yield f"{place} names the resource {found.get('resource')!r}, and its tokens {resource!r}"
+            if found.get("authorization_servers") != [server.get("issuer")]:
+                yield f"{place} sends clients to another authorization server"
+            if not set(found.get("scopes_supported", ())) <= listed:
+                yield f"{place} lists a scope that the authorization server does not"
+        if resource is None or site.server_of(resource, ()) != name:
+            yield f"{resource!r} is not understood as the resource {name!r}"
+    for scope in sorted(listed - {scopes.OFFLINE_ACCESS}):
+        if site.scopes.asked(scope, scopes.EVERYTHING) != scope:
+            yield f"the scope {scope!r} is listed and cannot be granted"
+
+
+def _published_keys(identity: Identity) -> Iterator[str]:
+    published: list[dict[str, Any]] = json.loads(identity.keys.ring.jwks(identity.clock()))["keys"]
+    if not 1 <= len(published) <= rotation.PUBLISHED:
+        yield f"{len(published)} signing keys are published"
+    if len({key.get("kid") for key in published}) != len(published):
+        yield "two published keys have one kid"
+    for key in published:
+        if private := sorted(key.keys() - PUBLIC_MEMBERS):
+            yield f"the published key {key.get('kid')} has {', '.join(private)}, which is not public"
+
+
+def _round_trip(identity: Identity) -> Iterator[str]:
+    site, now = identity.site, identity.clock()
+    try:
+        key = identity.keys.ring.signing(now)
+    except LookupError:
+        yield "there is no key that signs"
+        return
+    if f'"{key.kid}"'.encode() not in identity.keys.ring.jwks(now):
+        yield f"the key that signs, {key.kid}, is not published"
+    issue = Issue(
+        grant_id=NOBODY,
+        subject=NOBODY,
+        client_id=NOBODY,
+        server=site.default,
+        scope=NOBODY,
+        auth_time=now,
+        issued_at=now,
+        ends_at=now + identity.policy.tokens.access_ms,
+        counter=None,
+    )
+    token, _ = tokens.mint(
+        issue, site=site, policy=identity.policy.tokens, key=key, seed=identity.entropy(SEED_BYTES)
+    )
+    try:
+        claims = verify.read(token, site.issuer, identity.keys, now)
+    except BadToken as problem:
+        yield f"a token that the key {key.kid} just signed is refused: {problem}"
+        return
+    if (claims.subject, claims.audience, claims.kid) != (NOBODY, site.audience(site.default), key.kid):
+        yield "a token does not say what it was made to say"
+    head, _, signature = token.split(".")
+    try:
+        verify.read(f"{head}.{pack(b'{}')}.{signature}", site.issuer, identity.keys, now)
+    except BadToken as problem:
+        if str(problem) != "bad signature":
+            yield f"a token with a foreign signature is refused for another reason: {problem}"
+    else:
+        yield "a token with a foreign signature is let in"

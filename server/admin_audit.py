@@ -1,0 +1,123 @@
+"""Commands of the admin socket for the audit trail: a page of it, and a piece of the check of its chain.
+
+Both are asked for again and again until they are through, so that a long trail needs neither memory nor one long answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, Final, cast
+
+from auth import audit, audit_pages
+from auth.audit_pages import Wanted
+from auth.db import Row
+from server.control import Handler, Refused
+from server.store.audit_chain import AuditChain, Piece, Position
+from server.store.jobs import Store
+
+# An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.
+ROWS_AT_MOST: Final = 2_000
+PIECE: Final = 1_000
+PIECES: Final = 20
+EVENTS: Final = 20
+LONGEST: Final = 512
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AuditAdmin:
+    store: Store
+    subkey: Callable[[str], bytes]
+
+    def commands(self) -> dict[str, Handler]:
+        return {"audit": self.audit, "audit.verify": self.verify}
+
+    async def audit(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`at` is the `go_on` of the page before."""
+        job = partial(
+            audit_pages.page,
+            wanted=_wanted(arguments),
+            oldest_first=arguments.get("oldest_first") is True,
+            at=_number(arguments, "at"),
+            at_most=min(_number(arguments, "at_most") or ROWS_AT_MOST, ROWS_AT_MOST),
+        )
+        found = await self.store.read(job)
+        return {"rows": [dict(row) for row in found.rows], "go_on": found.go_on}
+
+    async def verify(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`at` is that of the answer before. With `expect`, the MAC that the row of this number has comes along."""
+        chain, expect = AuditChain(self.subkey(audit.KEY_PURPOSE)), _number(arguments, "expect")
+        piece = await self._piece(chain, _position(arguments))
+        checked, unchained = piece.checked, piece.unchained
+        for _ in range(PIECES - 1):
+            if piece.done:
+                break
+            piece = await self._piece(chain, piece.at)
+            checked += piece.checked
+        return {
+            **told(piece),
+            "checked": checked,
+            "unchained": unchained,
+            "expected": None if expect is None else await self._mac_of(expect),
+        }
+
+    async def _piece(self, chain: AuditChain, at: Position | None) -> Piece:
+        return await self.store.read(partial(chain.walk, at=at, at_most=PIECE))
+
+    async def _mac_of(self, seq: int) -> str | None:
+        sql = "SELECT mac FROM audit WHERE seq = ?"
+        row: Row | None = await self.store.read(lambda db: db.fetch_one(sql, seq))
+        return None if row is None else row["mac"]
+
+
+def told(piece: Piece) -> dict[str, Any]:
+    return {
+        "done": piece.done,
+        "at": asdict(piece.at),
+        "broken": None if piece.broken is None else asdict(piece.broken),
+    }
+
+
+def _wanted(arguments: Mapping[str, Any]) -> Wanted:
+    events: object = arguments.get("events") or []
+    if not isinstance(events, list) or len(cast("list[object]", events)) > EVENTS:
+        raise Refused(f"events is a list of at most {EVENTS} names")
+    names = cast("list[object]", events)
+    return Wanted(
+        since=_number(arguments, "since"),
+        until=_number(arguments, "until"),
+        events=[_text({"events": name}, "events") or "" for name in names],
+        actor=_text(arguments, "actor"),
+        outcome=_text(arguments, "outcome"),
+        client_id=_text(arguments, "client_id"),
+        grant_id=_text(arguments, "grant_id"),
+    )
+
+
+def _position(arguments: Mapping[str, Any]) -> Position | None:
+    value: object = arguments.get("at")
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise Refused("at is where the answer before ended")
+    at = cast("dict[str, Any]", value)
+    return Position(seq=_number(at, "seq") or 0, mac=_text(at, "mac") or "")
+
+
+def _number(arguments: Mapping[str, Any], name: str) -> int | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
+        raise Refused(f"{name} is a whole number")
+    return value
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or len(value) > LONGEST:
+        raise Refused(f"{name} is a text of at most {LONGEST} characters")
+    return value

@@ -1,0 +1,180 @@
+"""`ostiary install CLIENT [URL]`: write a server into another program's configuration, and see whether it answers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.cli import installing, terminal
+from server.cli.installing import which_file
+from server.cli.terminal import json_option, out, say, say_hint
+
+if TYPE_CHECKING:
+    from server.client.programs.file import Found
+    from server.client.programs.table import Program
+
+
+@click.command("install")
+@which_file
+@click.argument("url", required=False)
+@click.option("--name", metavar="NAME", help="what the server is called in CLIENT")
+@click.option(
+    "--bridge", is_flag=True, help="let CLIENT start `ostiary connect`, even if it could go there itself"
+)
+@click.option("--print", "only_print", is_flag=True, help="print what would be written, and write nothing")
+@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--no-verify", is_flag=True, help="do not ask the server for its tools afterwards")
+@json_option
+def command(
+    client: str,
+    project: bool,
+    url: str | None,
+    name: str | None,
+    bridge: bool,
+    only_print: bool,
+    yes: bool,
+    no_verify: bool,
+    as_json: bool,
+) -> None:
+    """Put the MCP server at URL into the configuration of CLIENT.
+
+    CLIENT is claude-code, claude-desktop, cursor, vscode, codex, gemini, windsurf or hermes. One that logs in over HTTP
+    is given the address, and logs in by itself; one that only starts programs is given `ostiary connect URL`, which uses
+    the login of `ostiary login URL`. The file's other content stays as it is, a back-up is kept beside it, and no secret
+    is written.
+    """
+    from server.cli import target
+    from server.client.places import check_name
+    from server.client.programs.edit import NotUnderstood
+    from server.client.programs.file import write
+    from server.client.programs.ledger import Installed
+    from server.client.programs.plan import EDITORS, to_install
+
+    program, found = installing.file_of(client, project=project)
+    typed = url if url is not None else _only_known()
+    address = target.meant(typed)
+    named = check_name(
+        name
+        if name is not None
+        else typed
+        if target.places().get(typed)
+        else installing.name_for(address.url)
+    )
+    direct = program.direct is not None and not bridge
+    entry = _entry(program, address.url, direct=direct)
+    alone = EDITORS[program.format].alone(program.key, named, entry)
+    result: dict[str, Any] = {
+        "client": client,
+        "file": str(found.path),
+        "name": named,
+        "url": address.url,
+        "entry": entry,
+        "changed": False,
+        "backup": None,
+        "tools": None,
+    }
+    if only_print:
+        if as_json:
+            terminal.out_json(result)
+            return
+        say(f"for {program.title}, in {found.path}")
+        out(alone.rstrip("\n"))
+        return
+    ledger = installing.ledger()
+    before = ledger.of(found.path).get(named)
+    try:
+        plan = to_install(program, found.text, named, entry, before=before)
+    except NotUnderstood as error:
+        raise _by_hand(program, found, alone, str(error)) from None
+    if plan is not None:
+        if not as_json:
+            say(f"this goes into {found.path}, for {program.title}")
+            installing.show(alone)
+        if not installing.agreed("write it?", yes=yes):
+            raise terminal.CliError("nothing was written")
+        backup = write(found, plan.text)
+        ledger.put(
+            Installed(
+                program=client,
+                file=str(found.path),
+                name=named,
+                url=address.url,
+                put=plan.put,
+                replaced=plan.replaced,
+                made_file=found.data is None or (before is not None and before.made_file),
+            )
+        )
+        result |= {"changed": True, "backup": str(backup) if backup else None}
+    verified = None if no_verify else _verified(address.url, direct=direct)
+    result["tools"] = verified[0] if verified else None
+    if as_json:
+        terminal.out_json(result)
+        return
+    if plan is None:
+        say(f"{program.title} has {named} already, and nothing was written")
+    else:
+        say(
+            f"{program.title} has {named} now" + (f"; before: {result['backup']}" if result["backup"] else "")
+        )
+    if verified:
+        say(verified[1])
+    _say_next(
+        program, named, address.url, direct=direct, logged_in=target.token_file().get(address.url) is not None
+    )
+
+
+def _entry(program: Program, url: str, *, direct: bool) -> dict[str, Any]:
+    if direct and program.direct is not None:
+        return dict(program.direct(url))
+    first, *rest = installing.this_program()
+    return dict(program.bridge(first, [*rest, "connect", url]))
+
+
+def _only_known() -> str:
+    """The one server that can be meant where none is named."""
+    from server.cli import target
+
+    known = {**{login.url: login.url for login in target.token_file().all()}}
+    known |= {url: name for name, url in target.places().all().items()}
+    if len(known) != 1:
+        said = "no server is known here" if not known else f"{len(known)} servers are known here"
+        raise terminal.Misuse(f"{said}, so one has to be named", hint="ostiary install CLIENT URL")
+    return next(iter(known.values()))
+
+
+def _by_hand(program: Program, found: Found, alone: str, why: str) -> terminal.CliError:
+    say(f"{program.title} wants this in {found.path}")
+    installing.show(alone)
+    return terminal.CliError(
+        f"{found.path} was left as it is: {why}", hint="mend the file, or add the lines above by hand"
+    )
+
+
+def _verified(url: str, *, direct: bool) -> tuple[int | None, str]:
+    """What the server answers now, with the login that is here. It is no failure if it wants one of its own."""
+    from server.cli import target
+    from server.client.errors import ClientError, NotLoggedIn
+
+    async def count() -> int:
+        async with target.connected(url) as mcp:
+            return len(await mcp.tools())
+
+    try:
+        tools = terminal.run_async(count)
+    except NotLoggedIn:
+        return None, "the server is there, and wants a login first"
+    except ClientError as error:
+        return None, f"the server could not be asked for its tools: {terminal.clean(str(error))}"
+    return tools, f"the server answers, with {tools} tool{'' if tools == 1 else 's'}"
+
+
+def _say_next(program: Program, name: str, url: str, *, direct: bool, logged_in: bool) -> None:
+    if direct and program.log_in is not None:
+        say_hint(f"{program.then}; log in with: {program.log_in.format(name=name)}")
+    elif direct:
+        say_hint(f"{program.then}; it logs in by itself")
+    elif logged_in:
+        say_hint(program.then)
+    else:
+        say_hint(f"ostiary login {url}, then {program.then}")

@@ -1,0 +1,106 @@
+"""What `install` and `uninstall` share: which program and file are meant, and how a change is shown, asked about and written."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import click
+
+from server.cli import terminal
+from server.cli.terminal import say
+
+if TYPE_CHECKING:
+    from server.client.programs.file import Found
+    from server.client.programs.ledger import Ledger
+    from server.client.programs.table import Program
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+# The table is not imported for `--help`.
+CLIENTS: Final = (
+    "claude-code",
+    "claude-desktop",
+    "cursor",
+    "vscode",
+    "codex",
+    "gemini",
+    "windsurf",
+    "hermes",
+)
+
+
+def which_file(command: Decorated) -> Decorated:
+    """The program, and whether its file for this project is meant instead of the one for everything."""
+    command = click.option("--project", is_flag=True, help="the file of the project in this directory")(
+        command
+    )
+    return click.argument("client", metavar="CLIENT", type=click.Choice(CLIENTS, case_sensitive=False))(
+        command
+    )
+
+
+def file_of(client: str, *, project: bool) -> tuple[Program, Found]:
+    """The program's row and its file as it is now. Raises `CliError`, `FileRefused`."""
+    from server.client.programs.file import look
+    from server.client.programs.table import PROGRAMS, Surroundings
+
+    program = PROGRAMS[client]
+    if not project:
+        where = Surroundings(home=Path.home(), platform=sys.platform, environ=os.environ)
+        return program, look(program.user_file(where), new_mode=0o600)
+    if program.project_file is None:
+        raise terminal.Misuse(f"{program.title} has no file for a project", hint="leave out --project")
+    return program, look(Path.cwd() / program.project_file, new_mode=0o644)
+
+
+def ledger() -> Ledger:
+    from server.client.programs.ledger import Ledger
+    from server.client.tokens import token_directory
+
+    return Ledger(token_directory(os.environ))
+
+
+def this_program() -> list[str]:
+    """How somebody else's program starts us, from whatever directory."""
+    if getattr(sys, "frozen", False):
+        return [sys.executable]
+    started = Path(sys.argv[0])
+    if started.name.startswith("ostiary") and os.access(started, os.X_OK):
+        return [str(started.resolve())]
+    found = shutil.which("ostiary")
+    return [found] if found else [sys.executable, "-m", "server"]
+
+
+def name_for(url: str) -> str:
+    """What a server is called that nobody gave a name: `ostiary` on this machine, else its host."""
+    from urllib.parse import urlsplit
+
+    from server.client.address import is_loopback
+
+    if is_loopback(url):
+        return "ostiary"
+    host = re.sub(r"[^a-z0-9]+", "-", (urlsplit(url).hostname or "").lower()).strip("-")
+    return host[:48].strip("-") or "ostiary"
+
+
+def agreed(question: str, *, yes: bool) -> bool:
+    """Whether to go on. A program that cannot be asked has to say so beforehand."""
+    if yes:
+        return True
+    if not terminal.is_terminal(sys.stdin):
+        raise terminal.Misuse("nobody is here to be asked", hint="--yes goes ahead, --print only shows it")
+    return click.confirm(question, err=True)
+
+
+def show(text: str) -> None:
+    """Words of a file, set in."""
+    say()
+    for line in text.strip("\r\n").splitlines():
+        say(f"    {terminal.clean(line, keep_lines=True)}")
+    say()

@@ -1,0 +1,102 @@
+"""`ostiary keys`: the keys that sign access tokens. They change by themselves; this is for looking, and for emergencies."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import Any, Final
+
+import click
+
+from server.cli import local, terminal
+
+DROPPING: Final = (
+    "this drops every signing key but a new one, at once",
+    "  every access token that was signed until now is refused; programs get new ones by themselves (refresh)",
+    "  servers elsewhere that keep a copy of the old keys may accept old tokens for five more minutes",
+)
+REVOKING: Final = "  and every login is ended: everybody signs in again"
+
+
+@click.group(help="List and change the keys that sign tokens.")
+def command() -> None: ...
+
+
+@command.command("list", help="List the signing keys, newest first.")
+@local.which_server
+@terminal.json_option
+def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
+    found = local.ask("keys", data_dir=data_dir, config=config)
+    if as_json:
+        terminal.out_json(found)
+        return
+    rows = [("key", "state", "signs from", "published until")]
+    rows += [
+        (
+            each["kid"],
+            each["state"],
+            "never" if each["since"] is None else when(each["since"]),
+            "-" if each["until"] is None else when(each["until"]),
+        )
+        for each in found
+    ]
+    for line in terminal.columns(rows):
+        terminal.out(line)
+
+
+@command.command("rotate")
+@click.option("--now", "at_once", is_flag=True, help="a key may have been stolen: drop all others at once")
+@click.option("--revoke-logins", is_flag=True, help="with --now: end every login, too")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@local.which_server
+@terminal.json_option
+def rotate(
+    at_once: bool, revoke_logins: bool, yes: bool, data_dir: str | None, config: str | None, as_json: bool
+) -> int | None:
+    """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it.
+
+    With --now a new key signs at once, and all others are dropped with the tokens they signed.
+    """
+    if revoke_logins and not at_once:
+        raise terminal.Misuse("--revoke-logins goes with --now", hint="ostiary revoke ends single logins")
+    if not at_once:
+        answer = local.ask("keys.rotate", data_dir=data_dir, config=config)
+        if as_json:
+            terminal.out_json(answer)
+            return None
+        verb = "published" if answer["made"] else "published already"
+        terminal.out(f"{verb}: {answer['kid']}")
+        terminal.say(
+            f"it signs from {when(answer['signs_from'])}, in {local.left(answer['signs_from'])};"
+            " until then the old one does"
+        )
+        return None
+    for line in (*DROPPING, *([REVOKING] if revoke_logins else [])):
+        terminal.say(line)
+    if not yes and not click.confirm("do it", default=False, err=True):
+        terminal.say("nothing was changed")
+        return terminal.EXIT_FAILED
+    answer: dict[str, Any] = local.ask("keys.replace", data_dir=data_dir, config=config)
+    if revoke_logins:
+        ended = local.ask("revoke", {"all": True}, data_dir=data_dir, config=config)
+        answer["logins_ended"] = ended["ended"]
+    if as_json:
+        terminal.out_json(answer)
+        return None
+    terminal.out(f"signs now: {answer['kid']}")
+    for kid in answer["dropped"]:
+        terminal.out(f"dropped:   {kid}")
+    if revoke_logins:
+        terminal.out(f"ended:     {answer['logins_ended']} logins")
+    else:
+        terminal.say_hint(
+            "if the database or key file was read as well, end the logins, too: ostiary revoke --all"
+        )
+    return None
+
+
+def when(millis: int) -> str:
+    """In the time of this terminal; the year only where it is another."""
+    moment = datetime.fromtimestamp(millis / 1000).astimezone()
+    this_year = moment.year == time.localtime().tm_year
+    return moment.strftime("%d %b %H:%M" if this_year else "%d %b %Y %H:%M")

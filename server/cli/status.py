@@ -1,0 +1,134 @@
+"""`ostiary status`: is a server running here and how is it, and where is this user logged in."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from server.cli import local, terminal
+from server.cli.terminal import clean, json_option, out, paint
+
+if TYPE_CHECKING:
+    from server.client.tokens import Login
+
+# state → what it means, in the words of the table
+STATES = {
+    "fresh": "good",
+    "renewable": "good, renewed when used",
+    "ended": "ended",
+}
+
+
+@click.command("status")
+@local.which_server
+@json_option
+def command(data_dir: str | None, config: str | None, as_json: bool) -> int:
+    """Show the server of this machine, and the logins from here.
+
+    Nothing is asked over the network. Ends with 0 if a server is running here or a login is good, with 1 if neither.
+    """
+    server, why = _server(data_dir, config)
+    logins = _logins()
+    if as_json:
+        terminal.out_json({"server": server, "logins": logins})
+    else:
+        _show_server(server, why)
+        out()
+        _show_logins(logins)
+    good = server is not None or any(login["state"] != "ended" for login in logins)
+    return 0 if good else terminal.EXIT_FAILED
+
+
+def _server(data_dir: str | None, config: str | None) -> tuple[dict[str, Any] | None, str]:
+    """What the running server says of itself; None, and why, where there is none. Bad settings are an error all the same."""
+    try:
+        return dict(local.ask("status", data_dir=data_dir, config=config)), ""
+    except terminal.CliError as error:
+        if error.exit_code == terminal.EXIT_MISUSED:
+            raise
+        return None, str(error)
+
+
+def _logins() -> list[dict[str, Any]]:
+    from server.cli import target
+    from server.client.access import wall_clock
+
+    now = wall_clock()
+    names = {url: name for name, url in target.places().all().items()}
+    return [
+        {
+            "url": login.url,
+            "name": names.get(login.url),
+            "scope": login.scope,
+            "state": _state(login, now),
+            "expires_at": login.expires_at,
+        }
+        for login in target.token_file().all()
+    ]
+
+
+def _state(login: Login, now: int) -> str:
+    if login.fresh(now):
+        return "fresh"
+    return "renewable" if login.refresh_token is not None else "ended"
+
+
+def _show_server(server: dict[str, Any] | None, why: str) -> None:
+    if server is None:
+        terminal.facts([("server", f"none ({clean(why)})")])
+        return
+    origin = str(server["origin"])
+    pairs = [
+        ("server", f"ostiary {server['version']} at {origin}, since {local.ago(server['started_at'])[:-4]}")
+    ]
+    pairs += [
+        (f"  {name}" if len(server["paths"]) > 1 else "endpoint", f"{origin}{path}")
+        for name, path in server["paths"].items()
+    ]
+    pairs.append(("logging in", _auth(server)))
+    if "people" in server:
+        pairs.append(("people", _counted(server)))
+        waiting = server["waiting"]
+        pairs.append(("waiting", _waiting(waiting)))
+        if server["key_created_at"] is not None:
+            pairs.append(("signing key", f"{local.ago(server['key_created_at'])[:-4]} old"))
+    pairs.append(("data", str(server["data_dir"])))
+    terminal.facts([(name, clean(value)) for name, value in pairs])
+    if server.get("waiting"):
+        terminal.say_hint("ostiary pending, then ostiary approve CODE")
+    elif server.get("unclaimed"):
+        terminal.say_hint("ostiary claim shows the link that makes you its owner")
+
+
+def _auth(server: dict[str, Any]) -> str:
+    return "nobody is asked to" if server["auth"] == "none" else "wanted (OAuth)"
+
+
+def _counted(server: dict[str, Any]) -> str:
+    people, logins = server["people"], server["logins"]
+    said = f"{people} {'person' if people == 1 else 'people'}, {logins} login{'' if logins == 1 else 's'}"
+    return f"{said}; nobody has claimed it yet" if server.get("unclaimed") else said
+
+
+def _waiting(count: int) -> str:
+    return "nobody" if not count else f"{count} login{'' if count == 1 else 's'} for approval"
+
+
+def _show_logins(logins: list[dict[str, Any]]) -> None:
+    if not logins:
+        terminal.facts([("logins", "none from here")])
+        terminal.say_hint("ostiary login URL")
+        return
+    rows = [tuple(paint(title, "dim", sys.stdout) for title in ("logged in at", "", "state"))]
+    for login in logins:
+        state = paint(STATES[login["state"]], "red" if login["state"] == "ended" else "green", sys.stdout)
+        rows.append((login["url"], login["name"] or "", state))
+    if not any(login["name"] for login in logins):
+        rows = [(first, last) for first, _, last in rows]
+    for line in terminal.columns(rows):
+        out(terminal.cut(line, terminal.width(sys.stdout)))
+    ended = [login["url"] for login in logins if login["state"] == "ended"]
+    if ended:
+        terminal.say_hint(f"ostiary login {ended[0]}")

@@ -1,0 +1,169 @@
+"""`ostiary verify`: whether the audit trail is as it was written, row by row; of the running server, or of a file beside it."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from server.cli import local, terminal
+
+TROUBLE: Final[Mapping[str, str]] = {
+    "altered": "row {seq} is not as it was written",
+    "missing": "row {seq} is missing",
+    "added": "row {seq} was put in by somebody else",
+    "record altered": "the record of where the trail ends was altered or removed, by row {seq} at the latest",
+    "no record": "there is no record of a chain, up to row {seq}: it was removed, or never begun",
+}
+# As much of a MAC as is worth writing down: nobody finds another row with these.
+HEAD_DIGITS: Final = 16
+PIECE: Final = 1_000
+
+
+@click.command("verify")
+@click.option("--file", metavar="FILE", help="a back-up, or the database of a stopped server")
+@click.option("--expect", metavar="HEAD", help="a head from an earlier run: it must be in the trail still")
+@local.which_server
+@terminal.json_option
+def command(
+    file: str | None, expect: str | None, data_dir: str | None, config: str | None, as_json: bool
+) -> int:
+    """Check the audit trail: no row altered, missing, put in or cut off. Names the first that is.
+
+    It is checked with a key that is not in the database, so a thief of the database alone cannot write it anew. Write the
+    head down elsewhere: with --expect it shows, too, whether the whole database was swapped for an older copy.
+    """
+    expected = _head(expect)
+    if file is None:
+        pieces = _of_server(expected, data_dir=data_dir, config=config)
+    else:
+        pieces = _of_file(Path(file), expected, data_dir=data_dir, config=config)
+    checked = unchained = 0
+    line, last = terminal.StatusLine(), dict[str, Any]()
+    for last in pieces:
+        checked, unchained = checked + last["checked"], unchained + last["unchained"]
+        line.show(f"{checked} rows are sound so far")
+    line.clear()
+    problem = _problem(last, expected)
+    result: dict[str, Any] = {
+        "sound": problem is None,
+        "checked": checked,
+        "unchained": unchained,
+        "head": None if last["broken"] else f"{last['at']['seq']}:{last['at']['mac']}",
+        "broken": last["broken"],
+        "problem": problem,
+    }
+    if as_json:
+        terminal.out_json(result)
+    else:
+        _tell(result, last)
+    return 0 if problem is None else terminal.EXIT_FAILED
+
+
+def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+    checked, unchained = result["checked"], result["unchained"]
+    rows = f"{checked} row{'' if checked == 1 else 's'}"
+    if unchained:
+        terminal.say(f"{unchained} older rows are from before the trail was chained, and are not protected")
+    if result["problem"] is not None:
+        terminal.say(f"{rows} before it are sound")
+        terminal.error(result["problem"], hint="compare with a back-up: ostiary verify --file BACKUP")
+        return
+    first = last["at"]["seq"] - checked + 1
+    terminal.out(f"sound: {rows}" + (f", {first} to {last['at']['seq']}" if checked else ""))
+    head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
+    terminal.out(f"head:  {head}")
+    terminal.say_hint(f"write the head down elsewhere; later: ostiary verify --expect {head}")
+
+
+def _problem(last: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:
+    if last["broken"] is not None:
+        return TROUBLE[last["broken"]["what"]].format(**last["broken"])
+    if expected is None:
+        return None
+    seq, mac = expected
+    if seq > last["at"]["seq"]:
+        return f"the trail ends with row {last['at']['seq']}, and row {seq} was written once"
+    if last["expected"] is None:
+        return f"row {seq} is not there any more: it was swept, or what is there is another trail"
+    return None if last["expected"].startswith(mac) else f"row {seq} is another than the one expected"
+
+
+def _head(text: str | None) -> tuple[int, str] | None:
+    if text is None:
+        return None
+    match = re.fullmatch(r"(\d{1,18}):([0-9a-f]{16,64})", text)
+    if match is None:
+        raise terminal.Misuse("that is no head", hint="it is a number, a colon and hexadecimal digits")
+    return int(match[1]), match[2]
+
+
+def _of_server(
+    expected: tuple[int, str] | None, *, data_dir: str | None, config: str | None
+) -> Iterator[dict[str, Any]]:
+    at: dict[str, Any] | None = None
+    while True:
+        arguments = {"at": at, "expect": None if expected is None else expected[0]}
+        piece = local.ask("audit.verify", arguments, data_dir=data_dir, config=config)
+        yield piece
+        if piece["done"]:
+            return
+        at = piece["at"]
+
+
+def _of_file(
+    file: Path, expected: tuple[int, str] | None, *, data_dir: str | None, config: str | None
+) -> Iterator[dict[str, Any]]:
+    import secrets
+    from contextlib import closing
+
+    from auth import audit
+    from server.admin_audit import told
+    from server.lending import subkeys
+    from server.resolve import data_directory
+    from server.store.audit_chain import AuditChain, Position
+    from server.store.backup import fingerprint_of
+    from server.store.connect import connect_reader
+    from server.store.home import Home
+    from server.store.jobs import Db, StoreError
+    from server.store.keyfile import open_key
+    from server.store.transactions import JOB_SECONDS, Transactions, Work
+
+    settings = local.settings(data_dir=data_dir, config=config).config
+    try:
+        key = open_key(
+            settings.key_file or Home(data_directory(settings)).key_file,
+            known_fingerprint=fingerprint_of(file),
+            random_bytes=secrets.token_bytes,
+            environment=os.environ,
+        )
+        chain = AuditChain(subkeys(key)(audit.KEY_PURPOSE))
+        with closing(connect_reader(file)) as connection:
+            if not any(row[1] == "mac" for row in connection.execute("PRAGMA table_info(audit)")):
+                raise terminal.CliError(f"{file} is from before the audit trail was chained")
+            transactions, at = Transactions(connection, job_seconds=JOB_SECONDS), None
+
+            def job(db: Db, at: Position | None) -> dict[str, Any]:
+                piece = chain.walk(db, at, at_most=PIECE)
+                row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
+                return {
+                    **told(piece),
+                    "checked": piece.checked,
+                    "unchained": piece.unchained,
+                    "expected": row["mac"] if row else None,
+                }
+
+            while True:
+                work = Work(lambda db, at=at: job(db, at))
+                transactions.run_read(work)
+                piece = work.result()
+                yield piece
+                if piece["done"]:
+                    return
+                at = Position(**piece["at"])
+    except StoreError as error:
+        raise terminal.CliError(str(error), hint=error.hint) from error

@@ -1,0 +1,142 @@
+"""Logging in through a browser on this machine: authorization code with PKCE (RFC 6749 §4.1, RFC 7636, RFC 8252).
+
+Pure steps and one token request. Who waits for the browser is loopback.py; what is shown is the command's.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import secrets
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import httpx2
+import msgspec
+
+from server.client.discovery import Place
+from server.client.errors import LoginError
+from server.client.grants import AUTHORIZATION_CODE, Refusal, Tokens, ask_for_tokens
+from server.client.identity import ClientIdentity
+from server.client.login import refused
+from server.client.wire import host_of
+from server.secret import Secret
+
+METHOD: Final = "S256"
+# 43 characters of each: the shortest verifier that RFC 7636 §4.1 allows is long enough for any guessing.
+RANDOM_BYTES: Final = 32
+MAX_ANSWER: Final = 16 * 1024
+MAX_PARAMETERS: Final = 50
+
+
+class NotOurs(Exception):
+    """Something called that did not come from this login: it is answered, and the wait goes on."""
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One trip to the browser. The link holds nothing that could be redeemed without the verifier."""
+
+    link: str
+    redirect_uri: str
+    state: Secret
+    verifier: Secret
+
+
+def begin(place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: str) -> Attempt:
+    """The link to open. Raises `LoginError` where the server could not be trusted with it."""
+    server = place.server
+    if server.authorization_endpoint is None or not server.browser_login:
+        raise LoginError(
+            f"{server.issuer} offers no login in a browser", hint=f"ostiary login {place.url} --device"
+        )
+    if METHOD not in server.challenge_methods:
+        # MCP authorization, "Authorization Code Protection": without it a stolen code is a stolen login.
+        raise LoginError(
+            f"{server.issuer} does not say that it protects logins in a browser (PKCE with S256)",
+            hint="this is the server's to put right; code_challenge_methods_supported is missing",
+        )
+    state, verifier = secrets.token_urlsafe(RANDOM_BYTES), secrets.token_urlsafe(RANDOM_BYTES)
+    challenge = base64.urlsafe_b64encode(hashlib.sha256(verifier.encode()).digest()).rstrip(b"=").decode()
+    query = {
+        "response_type": "code",
+        "client_id": identity.client_id,
+        "redirect_uri": redirect_uri,
+        "state": state,
+        "code_challenge": challenge,
+        "code_challenge_method": METHOD,
+        "resource": place.resource,
+    }
+    if scope:
+        query["scope"] = scope
+    parts = urlsplit(server.authorization_endpoint)
+    # RFC 6749 §3.1: a query that the endpoint has already is kept.
+    joined = "&".join(part for part in (parts.query, urlencode(query)) if part)
+    return Attempt(
+        link=urlunsplit(parts._replace(query=joined)),
+        redirect_uri=redirect_uri,
+        state=Secret(state),
+        verifier=Secret(verifier),
+    )
+
+
+def read_answer(query: str, attempt: Attempt, place: Place, identity: ClientIdentity) -> Secret:
+    """The code that came back. Raises `NotOurs` for what does not belong to this login, and `LoginError` for a no.
+
+    The state is looked at before anything else, so that another program or page can neither end nor answer the login.
+    """
+    given = _parameters(query)
+    state = given.get("state", "")
+    if not hmac.compare_digest(state.encode(), attempt.state.reveal().encode()):
+        raise NotOurs
+    server = place.server
+    issuer = given.get("iss")
+    if issuer != server.issuer and (issuer is not None or server.names_itself):
+        # RFC 9207 §2.4: an answer of another server must not be redeemed here.
+        said = "no name" if issuer is None else f"the name {issuer[:200]}"
+        raise LoginError(f"the answer came with {said}, not from {server.issuer}, and was not used")
+    if "error" in given:
+        refusal = Refusal(error=given["error"][:100], description=given.get("error_description", "")[:300])
+        raise refused(refusal, server.authorization_endpoint or server.issuer, identity)
+    code = given.get("code", "")
+    if not code or not all(" " <= c <= "~" for c in code):
+        raise LoginError(f"{host_of(server.issuer)} answered without a code")
+    return Secret(code)
+
+
+async def redeem(
+    client: httpx2.AsyncClient, place: Place, attempt: Attempt, code: Secret, identity: ClientIdentity
+) -> Tokens:
+    """RFC 6749 §4.1.3. Raises `LoginError`, `Unreachable`, `BadAnswer`; a code is never sent twice."""
+    form = {
+        "grant_type": AUTHORIZATION_CODE,
+        "code": code.reveal(),
+        "redirect_uri": attempt.redirect_uri,
+        "code_verifier": attempt.verifier.reveal(),
+        "resource": place.resource,
+    }
+    answer = await ask_for_tokens(client, place.server.token_endpoint, form, identity=identity)
+    if isinstance(answer, Tokens):
+        return answer
+    raise refused(answer, place.server.token_endpoint, identity)
+
+
+def query_of(pasted: str) -> str:
+    """The query of a redirect address as a person copies it: all of it, or from the question mark on."""
+    text = pasted.strip().strip("'\"<>")
+    _, mark, query = text.partition("?")
+    return (query if mark else text).partition("#")[0]
+
+
+def _parameters(query: str) -> Mapping[str, str]:
+    if len(query) > MAX_ANSWER:
+        raise NotOurs
+    try:
+        pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
+    except (ValueError, UnicodeDecodeError):
+        raise NotOurs from None
+    given = dict(pairs)
+    if len(given) != len(pairs):  # RFC 6749 §3.1: no parameter twice
+        raise NotOurs
+    return given

@@ -1,0 +1,188 @@
+"""The place on this machine to which a browser brings the answer of a login (RFC 8252 §7.3): one address, one question,
+gone when it is answered. What an answer means is decided in browser_login.py.
+
+Everybody on this machine can call here, and any page in a browser can make it be called. So only the path and the name
+that we chose are heard, whatever does not belong to the login is turned away, and the wait goes on.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from html import escape
+from typing import Final
+
+import trio
+
+from server.client.beside import beside
+from server.client.browser_login import NotOurs
+from server.client.errors import ClientError
+from server.secret import Secret
+
+HOST: Final = "127.0.0.1"
+PATH: Final = "/callback"
+# A code of a few kilobytes in the request line, and a browser's cookies for other ports of this machine.
+MAX_REQUEST: Final = 64 * 1024
+REQUEST_SECONDS: Final = 10.0
+MAX_AT_ONCE: Final = 16
+FAREWELL_SECONDS: Final = 2.0
+
+DONE: Final = ("You are logged in here", "You can close this window and go back to your terminal.")
+REFUSED: Final = ("You were not logged in", "The terminal says why. You can close this window.")
+NOT_OURS: Final = (
+    "This answer belongs to no login here",
+    "Perhaps it is one of an earlier try. Go back to your terminal.",
+)
+NOT_HERE: Final = ("There is nothing here", "Go back to your terminal.")
+
+_PAGE: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>{title}</title><style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1.05rem/1.5 system-ui, sans-serif; max-width: 30rem; margin: 18vh auto; padding: 0 1.5rem }}
+h1 {{ font-size: 1.4rem; margin: 0 0 .5rem }}
+</style></head><body><h1>{title}</h1><p>{text}</p></body></html>
+"""
+
+
+class Callback:
+    """`read` turns the query of a call into the answer, raises `NotOurs` to go on waiting, or a `ClientError` to end it."""
+
+    def __init__(self, port: int) -> None:
+        self.redirect_uri = f"http://{HOST}:{port}{PATH}"
+        self._names = (f"{HOST}:{port}", f"localhost:{port}")
+        self._heard = trio.Event()
+        self._told = trio.Event()
+        self._answer: list[Secret] = []
+        self._error: ClientError | None = None
+        self._read: Callable[[str], Secret] | None = None
+
+    def expect(self, read: Callable[[str], Secret]) -> None:
+        """From now on calls are answers. Whatever came before belonged to nothing."""
+        self._read = read
+
+    async def answer(self) -> Secret:
+        await self._heard.wait()
+        if self._error is not None:
+            raise self._error
+        return self._answer[0]
+
+    async def farewell(self) -> None:
+        """The page that says how it ended may still be on its way to the browser."""
+        if self._heard.is_set():
+            with trio.move_on_after(FAREWELL_SECONDS):
+                await self._told.wait()
+
+    def take_pasted(self, query: str) -> str:
+        _, (title, _) = self.take(query)
+        if self._heard.is_set():
+            self._told.set()
+        return title
+
+    def take(self, query: str) -> tuple[int, tuple[str, str]]:
+        """An answer, from the browser or pasted by a person: what to say to whoever brought it. Only the first counts."""
+        if self._read is None or self._heard.is_set():
+            return 400, NOT_OURS
+        try:
+            self._answer.append(self._read(query))
+        except NotOurs:
+            return 400, NOT_OURS
+        except ClientError as error:
+            self._error = error
+        self._heard.set()
+        return (200, DONE) if self._error is None else (200, REFUSED)
+
+    async def serve(self, stream: trio.SocketStream) -> None:
+        """One connection, one request. Nothing that a caller sends can end the wait but an answer."""
+        with trio.move_on_after(REQUEST_SECONDS):
+            try:
+                async with stream:
+                    status, page = self._judge(await _head(stream))
+                    await stream.send_all(_response(status, page))
+                    if status == 200:
+                        self._told.set()
+                    await stream.send_eof()
+                    # Until the browser has read it: closing with unread bytes would reset the connection.
+                    while await stream.receive_some(4096):
+                        continue
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return
+
+    def _judge(self, head: bytes | None) -> tuple[int, tuple[str, str]]:
+        lines = (head or b"").decode("latin-1").split("\r\n")
+        method, _, rest = lines[0].partition(" ")
+        target, _, version = rest.partition(" ")
+        fields = [line.partition(":") for line in lines[1:]]
+        hosts = [value.strip().lower() for name, _, value in fields if name.strip().lower() == "host"]
+        if not version.startswith("HTTP/1."):
+            return 400, NOT_HERE
+        if len(hosts) != 1 or hosts[0] not in self._names:  # a page that gave its own name our address
+            return 403, NOT_HERE
+        path, _, query = target.partition("?")
+        if path != PATH:
+            return 404, NOT_HERE
+        if method != "GET":
+            return 405, NOT_HERE
+        return self.take(query)
+
+
+@asynccontextmanager
+async def listening(listener: trio.SocketListener) -> AsyncGenerator[Callback, None]:
+    """Until the block ends; the listener is closed with it."""
+    callback = Callback(listener.socket.getsockname()[1])
+    room = trio.Semaphore(MAX_AT_ONCE)
+
+    async def bounded(stream: trio.SocketStream) -> None:
+        async with room:
+            await callback.serve(stream)
+
+    async with listener, beside(partial(trio.serve_listeners, bounded, [listener])):
+        try:
+            yield callback
+        finally:
+            await callback.farewell()
+
+
+async def listen(port: int = 0) -> trio.SocketListener:
+    """On a port of our choice, or any. Raises `OSError` where it is taken."""
+    sock = trio.socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        # The port of the last login, whose connections may still be fading away.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        await sock.bind((HOST, port))
+        sock.listen(MAX_AT_ONCE)
+    except OSError:
+        sock.close()
+        raise
+    return trio.SocketListener(sock)
+
+
+async def _head(stream: trio.SocketStream) -> bytes | None:
+    received = b""
+    while b"\r\n\r\n" not in received:
+        piece = await stream.receive_some(8192)
+        if not piece or len(received) + len(piece) > MAX_REQUEST:
+            return None
+        received += piece
+    return received.partition(b"\r\n\r\n")[0]
+
+
+def _response(status: int, page: tuple[str, str]) -> bytes:
+    title, text = page
+    body = _PAGE.format(title=escape(title), text=escape(text)).encode()
+    reason = {200: "OK", 400: "Bad Request", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed"}
+    fields = [
+        f"HTTP/1.1 {status} {reason[status]}",
+        "Content-Type: text/html; charset=utf-8",
+        f"Content-Length: {len(body)}",
+        "Cache-Control: no-store",
+        "Referrer-Policy: no-referrer",
+        "X-Content-Type-Options: nosniff",
+        "X-Frame-Options: DENY",
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
+        "Connection: close",
+        *(["Allow: GET"] if status == 405 else []),
+    ]
+    return "\r\n".join(fields).encode() + b"\r\n\r\n" + body

@@ -1,0 +1,69 @@
+"""What we put into which file: the words and what stood there before, so that taking them out leaves the file as it was.
+
+Lost, it costs only that: an entry is then known by its looks, and taken out as a person would.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from server.client.private_file import MAX_FILE, PrivateFile
+
+FORMAT: Final = 1
+
+
+class Installed(msgspec.Struct, frozen=True, kw_only=True):
+    program: str
+    file: str
+    name: str
+    url: str
+    put: str
+    replaced: str
+    made_file: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.file} {self.name}"
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    installed: dict[str, Installed]
+
+
+class Ledger:
+    def __init__(self, directory: Path) -> None:
+        self._file = PrivateFile(directory, "installed.json", kept="records")
+
+    def of(self, file: Path) -> dict[str, Installed]:
+        """By name, what we put into this file."""
+        return {each.name: each for each in self._read().values() if each.file == str(file)}
+
+    def put(self, made: Installed) -> None:
+        self._change(made.key, made)
+
+    def drop(self, file: Path, name: str) -> None:
+        self._change(f"{file} {name}", None)
+
+    def _change(self, key: str, made: Installed | None) -> None:
+        self._file.make_directory()
+        with self._file.lock().held():
+            before = self._read()
+            after = {each: kept for each, kept in before.items() if each != key}
+            if made is not None:
+                after[key] = made
+            if after != before:
+                encoded = msgspec.json.encode(_File(version=FORMAT, installed=after))
+                self._file.replace(msgspec.json.format(encoded, indent=2) + b"\n")
+
+    def _read(self) -> dict[str, Installed]:
+        data = self._file.load()
+        if data is None or len(data) > MAX_FILE:
+            return {}
+        try:
+            return msgspec.json.decode(data, type=_File).installed
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            return {}

@@ -1,0 +1,152 @@
+"""One row for each program: its files, the key that holds its servers, and how it writes one down.
+
+What a program speaks decides the rest: over HTTP with a login of its own it is given the address; one that only starts
+local programs is given `ostiary connect`, which is the bridge. No row has a place for a secret.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, Literal, TypeAlias
+
+Format: TypeAlias = Literal["json", "jsonc", "toml", "yaml"]
+Entry: TypeAlias = Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Surroundings:
+    """What the place of a file depends on."""
+
+    home: Path
+    platform: str  # sys.platform
+    environ: Mapping[str, str]
+
+    @property
+    def settings(self) -> Path:
+        """Where desktop programs keep theirs."""
+        if self.platform == "darwin":
+            return self.home / "Library" / "Application Support"
+        base = self.environ.get("XDG_CONFIG_HOME", "")
+        return Path(base) if os.path.isabs(base) else self.home / ".config"
+
+    def chosen(self, variable: str, *otherwise: str) -> Path:
+        """A directory that a variable of the program moves elsewhere."""
+        base = self.environ.get(variable, "")
+        return Path(base) if os.path.isabs(base) else self.home.joinpath(*otherwise)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    title: str
+    format: Format
+    key: str  # of the table of servers, at the top of the file
+    user_file: Callable[[Surroundings], Path]
+    project_file: str | None = None  # from the top of a project; None: it has no such thing
+    direct: Callable[[str], Entry] | None  # None: it speaks stdio only
+    bridge: Callable[[str, list[str]], Entry]
+    then: str  # what to do in the program before the server is there
+    log_in: str | None = None  # how it is told to log in, where it does not ask by itself
+
+
+def _command(program: str, arguments: list[str]) -> Entry:
+    return {"command": program, "args": arguments}
+
+
+def _typed_command(program: str, arguments: list[str]) -> Entry:
+    return {"type": "stdio", "command": program, "args": arguments}
+
+
+def _claude_code(where: Surroundings) -> Path:
+    return where.chosen("CLAUDE_CONFIG_DIR") / ".claude.json"
+
+
+PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
+    {
+        "claude-code": Program(
+            title="Claude Code",
+            format="json",
+            key="mcpServers",
+            user_file=_claude_code,
+            project_file=".mcp.json",
+            direct=lambda url: {"type": "http", "url": url},
+            bridge=_typed_command,
+            then="start claude anew",
+            log_in="claude mcp login {name}",
+        ),
+        "claude-desktop": Program(
+            title="Claude Desktop",
+            format="json",
+            key="mcpServers",
+            user_file=lambda where: where.settings / "Claude" / "claude_desktop_config.json",
+            direct=None,
+            bridge=_command,
+            then="quit Claude Desktop and start it anew",
+        ),
+        "cursor": Program(
+            title="Cursor",
+            format="jsonc",
+            key="mcpServers",
+            user_file=lambda where: where.home / ".cursor" / "mcp.json",
+            project_file=".cursor/mcp.json",
+            direct=lambda url: {"url": url},
+            bridge=_command,
+            then="start Cursor anew, and switch the server on in its settings",
+        ),
+        "vscode": Program(
+            title="VS Code",
+            format="jsonc",
+            key="servers",
+            user_file=lambda where: where.settings / "Code" / "User" / "mcp.json",
+            project_file=".vscode/mcp.json",
+            direct=lambda url: {"type": "http", "url": url},
+            bridge=_typed_command,
+            then="run “MCP: List Servers” in VS Code and start it",
+        ),
+        "codex": Program(
+            title="Codex",
+            format="toml",
+            key="mcp_servers",
+            user_file=lambda where: where.chosen("CODEX_HOME", ".codex") / "config.toml",
+            project_file=".codex/config.toml",
+            direct=lambda url: {"url": url},
+            bridge=_command,
+            then="start codex anew",
+            log_in="codex mcp login {name}",
+        ),
+        "gemini": Program(
+            title="Gemini CLI",
+            format="jsonc",
+            key="mcpServers",
+            user_file=lambda where: where.chosen("GEMINI_CLI_HOME") / ".gemini" / "settings.json",
+            project_file=".gemini/settings.json",
+            # Its `url` is the transport of 2024; a login is begun only where it is switched on.
+            direct=lambda url: {"httpUrl": url, "oauth": {"enabled": True}},
+            bridge=_command,
+            then="start gemini anew",
+            log_in="/mcp auth {name}, in gemini",
+        ),
+        "windsurf": Program(
+            title="Windsurf",
+            format="jsonc",
+            key="mcpServers",
+            user_file=lambda where: where.home / ".codeium" / "windsurf" / "mcp_config.json",
+            direct=lambda url: {"serverUrl": url},
+            bridge=_command,
+            then="refresh the MCP servers in Windsurf",
+        ),
+        "hermes": Program(
+            title="Hermes",
+            format="yaml",
+            key="mcp_servers",
+            user_file=lambda where: where.chosen("HERMES_HOME", ".hermes") / "config.yaml",
+            direct=lambda url: {"url": url, "auth": "oauth"},
+            bridge=_command,
+            then="start hermes anew",
+            log_in="hermes mcp login {name}",
+        ),
+    }
+)

@@ -1,0 +1,160 @@
+"""A whole login, whichever way: find out where, settle who we are, ask, wait, store. Used by `login` and by the bridge.
+
+What is shown is the caller's `Screen`; the steps are in discovery.py, registration.py, login.py and browser_login.py.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+import trio
+
+from server import __version__
+from server.client import browser_login, loopback
+from server.client.access import wall_clock
+from server.client.discovery import Place, discover
+from server.client.errors import ClientError, ClientUnknown, LoginError, LoginExpired
+from server.client.grants import Tokens
+from server.client.identity import ClientIdentity
+from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
+from server.client.registration import Known, introduce, recall
+from server.client.tokens import Login, TokenFile
+from server.client.ways import Way, choose
+from server.client.wire import peek
+
+# A name that the person approving will read; the server cuts it as well.
+MAX_NAME: Final = 80
+# Time to find a password and a second factor, and no more: the answer is waited for on an open port.
+BROWSER_SECONDS: Final = 600.0
+
+
+class Screen(Protocol):
+    """What a person sees of a login. The two contexts last as long as the wait does."""
+
+    def code(self, code: DeviceCode) -> AbstractAsyncContextManager[None]: ...
+
+    def link(
+        self, link: str, seconds: float, paste: Callable[[str], str]
+    ) -> AbstractAsyncContextManager[None]:
+        """`paste` takes a redirect address that somebody copied, and says what became of it."""
+        ...
+
+    def trouble(self, error: ClientError) -> None: ...
+
+
+class Wish(msgspec.Struct, frozen=True, kw_only=True):
+    """What was asked for on the command line."""
+
+    way: Way | None = None
+    scope: str | None = None
+    identity: ClientIdentity | None = None
+    port: int = 0  # of the redirect address, where a client was registered with one
+    name: str = f"ostiary {__version__}"
+
+
+async def sign_in(
+    client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
+) -> Login:
+    """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
+    wished = wish or Wish()
+    place = await discover(client, url)
+    way = choose(place.server, url, asked=wished.way)
+    scope = place.scope if wished.scope is None else " ".join(wished.scope.split())
+    known = await recall(file, place, way, given=wished.identity, now=wall_clock())
+    go = _by_code if way == "device" else _by_browser
+    try:
+        tokens, identity = await go(client, file, place, screen, wished, known, scope)
+    except ClientUnknown:
+        if known is None or not known.registered or place.server.registration_endpoint is None:
+            raise
+        # Registrations are thrown away by servers that do not see them used. Once more, as somebody new.
+        await trio.to_thread.run_sync(file.drop_registrations, place.server.issuer, known.identity.client_id)
+        tokens, identity = await go(client, file, place, screen, wished, None, scope)
+    login = login_from(place, tokens, asked_scope=scope, now=wall_clock(), identity=identity)
+    await remember(client, file, login)
+    return login
+
+
+async def _by_code(
+    client: httpx2.AsyncClient,
+    file: TokenFile,
+    place: Place,
+    screen: Screen,
+    wish: Wish,
+    known: Known | None,
+    scope: str,
+) -> tuple[Tokens, ClientIdentity]:
+    identity = (
+        known.identity
+        if known is not None
+        else await introduce(client, file, place, "device", redirect_uri=None, scope=scope)
+    )
+    names: Mapping[str, str] = {
+        "client_name": wish.name[:MAX_NAME],
+        "hostname": socket.gethostname()[:MAX_NAME],
+    }
+    code = await ask_for_code(client, place, scope=scope, names=names, now=wall_clock, identity=identity)
+    async with screen.code(code):
+        tokens = await wait_for_tokens(
+            client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity
+        )
+    return tokens, identity
+
+
+async def _by_browser(
+    client: httpx2.AsyncClient,
+    file: TokenFile,
+    place: Place,
+    screen: Screen,
+    wish: Wish,
+    known: Known | None,
+    scope: str,
+) -> tuple[Tokens, ClientIdentity]:
+    listener, known = await _listen(wish, known)
+    async with loopback.listening(listener) as callback:
+        uri = callback.redirect_uri
+        identity = (
+            known.identity
+            if known is not None
+            else await introduce(client, file, place, "browser", redirect_uri=uri, scope=scope)
+        )
+        if known is not None and known.registered:
+            await _check_known(client, place, identity, uri, scope)
+        attempt = browser_login.begin(place, identity, redirect_uri=uri, scope=scope)
+        callback.expect(lambda query: browser_login.read_answer(query, attempt, place, identity))
+
+        def paste(text: str) -> str:
+            return callback.take_pasted(browser_login.query_of(text))
+
+        async with screen.link(attempt.link, BROWSER_SECONDS, paste):
+            with trio.move_on_after(BROWSER_SECONDS):
+                code = await callback.answer()
+                return await browser_login.redeem(client, place, attempt, code, identity), identity
+    raise LoginExpired("no answer came from the browser in time", hint=f"ostiary login {place.url} --browser")
+
+
+async def _listen(wish: Wish, known: Known | None) -> tuple[trio.SocketListener, Known | None]:
+    """Where the registered address says, or anywhere. A registration whose port is taken is of no use now."""
+    bound = known.redirect_uri if known is not None else None
+    port = wish.port or (urlsplit(bound).port or 0 if bound else 0)
+    try:
+        return await loopback.listen(port), known
+    except OSError as error:
+        if wish.port or not port:
+            raise LoginError(f"port {port} of this machine cannot be listened on: {error.strerror}") from None
+    return await loopback.listen(), None
+
+
+async def _check_known(
+    client: httpx2.AsyncClient, place: Place, identity: ClientIdentity, redirect_uri: str, scope: str
+) -> None:
+    """An unknown client id never comes back from the browser: ask first, without one. Raises `ClientUnknown`."""
+    probe = browser_login.begin(place, identity, redirect_uri=redirect_uri, scope=scope)
+    if (await peek(client, "GET", probe.link, headers={"Accept": "text/html"})).status in (400, 401):
+        raise ClientUnknown(f"{place.server.issuer} does not know the client {identity.client_id} any more")

@@ -1,0 +1,53 @@
+"""A log event for each decision of identity, from the row that the audit trail has of it: who, what, and how it ended.
+
+The trail is the record; these lines are for whoever watches. Nothing is added that is not in the row, and no row has a secret.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from structlog.typing import FilteringBoundLogger
+
+from auth.db import AuditEntry
+
+# What clients do by themselves, all day long.
+ROUTINE: Final = frozenset({"refresh.rotated", "refresh.replayed", "token.introspected", "api_key.used"})
+FIRST_START: Final = "local:setup"  # what a new store is furnished with
+# Somebody else may have a token, guesses, or had a hand in the database: worth waking someone for.
+ALARMING: Final = frozenset(
+    {"refresh.reuse", "refresh.future", "key.dropped", "audit.began", "store.restored"}
+)
+ALARMING_ENDINGS: Final = (".reuse", ".reused", ".replay", ".locked", ".locked_out")
+
+
+def log_decisions(log: FilteringBoundLogger) -> Callable[[Sequence[AuditEntry]], None]:
+    """For the store's `on_audit`."""
+
+    def listen(entries: Sequence[AuditEntry]) -> None:
+        for entry in entries:
+            say = getattr(log, level_of(entry))
+            said = {name: value for name, value in _said(entry).items() if value}
+            say(f"identity.{entry.event}", **said)
+
+    return listen
+
+
+def level_of(entry: AuditEntry) -> str:
+    if entry.event in ALARMING or entry.event.endswith(ALARMING_ENDINGS):
+        return "warning"
+    routine = entry.event in ROUTINE or entry.actor == FIRST_START
+    return "debug" if routine and entry.outcome == "ok" else "info"
+
+
+def _said(entry: AuditEntry) -> dict[str, str | None]:
+    return {
+        "outcome": entry.outcome,
+        "actor": entry.actor,
+        "client": entry.client_id,
+        "grant": entry.grant_id,
+        "ip": entry.ip,
+        "user_agent": entry.user_agent,
+        "reason": entry.reason,
+    }

@@ -1,0 +1,51 @@
+"""Sweeping programs that registered themselves and that nobody uses: many do so anew with every login.
+
+One that nobody ever let in goes early, one that was let in when it has long not been used and no login of it lives. What is left of
+its logins goes with it: they are over, and rows must not refer to nobody. A client that the operator added is never swept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from server.store.jobs import Db
+
+# Clients per write: each is a handful of statements.
+PIECE: Final = 50
+
+_OVER: Final = (
+    "kind = 'dynamic'"
+    " AND ((authorized_at IS NULL AND created_at <= ?)"
+    " OR (authorized_at <= ? AND (last_used_at IS NULL OR last_used_at <= ?)))"
+    " AND NOT EXISTS (SELECT 1 FROM grants g WHERE g.client_id = clients.id"
+    " AND g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ?)"
+    # Somebody may be letting it in at this moment.
+    " AND NOT EXISTS (SELECT 1 FROM device_codes d WHERE d.client_id = clients.id AND d.expires_at > ?)"
+    " AND NOT EXISTS (SELECT 1 FROM authorization_codes a WHERE a.client_id = clients.id AND a.expires_at > ?)"
+    " AND NOT EXISTS (SELECT 1 FROM pushed_requests p WHERE p.client_id = clients.id AND p.expires_at > ?)"
+)
+
+
+def _values(unused: int, idle: int, now: int) -> tuple[int, ...]:
+    return (unused, idle, idle, now, now, now, now, now)
+
+
+def find(db: Db, *, unused: int, idle: int, now: int) -> list[str]:
+    """Ids of clients never let in since before `unused`, and of those not used since `idle`."""
+    sql = f"SELECT id FROM clients WHERE {_OVER} ORDER BY id LIMIT ?"
+    return [row["id"] for row in db.fetch_all(sql, *_values(unused, idle, now), PIECE)]
+
+
+def delete(db: Db, *, ids: Sequence[str], unused: int, idle: int, now: int) -> int:
+    """How many of them are gone: it may be otherwise with them by now."""
+    gone = 0
+    for client_id in ids:
+        sql = f"SELECT id FROM clients WHERE id = ? AND {_OVER}"
+        if db.fetch_one(sql, client_id, *_values(unused, idle, now)) is None:
+            continue
+        db.execute("DELETE FROM device_codes WHERE client_id = ?", client_id)
+        db.execute("DELETE FROM grants WHERE client_id = ?", client_id)
+        gone += db.execute("DELETE FROM clients WHERE id = ?", client_id)
+        db.changed("client", client_id)
+    return gone

@@ -1,0 +1,96 @@
+"""People and their logins in a `House`, made by the jobs that make them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from auth import links, people
+from auth.clients import Credentials
+from auth.forms import TokenForm
+from auth.grants.begin import Terms as Agreed
+from auth.grants.begin import begin
+from auth.grants.exchange import Exchange
+from auth.model import DEVICE_CODE, Client, PrincipalKind
+from auth.people import Invited, Terms
+from auth.requester import Requester
+from tests.auth.browser_fakes import HOME, House
+
+LOGIN_LASTS = 30 * 86_400_000
+
+
+def invited(house: House, name: str = "bob", *, lifetime: int = links.INVITED_FOR, **terms: Any) -> str:
+    """The path of a fresh invitation."""
+    token = links.token_from(house.entropy(links.TOKEN_BYTES))
+    outcome = house.store.now(
+        partial(
+            people.invite,
+            name=name,
+            terms=Terms(**terms),
+            usual="mcp:tools",
+            token=token,
+            lifetime=lifetime,
+            seed=house.entropy(32),
+            by=house.owner_id,
+            now=house.time,
+        )
+    )
+    assert isinstance(outcome, Invited), outcome
+    return links.path_of(token, links.INVITE)
+
+
+def reset_path(house: House, name: str = "alice") -> str:
+    token = links.token_from(house.entropy(links.TOKEN_BYTES))
+    outcome = house.store.now(partial(people.reset, name=name, token=token, by="local:0", now=house.time))
+    assert isinstance(outcome, Invited), outcome
+    return links.path_of(token, outcome.kind)
+
+
+def let_in(
+    house: House,
+    subject: str,
+    *,
+    client: Client | None = None,
+    name: str = "Ostiary on rowan",
+    hostname: str = "rowan.lan",
+    scope: str = "mcp mcp:tools",
+    ip: str = HOME,
+    how: str = "device",
+    kind: PrincipalKind = PrincipalKind.USER,
+    redirect_host: str = "",
+    server: str = "agent",
+) -> str:
+    """A login that lives; its id."""
+    grant_id = f"grt_{house.drawn:04}{house.entropy(4).hex()}"
+    exchange = Exchange(
+        form=TokenForm(grant_type=DEVICE_CODE, credentials=Credentials(client_id=None)),
+        requester=Requester(origin=house.origin, ip=ip, network=ip, user_agent="test/1"),
+        site=house.parts.site,
+        policy=house.parts.policy,
+        refresh_key=bytes(32),
+        seed=bytes(32),
+        now=house.time,
+    )
+    terms = Agreed(
+        kind=kind,
+        subject=subject,
+        how=how,
+        client_name=name,
+        hostname=hostname,
+        redirect_host=redirect_host,
+        server=server,
+        origin=house.origin,
+        scope=scope,
+        approved_by=subject,
+        auth_time=house.time,
+        ends_at=house.time + LOGIN_LASTS,
+        refreshes=True,
+    )
+    house.store.now(
+        partial(begin, client=client or house.builtin, exchange=exchange, grant_id=grant_id, terms=terms)
+    )
+    return grant_id
+
+
+def revoked(house: House) -> set[str]:
+    return {row["id"] for row in house.rows("grants") if row["revoked_at"] is not None}

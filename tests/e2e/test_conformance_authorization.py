@@ -1,0 +1,71 @@
+"""The official suite's `authorization` mode: it looks at an authorization server alone, and waits for a person with a browser."""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from person import Person
+from programs import NODE_BIN, SOURCE, Background, Program, Server, needed
+
+pytestmark = [pytest.mark.peers, pytest.mark.slow]
+
+SUITE = NODE_BIN.parent / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
+REVISIONS = ("2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28")
+SCENARIOS = 2
+
+
+@pytest.fixture
+def house(home: Path) -> Iterator[tuple[Program, Server, Person]]:
+    program = Program(command=SOURCE, home=home)
+    owner = Person()
+    try:
+        with program.serving() as server:
+            owner.claim(program, server)
+            yield program, server, owner
+    finally:
+        owner.close()
+
+
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_suite_has_nothing_against_the_authorization_server(
+    house: tuple[Program, Server, Person], revision: str
+) -> None:
+    program, server, owner = house
+    port = free_port()
+    client = program.at_machine(
+        "clients", "add", "conformance", "--grant", "authorization_code",
+        "--redirect-uri", f"http://127.0.0.1:{port}/callback",
+    )  # fmt: skip
+    results = program.home / "results"
+    command = (
+        str(needed(NODE_BIN / "node", "scripts/peers")), str(needed(SUITE, "scripts/peers")), "authorization",
+        "--url", server.url, "--client-id", client["id"], "--resource", server.endpoint,
+        "-p", str(port), "-o", str(results), "--spec-version", revision,
+    )  # fmt: skip
+    with program.starting(command=command) as suite:
+        owner.allow(address_in(suite))
+        assert suite.wait() == 0, suite.said()
+    checks = [check for each in sorted(results.rglob("checks.json")) for check in read(each)]
+    assert len(list(results.rglob("checks.json"))) == SCENARIOS
+    assert [check for check in checks if check["status"] in ("FAILURE", "WARNING")] == []
+    assert [check["status"] for check in checks].count("SUCCESS") >= SCENARIOS
+
+
+def address_in(suite: Background) -> str:
+    return suite.await_words(re.compile(r"https?://\S+/authorize\?\S+"))[0]
+
+
+def read(path: Path) -> list[dict[str, Any]]:
+    return json.loads(path.read_text("utf-8"))
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]

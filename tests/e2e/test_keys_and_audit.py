@@ -1,0 +1,294 @@
+"""Signing keys and the audit trail of a running program: changed under load, attacked, tampered with, backed up and restored."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import threading
+from collections.abc import Generator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+
+from auth import keys
+from auth.keys import SEAL_PURPOSE, SigningKey
+from server.lending import subkeys
+from server.store import keyfile
+from tests.auth.token_corpus import Forge, corpus
+
+pytestmark = pytest.mark.slow
+
+LIST = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+CALLERS = 4
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    return Program(command=SOURCE, home=tmp_path)
+
+
+@pytest.fixture
+def server(program: Program) -> Generator[Server]:
+    with program.serving() as running:
+        program.log_in(running)
+        yield running
+
+
+def signing_key(program: Program) -> SigningKey:
+    """What somebody has who has both the database and the key file."""
+    master = keyfile.parse((program.data_dir / "master.key").read_text("utf-8"), "the key file")
+    with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
+        connection.row_factory = sqlite3.Row
+        sql = "SELECT * FROM signing_keys WHERE sealed_private <> '' ORDER BY signs_from LIMIT 1"
+        row: Any = connection.execute(sql).fetchone()
+    return keys.unseal(dict(row), subkeys(master)(SEAL_PURPOSE))
+
+
+def call(client: httpx2.Client, server: Server, token: str) -> httpx2.Response:
+    headers = {
+        "Authorization": f"Bearer {token}",
+        "Accept": "application/json, text/event-stream",
+        "Content-Type": "application/json",
+    }
+    return client.post(server.endpoint, json=LIST, headers=headers)
+
+
+def test_no_token_of_the_corpus_gets_past_the_listener(program: Program, server: Server) -> None:
+    good = program.tokens()["access_token"]
+    forge = Forge(signing_key(program), good)
+    with httpx2.Client(trust_env=False, timeout=WAIT_SECONDS) as client:
+        assert call(client, server, good).status_code == 200
+        for name, token in corpus(forge).items():
+            try:
+                token.encode("ascii")
+            except UnicodeEncodeError:
+                continue  # no client can put that into a header
+            answer = call(client, server, token)
+            assert answer.status_code == 401, name
+            challenge = answer.headers["www-authenticate"]
+            assert challenge.startswith(
+                f'Bearer resource_metadata="{server.url}/.well-known/oauth-protected-resource/mcp"'
+            ), name
+            assert 'error="invalid_token"' in challenge, name
+            assert good not in answer.text
+        # RFC 6750 §2.2, §2.3: in the header alone.
+        in_query = client.post(server.endpoint, params={"access_token": good})
+        in_form = client.post(server.endpoint, data={"access_token": good})
+        for elsewhere in (in_query, in_form):
+            assert elsewhere.status_code == 401
+            assert "error=" not in elsewhere.headers["www-authenticate"]
+        assert call(client, server, good).status_code == 200
+
+
+class Caller:
+    """A program with a login: calls again and again, and refreshes when it is told to."""
+
+    def __init__(self, server: Server, login: dict[str, Any]) -> None:
+        self.server = server
+        self.token: str = login["access_token"]
+        self.refresh_token: str = login["refresh_token"]
+        self.client_id: str = login["client_id"]
+        self.refreshing = threading.Lock()
+        self.stop = threading.Event()
+        self.calls = self.refreshed = 0
+        self.failures: list[str] = []
+
+    def run(self) -> None:
+        with httpx2.Client(trust_env=False, timeout=WAIT_SECONDS) as client:
+            while not self.stop.is_set():
+                token = self.token
+                answer = call(client, self.server, token)
+                if answer.status_code == 401:
+                    self.refresh(client, token)
+                elif answer.status_code != 200:
+                    self.failures.append(f"{answer.status_code} {answer.text}")
+                    return
+                self.calls += 1
+
+    def refresh(self, client: httpx2.Client, stale: str) -> None:
+        with self.refreshing:
+            if self.token != stale:
+                return
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": self.refresh_token,
+                "client_id": self.client_id,
+            }
+            answer = client.post(f"{self.server.url}/token", data=form)
+            if answer.status_code != 200:
+                self.failures.append(f"refresh: {answer.status_code} {answer.text}")
+                self.stop.set()
+                return
+            fresh = answer.json()
+            self.token, self.refresh_token = fresh["access_token"], fresh["refresh_token"]
+            self.refreshed += 1
+
+
+def test_keys_change_under_load_and_an_emergency_costs_each_login_one_refresh(
+    program: Program, server: Server
+) -> None:
+    caller = Caller(server, program.tokens())
+    threads = [threading.Thread(target=caller.run) for _ in range(CALLERS)]
+    for thread in threads:
+        thread.start()
+
+    def more(count: int) -> None:
+        wanted = caller.calls + count
+        until("calls", lambda: True if caller.calls >= wanted or caller.failures else None)
+
+    try:
+        more(20)
+        published = program.at_machine("keys", "rotate")
+        assert published["made"]
+        more(20)
+        assert caller.refreshed == 0  # a planned change is nothing that anybody notices
+        assert [key["state"] for key in program.at_machine("keys", "list")] == ["next", "signing"]
+        dropped = program.at_machine("keys", "rotate", "--now", "--yes")
+        more(20)
+        assert caller.refreshed == 1
+        program.at_machine("keys", "rotate", "--now", "--yes")
+        more(20)
+        assert caller.refreshed == 2
+    finally:
+        caller.stop.set()
+        for thread in threads:
+            thread.join()
+    assert caller.failures == []
+    states = [key["state"] for key in program.at_machine("keys", "list")]
+    assert states == ["signing", "retired", "retired", "retired"]
+    shown = httpx2.get(f"{server.url}/.well-known/jwks.json", trust_env=False).json()["keys"]
+    assert [set(key) for key in shown] == [{"kty", "crv", "x", "y", "kid", "alg", "use"}]
+    assert shown[0]["kid"] not in dropped["dropped"]
+    events = [row["event"] for row in program.at_machine("audit", "--event", "key")]
+    assert events.count("key.dropped") == 3
+    assert program.at_machine("verify")["sound"]
+    assert '"identity.key.dropped"' in server.said()
+
+
+def test_an_emergency_can_end_every_login_and_says_what_it_does_before(
+    program: Program, server: Server
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    refused = program.run("keys", "rotate", "--revoke-logins", *where, code=2)
+    assert "--now" in refused.stderr
+    asked = program.run("keys", "rotate", "--now", *where, code=130)  # nobody there who could say yes
+    assert "every access token" in asked.stderr
+    assert [key["state"] for key in program.at_machine("keys", "list")] == ["signing"]
+    done = program.run("keys", "rotate", "--now", "--revoke-logins", "--yes", *where)
+    assert "everybody signs in again" in done.stderr
+    assert "ended:     1 login" in done.stdout
+    assert program.at_machine("sessions") == [] or not program.at_machine("sessions")
+    assert program.run("tools", server.endpoint, code=1).stderr
+
+
+def test_the_trail_tells_who_came_in_and_can_be_filtered_and_exported_whole(
+    program: Program, server: Server
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    table = program.run("audit", *where).stdout.splitlines()
+    assert table[0].split() == ["when", "what", "outcome", "who", "program", "from", "why"]
+    assert any("device.approved" in line and "local:" in line for line in table)
+    rows = program.at_machine("audit")
+    assert [row["seq"] for row in rows] == list(range(len(rows), 0, -1))
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+\+00:00", rows[0]["time"])
+    assert program.at_machine("audit", "--limit", "2") == rows[:2]
+    devices = program.at_machine("audit", "--event", "device", "--outcome", "ok", "--since", "1h")
+    assert {row["event"].partition(".")[0] for row in devices} == {"device"}
+    assert program.at_machine("audit", "--until", "2020-01-01") == []
+    assert program.at_machine("audit", "--actor", "nobody") == []
+    assert "no time" in program.run("audit", "--since", "soon", *where, code=2).stderr
+
+    program.run("audit", "--export", "trail.jsonl", *where)
+    target = program.home / "trail.jsonl"
+    exported = [json.loads(line) for line in target.read_text("utf-8").splitlines()]
+    assert exported == rows[::-1]
+    assert target.stat().st_mode & 0o077 == 0
+    assert "exists already" in program.run("audit", "--export", "trail.jsonl", *where, code=1).stderr
+    printed = program.run("audit", "--export", "-", "--event", "device.approved", *where).stdout
+    assert [json.loads(line)["event"] for line in printed.splitlines()] == ["device.approved"]
+    secrets = (program.tokens()["access_token"], program.tokens()["refresh_token"])
+    assert not any(secret in target.read_text("utf-8") for secret in secrets)
+
+    with program.starting("audit", "--follow", "--limit", "1", *where) as following:
+        following.await_words(r"\d\d:\d\d:\d\d  \S+")
+        program.at_machine("keys", "rotate")
+        following.await_words(r"key\.published")
+
+
+@pytest.mark.parametrize(
+    ("tampering", "found", "words"),
+    [
+        (
+            "UPDATE audit SET reason = 'nothing to see' WHERE seq = 3",
+            {"seq": 3, "what": "altered"},
+            "not as it was",
+        ),
+        ("DELETE FROM audit WHERE seq = 2", {"seq": 2, "what": "missing"}, "row 2 is missing"),
+        (
+            "DELETE FROM audit WHERE seq = (SELECT max(seq) FROM audit)",
+            {"what": "missing"},
+            "is missing",
+        ),
+        ("DELETE FROM meta WHERE key = 'audit_chain'", {"what": "no record"}, "no record of a chain"),
+    ],
+)
+def test_whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_file(
+    program: Program, tampering: str, found: dict[str, Any], words: str
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    database = str(program.data_dir / "ostiary.db")
+    with program.serving() as server:
+        program.log_in(server)
+        sound = program.at_machine("verify")
+        assert (sound["sound"], sound["unchained"]) == (True, 0)
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            connection.execute(tampering)
+        told = program.run("verify", *where, code=1)
+        assert words in told.stderr
+        assert told.stdout == ""
+        answer = json.loads(program.run("verify", "--json", *where, code=1).stdout)
+        assert answer["broken"].items() >= found.items()
+    offline = program.run("verify", "--file", database, *where, code=1)
+    assert words in offline.stderr
+
+
+def test_a_back_up_verifies_and_a_restored_one_does_and_an_older_copy_lacks_the_head_that_was_noted(
+    program: Program,
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    with program.serving() as server:
+        program.run("backup", "copy.db", *where)
+        program.log_in(server)
+        head = re.search(r"head:  (\S+)", program.run("verify", *where).stdout)
+        assert head is not None
+        assert "sound" in program.run("verify", "--expect", head[1], *where).stdout
+        other = head[1][:-1] + ("0" if head[1][-1] != "0" else "1")
+        assert "another than" in program.run("verify", "--expect", other, *where, code=1).stderr
+        assert "no head" in program.run("verify", "--expect", "7", *where, code=2).stderr
+    assert "sound" in program.run("verify", "--file", "copy.db", *where).stdout
+    lacking = program.run("verify", "--file", "copy.db", "--expect", head[1], *where, code=1)
+    assert "was written once" in lacking.stderr
+    program.run("restore", "copy.db", *where)
+    with program.serving():
+        newest = program.at_machine("audit", "--event", "store.restored")
+        assert [row["actor"].partition(":")[0] for row in newest] == ["local"]
+        assert program.at_machine("verify")["sound"]
+    (program.data_dir / "master.key").rename(program.home / "master.key")
+    assert "missing" in program.run("verify", "--file", "copy.db", *where, code=1).stderr
+    assert not (program.data_dir / "master.key").exists()
+
+
+def test_a_store_whose_keys_are_broken_does_not_start_and_says_so(program: Program) -> None:
+    with program.serving():
+        pass
+    with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
+        connection.execute("UPDATE signing_keys SET sealed_private = ''")
+        connection.commit()
+    told = program.run("serve", "--port", "0", "--data-dir", str(program.data_dir), code=1)
+    assert "self-test" in told.stderr
+    assert "no key that signs" in told.stderr

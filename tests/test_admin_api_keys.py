@@ -1,0 +1,116 @@
+"""`ostiary api-keys` behind the admin socket (server/admin_api_keys.py): what is made, and what is refused in which words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from auth.identity import Identity
+from auth.model import Principal
+from server.admin_api_keys import ApiKeyAdmin, Known
+from server.control import Handler, Refused
+from tests.auth.identity_fakes import DAY, ORIGIN, START, open_identity
+
+SERVERS = {
+    "agent": Known(groups=("search",), tools=("find", "delete")),
+    "other": Known(groups=(), tools=("echo",)),
+}
+
+
+@asynccontextmanager
+async def table() -> AsyncGenerator[tuple[Identity, Mapping[str, Handler]]]:
+    async with open_identity() as identity:
+        admin = ApiKeyAdmin(
+            store=identity.store, clock=identity.clock, scopes=identity.site.scopes, servers=lambda: SERVERS
+        )
+        yield identity, admin.commands()
+
+
+async def test_a_key_that_was_made_comes_in_and_is_listed_without_itself() -> None:
+    async with table() as (identity, commands):
+        made = await commands["api_keys.create"](
+            {"name": "ci", "server": "agent", "scope": "mcp:tools", "tools": "search,-delete", "days": 7},
+            "local:7",
+        )
+        who = await identity.check(None, server="agent", origin=ORIGIN, api_key=made["key"])
+        assert isinstance(who, Principal)
+        assert (who.subject, who.scopes, who.tools) == (made["id"], {"mcp:tools"}, "search,-delete")
+        (listed,) = await commands["api_keys"]({}, "local:0")
+        assert {**listed, "key": made["key"]} == made
+        assert (listed["created_by"], listed["expires_at"], listed["state"]) == (
+            "local:7",
+            START + 7 * DAY,
+            "usable",
+        )
+        assert made["key"] not in str(listed)
+        await commands["api_keys.revoke"]({"id": made["id"]}, "local:0")
+        assert await commands["api_keys"]({}, "local:0") == []
+        assert not isinstance(
+            await identity.check(None, server="agent", origin=ORIGIN, api_key=made["key"]), Principal
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "name is missing"),
+        ({"name": " "}, "name is missing"),
+        ({"name": "a\nb"}, "not printable"),
+        ({"name": "x" * 101}, "too long"),
+        ({"name": "a", "server": "nowhere"}, "there is no server nowhere"),
+        ({"name": "a", "scope": "mcp root"}, "root is no scope"),
+        ({"name": "a", "scope": "*"}, r"\* is no scope"),
+        ({"name": "a", "scope": "offline_access"}, "at least one scope"),
+        ({"name": "a", "user": "nobody"}, "there is no user nobody"),
+        ({"name": "a", "tools": "a b"}, "separated by commas"),
+        ({"name": "a", "tools": "find,serch"}, "serch is no tool or group"),
+        ({"name": "a", "server": "other", "tools": "find"}, "find is no tool or group"),
+        ({"name": "a", "days": 0}, "from 1 to 3650 days"),
+        ({"name": "a", "days": 3651}, "from 1 to 3650 days"),
+        ({"name": "a", "days": True}, "from 1 to 3650 days"),
+        ({"name": "a", "days": "9"}, "from 1 to 3650 days"),
+    ],
+)
+async def test_what_cannot_be_made_is_refused_in_words_and_changes_nothing(
+    arguments: dict[str, Any], words: str
+) -> None:
+    async with table() as (_, commands):
+        with pytest.raises(Refused, match=words):
+            await commands["api_keys.create"](arguments, "local:0")
+        assert await commands["api_keys"]({}, "local:0") == []
+
+
+async def test_a_selection_for_all_servers_may_name_what_one_of_them_has() -> None:
+    async with table() as (_, commands):
+        made = await commands["api_keys.create"]({"name": "a", "tools": "find,echo"}, "local:0")
+        assert (made["tools"], made["server"], made["expires_at"], made["scope"]) == (
+            "find,echo",
+            None,
+            None,
+            "mcp",
+        )
+
+
+async def test_a_key_cannot_do_more_than_its_user_and_a_name_is_for_one() -> None:
+    async with table() as (identity, commands):
+
+        def lower(db: Any) -> None:
+            db.execute("UPDATE users SET scope = 'mcp:tools'")
+
+        await identity.store.write(lower)
+        with pytest.raises(Refused, match="cannot do more than its user") as caught:
+            await commands["api_keys.create"]({"name": "a", "scope": "mcp"}, "local:0")
+        assert "mcp:tools" in caught.value.hint
+        await commands["api_keys.create"]({"name": "a", "scope": "mcp:tools:read"}, "local:0")
+        with pytest.raises(Refused, match="there is a key called a"):
+            await commands["api_keys.create"]({"name": "a", "scope": "mcp:tools"}, "local:0")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"id": "key_nobody"}, {"id": 7}])
+async def test_what_is_no_key_cannot_be_revoked(arguments: dict[str, Any]) -> None:
+    async with table() as (_, commands):
+        with pytest.raises(Refused):
+            await commands["api_keys.revoke"](arguments, "local:0")
