@@ -82,7 +82,7 @@ def _row(key: ApiKey, vocabulary: Vocabulary, now: Millis) -> Row:
         id=key.id,
         name=key.name,
         hint=key.hint,
-        may=words + (f" ({key.tools})" if key.tools else ""),
+        may=words + (f" (tools: {key.tools})" if key.tools else ""),
         server=key.server or "",
         used=used,
         since=day(key.created_at),

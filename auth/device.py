@@ -61,7 +61,7 @@ class DeviceRequest:
     registered_name: str  # what the operator of this server calls the client
     client_name: str  # claimed by the requester, may be empty
     hostname: str  # claimed by the requester, may be empty
-    verified: bool  # the operator knows the client, and it proved to be it; anybody can use a public client's id
+    verified: bool  # the operator added the client, and it proved to be that one; anybody can use a public id
     ip: str
     user_agent: str
     scope: str

@@ -22,7 +22,8 @@ from auth.requester import Requester
 CLAIM: Final = "claim"  # the owner makes the server theirs
 INVITE: Final = "invite"  # somebody new takes the account that was made for them
 RESET: Final = "reset"  # somebody chooses a new passphrase
-PATHS: Final = tuple(f"/{kind}/" for kind in (CLAIM, INVITE, RESET))  # what follows is a secret: never for a log
+# What follows these in a path is a secret, and never for a log.
+PATHS: Final = tuple(f"/{kind}/" for kind in (CLAIM, INVITE, RESET))
 
 LIFETIME: Final[Millis] = (
     30 * MINUTE

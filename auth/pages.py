@@ -92,7 +92,7 @@ def error_page(
 
 
 def redirect(path: str, *, headers: Headers = ()) -> Reply:
-    """303: whatever the method was, the next request is a GET. `path` is always ours."""
+    """303: whatever the method was, the next request is a GET. `path` is ours, or a configured provider's address."""
     return Reply(
         status=303,
         headers=(

@@ -189,8 +189,10 @@ def conclude(
     event: str,
     who: Requester,
     now: Millis,
+    user_id: str | None = None,
 ) -> User | None:
-    """A job: the user whose passkey answered, if all of it still holds. `verified` is ceremony's word on the signature."""
+    """A job: the user whose passkey answered, if all of it still holds. `verified` is ceremony's word on the signature;
+    `user_id` is who has to have answered, where it cannot be anybody."""
     spent = _spend(db, question, now)
     passkey = candidate.passkey
     current = None if passkey is None else find(db, passkey.credential_id)
@@ -200,6 +202,8 @@ def conclude(
         refused = "unknown passkey"
     elif isinstance(verified, NotBelieved):
         refused = verified.reason
+    elif user_id not in (None, user.id):
+        refused = "the passkey is another person's"
     elif not spent:
         refused = "the challenge was used before"
     elif assertion.user_handle not in (None, user.id):

@@ -154,6 +154,7 @@ def conclude(db: Db, proof: Given, *, session: Session, who: Requester, now: Mil
                 event=EVENT,
                 who=who,
                 now=now,
+                user_id=session.user.id,
             )
     if user is None or user.id != session.user.id:
         return False

@@ -247,7 +247,9 @@ def _judge(claims: Mapping[str, Any], provider: Provider, nonce: str, now: Milli
     return Person(
         subject=subject,
         also=(f"email:{email.casefold()}",) if proven and isinstance(email, str) else (),
-        shown=f"{clean(email, 100)} ({clean(subject, 100)})" if isinstance(email, str) else clean(subject, 100),
+        shown=f"{clean(email, 100)} ({clean(subject, 100)})"
+        if isinstance(email, str)
+        else clean(subject, 100),
     )
 
 

@@ -271,7 +271,9 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         raise BadToken("expired")
     if issued_at > seconds + FUTURE_SECONDS:
         raise BadToken("issued in the future")
-    if "nbf" in claims and _number(claims, "nbf") > seconds + FUTURE_SECONDS:  # RFC 7519 §4.1.5; ours have none
+    if (
+        "nbf" in claims and _number(claims, "nbf") > seconds + FUTURE_SECONDS
+    ):  # RFC 7519 §4.1.5; ours have none
         raise BadToken("not valid yet")
     return Claims(
         subject=_text(claims, "sub"),

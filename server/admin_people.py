@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from auth import audit, links, people, sessions, users
 from auth.db import Db, Store
@@ -153,7 +153,8 @@ class PeopleAdmin:
         now, wanted = self.clock(), _filters(arguments)
 
         def job(db: Db) -> list[Login]:
-            return grants.sessions(db, now, **_resolved(db, wanted))
+            which = _resolved(db, wanted)
+            return grants.sessions(db, now, subject=which.subject, client_id=which.client_id)
 
         return [_session(login) for login in await self.store.read(job)]
 
@@ -161,7 +162,7 @@ class PeopleAdmin:
         now, wanted = self.clock(), _filters(arguments)
 
         def job(db: Db) -> list[Signed]:
-            return sessions.listing(db, now=now, user_id=_resolved(db, wanted)["subject"])
+            return sessions.listing(db, now=now, user_id=_resolved(db, wanted).subject)
 
         return [_browser(each) for each in await self.store.read(job)]
 
@@ -172,13 +173,22 @@ class PeopleAdmin:
             return await self._revoke_named(_ids(arguments), actor, now)
         if not any(wanted.values()) and arguments.get("all") is not True:
             raise Refused("name logins, a user, a client, or all", "ostiary sessions lists them")
+
+        def job(db: Db) -> int:
+            which = _resolved(db, wanted)
+            return grants.revoke_all(
+                db,
+                subject=which.subject,
+                client_id=which.client_id,
+                reason="by hand",
+                by=actor,
+                now=now,
+                limit=grants.PIECE,
+            )
+
         ended = 0
         while True:  # in pieces, so that nobody's login waits for the whole of it
-            piece = await self.store.write(
-                lambda db: grants.revoke_all(
-                    db, **_resolved(db, wanted), reason="by hand", by=actor, now=now, limit=grants.PIECE
-                )
-            )
+            piece = await self.store.write(job)
             ended += piece
             if piece < grants.PIECE:
                 return {"ended": ended}
@@ -259,7 +269,14 @@ def _filters(arguments: Mapping[str, Any]) -> dict[str, str | None]:
     }
 
 
-def _resolved(db: Db, wanted: Mapping[str, str | None]) -> dict[str, str | None]:
+class _Which(NamedTuple):
+    """Whose logins, of which program; None is everybody's, of any."""
+
+    subject: str | None
+    client_id: str | None
+
+
+def _resolved(db: Db, wanted: Mapping[str, str | None]) -> _Which:
     """A user's name as their id. Raises `Refused`: somebody unknown must not mean everybody."""
     subject, typed = None, wanted["user"]
     if typed is not None:
@@ -268,7 +285,7 @@ def _resolved(db: Db, wanted: Mapping[str, str | None]) -> dict[str, str | None]
         if user is None:
             raise _unknown(typed[:80])
         subject = user.id
-    return {"subject": subject, "client_id": wanted["client"]}
+    return _Which(subject, wanted["client"])
 
 
 # ---------------------------------------------------------------- answers

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from auth import links, users
+from auth.grants import admin as grants
 from auth.identity import Identity
 from auth.users import User
 from server.admin_people import IDS, PeopleAdmin
@@ -178,3 +179,20 @@ async def test_an_account_that_is_over_is_listed_so_and_more_time_opens_it() -> 
         await commands["users.set"]({"name": "bob", "never": True}, BY)
         user = await identity.store.read(lambda db: users.named(db, "bob"))
         assert isinstance(user, User) and user.expires_at is None
+
+
+async def test_more_logins_than_one_write_ends_are_all_ended() -> None:
+    async with table() as (identity, commands):
+        await logged_in(identity)
+        many = 2 * grants.PIECE + 1
+
+        def copy(db: Any) -> None:
+            (row,) = db.fetch_all("SELECT * FROM grants")
+            for place in range(many - 1):
+                each = {**row, "id": f"grt_{place:020}"}
+                marks = ", ".join("?" * len(each))
+                db.execute(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())
+
+        await identity.store.write(copy)
+        assert await commands["revoke"]({"user": "OWNER"}, BY) == {"ended": many}
+        assert await commands["sessions"]({}, BY) == []

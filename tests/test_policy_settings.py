@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 from msgspec import UNSET
+from structlog.testing import capture_logs
 
 from auth.credentials import digest_of
 from auth.scopes import Vocabulary
+from server import app
 from server.access import access_of
 from server.backends.catalog import BadTerms, Catalog, CatalogError, Source, Terms
 from server.config import ConfigInvalid, ServerConfig, load
@@ -144,6 +148,21 @@ def test_a_servers_own_word_on_who_may_call_counts_before_the_settings_for_all(t
     resolved = read(tmp_path, text)
     assert resolved.open_servers == {"main"} and resolved.needs_login
     assert not read(tmp_path, 'auth = "none"\n' + server()).needs_login
+
+
+def test_a_server_that_is_open_to_the_network_is_named_at_the_start(tmp_path: Path) -> None:
+    text = server('auth = "none"') + server().replace("main", "b")
+
+    def warned(**flags: object) -> list[dict[str, Any]]:
+        services = SimpleNamespace(resolved=read(tmp_path, text, **flags), log=structlog.get_logger())
+        with capture_logs() as lines:
+            app._warn_of_open_servers(services)  # type: ignore[arg-type]
+        return [dict(line) for line in lines]
+
+    assert warned() == []
+    assert warned(issuer="https://a.example") == [
+        {"event": "server.open_to_the_network", "log_level": "warning", "server": "main", "path": "/mcp"}
+    ]
 
 
 def test_the_vocabulary_has_the_words_of_the_settings_and_publishes_money_only_where_it_moves(

@@ -75,8 +75,9 @@ def create(
         [
             ("key", made["key"]),
             ("id", made["id"]),
-            ("may", made["scope"]),
-            ("ends in", local.left(made["expires_at"]) if made["expires_at"] else "never ends"),
+            ("may", _may(made)),
+            ("at", made["server"] or "every server of this installation"),
+            ("ends", _end(made)),
         ]
     )
     terminal.say("the key is not shown again; send it as `Authorization: Bearer …` or `X-API-Key: …`")
@@ -94,7 +95,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         terminal.say("there are no keys")
         terminal.say_hint("ostiary api-keys create NAME")
         return
-    rows = [("id", "name", "ends with", "user", "server", "may", "last used", "ends in")]
+    rows = [("id", "name", "ends with", "user", "server", "may", "last used", "ends")]
     rows += [
         (
             key["id"],
@@ -102,7 +103,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
             f"…{key['hint']}",
             terminal.clean(key["user"] or "-"),
             key["server"] or "all",
-            key["scope"] + (f" ({key['tools']})" if key["tools"] else ""),
+            _may(key),
             _last_use(key),
             _end(key),
         )
@@ -124,6 +125,10 @@ def revoke(key_id: str, data_dir: str | None, config: str | None, as_json: bool)
         terminal.out(f"revoked: {answer['id']}")
 
 
+def _may(key: dict[str, Any]) -> str:
+    return key["scope"] + (f" ({key['tools']})" if key["tools"] else "")
+
+
 def _last_use(key: dict[str, Any]) -> str:
     if not key["last_used_at"]:
         return "never"
@@ -135,4 +140,4 @@ def _end(key: dict[str, Any]) -> str:
         return "user disabled"
     if key["expires_at"] is None:
         return "never"
-    return "expired" if key["state"] == "expired" else local.left(key["expires_at"])
+    return "expired" if key["state"] == "expired" else f"in {local.left(key['expires_at'])}"

@@ -181,9 +181,14 @@ def told(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
-    when = datetime.fromtimestamp(row["at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M:%S")
-    names = ("event", "outcome", "actor", "client_id", "ip", "reason")
-    return (when, *(terminal.clean(str(row[name] or "-")) for name in names))
+    when = datetime.fromtimestamp(row["at"] / 1000).astimezone()
+    this_year = when.year == time.localtime().tm_year
+    program = row["client_id"] if row["actor"] != f"client:{row['client_id']}" else None
+    texts = (row["event"], row["outcome"], row["actor"], program, row["ip"], row["reason"])
+    return (
+        when.strftime("%d %b %H:%M:%S" if this_year else "%d %b %Y %H:%M:%S"),
+        *(terminal.clean(str(text or "-")) for text in texts),
+    )
 
 
 def moment(text: str) -> int:

@@ -19,5 +19,5 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
         return
     terminal.out(answer["url"])
     terminal.say(
-        "open it in a browser on this machine, and choose a passphrase; it works once, for 30 minutes"
+        "open it in a browser on this machine, and choose a passkey or a passphrase; it works once, for 30 minutes"
     )

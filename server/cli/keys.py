@@ -12,8 +12,9 @@ from server.cli import local, terminal
 
 DROPPING: Final = (
     "this drops every signing key but a new one, at once",
-    "  every access token that was signed until now is refused; programs get new ones by themselves (refresh)",
-    "  servers elsewhere that keep a copy of the old keys may accept old tokens for five more minutes",
+    "  every access token that was signed until now is refused",
+    "  programs get new ones by themselves (refresh)",
+    "  servers elsewhere that keep the old keys may accept old tokens for 5 minutes",
 )
 REVOKING: Final = "  and every login is ended: everybody signs in again"
 

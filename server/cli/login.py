@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @click.option("--client-id", metavar="ID", help="log in as a client that was registered by hand")
 @click.option("--client-secret", metavar="REF", help="its secret: env:NAME, file:/path or ask")
 @click.option(
-    "--port", type=click.IntRange(1, 65535), help="the port of its redirect address, if it is a fixed one"
+    "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
 )
 @click.option("--qr/--no-qr", default=None, help="draw the address as a QR code, or never")
 @json_option
@@ -59,6 +59,8 @@ def command(
 
     if no_browser and way == "device":
         raise terminal.Misuse("--device opens no browser anyway", hint="leave out --no-browser")
+    if port is not None and not 0 < port < 65536:
+        raise terminal.Misuse("--port is a number from 1 to 65535")
     wish = Wish(
         way="browser" if way == "browser" or no_browser else "device" if way == "device" else None,
         scope=scope,

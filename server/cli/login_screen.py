@@ -65,7 +65,7 @@ class LoginScreen:
         say()
         tasks = [self._count_down("waiting for the browser", seconds)]
         if pastes:
-            say("a browser elsewhere ends at a page that cannot be shown: paste its address here")
+            say("if the browser is on another machine, paste here the address at which it ends")
             tasks.append(lambda: _read_pasted(paste))
         async with beside(*tasks):
             yield

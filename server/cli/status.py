@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,6 +38,8 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> int:
         _show_server(server, why)
         out()
         _show_logins(logins)
+        for hint in _hints(server, logins):
+            terminal.say_hint(hint)
     good = server is not None or any(login["state"] != "ended" for login in logins)
     return 0 if good else terminal.EXIT_FAILED
 
@@ -80,9 +83,7 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         terminal.facts([("server", f"none ({clean(why)})")])
         return
     origin = str(server["origin"])
-    pairs = [
-        ("server", f"ostiary {server['version']} at {origin}, since {local.ago(server['started_at'])[:-4]}")
-    ]
+    pairs = [("server", f"ostiary {server['version']} at {origin}, for {_age(server['started_at'])}")]
     pairs += [
         (f"  {name}" if len(server["paths"]) > 1 else "endpoint", f"{origin}{path}")
         for name, path in server["paths"].items()
@@ -93,13 +94,9 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         waiting = server["waiting"]
         pairs.append(("waiting", _waiting(waiting)))
         if server["key_created_at"] is not None:
-            pairs.append(("signing key", f"{local.ago(server['key_created_at'])[:-4]} old"))
+            pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
     pairs.append(("data", str(server["data_dir"])))
     terminal.facts([(name, clean(value)) for name, value in pairs])
-    if server.get("waiting"):
-        terminal.say_hint("ostiary pending, then ostiary approve CODE")
-    elif server.get("unclaimed"):
-        terminal.say_hint("ostiary claim shows the link that makes you its owner")
 
 
 def _auth(server: dict[str, Any]) -> str:
@@ -108,8 +105,14 @@ def _auth(server: dict[str, Any]) -> str:
 
 def _counted(server: dict[str, Any]) -> str:
     people, logins = server["people"], server["logins"]
-    said = f"{people} {'person' if people == 1 else 'people'}, {logins} login{'' if logins == 1 else 's'}"
-    return f"{said}; nobody has claimed it yet" if server.get("unclaimed") else said
+    known = f"{people} {'person' if people == 1 else 'people'}"
+    if server.get("unclaimed"):
+        known = "nobody has claimed it yet"
+    return f"{known}, {logins} login{'' if logins == 1 else 's'}"
+
+
+def _age(millis: int) -> str:
+    return terminal.duration(time.time() - millis / 1000)
 
 
 def _waiting(count: int) -> str:
@@ -119,9 +122,8 @@ def _waiting(count: int) -> str:
 def _show_logins(logins: list[dict[str, Any]]) -> None:
     if not logins:
         terminal.facts([("logins", "none from here")])
-        terminal.say_hint("ostiary login URL")
         return
-    rows = [tuple(paint(title, "dim", sys.stdout) for title in ("logged in at", "", "state"))]
+    rows = [tuple(paint(title, "dim", sys.stdout) for title in ("logged in at", "name", "state"))]
     for login in logins:
         state = paint(STATES[login["state"]], "red" if login["state"] == "ended" else "green", sys.stdout)
         rows.append((login["url"], login["name"] or "", state))
@@ -129,6 +131,15 @@ def _show_logins(logins: list[dict[str, Any]]) -> None:
         rows = [(first, last) for first, _, last in rows]
     for line in terminal.columns(rows):
         out(terminal.cut(line, terminal.width(sys.stdout)))
+
+
+def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[str]:
+    hints: list[str] = []
+    if server is not None and server.get("waiting"):
+        hints.append("ostiary pending, then ostiary approve CODE")
+    elif server is not None and server.get("unclaimed"):
+        hints.append("ostiary claim shows the link that makes you its owner")
     ended = [login["url"] for login in logins if login["state"] == "ended"]
-    if ended:
-        terminal.say_hint(f"ostiary login {ended[0]}")
+    if ended or not logins:
+        hints.append(f"ostiary login {ended[0] if ended else 'URL'}")
+    return hints

@@ -124,11 +124,12 @@ def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
     quota, plan = _mapping(me.get("quota")), me.get("plan")
     pairs: list[tuple[str, str]] = []
     if user.get("name"):
-        role = user.get("role")
-        pairs.append(("you are", f"{user['name']}, the owner" if role == "owner" else str(user["name"])))
-    if credential.get("kind"):
-        how = HOW.get(str(credential.get("how")), "")
-        pairs.append(("by means of", " ".join(part for part in (f"a {credential['kind']}", how) if part)))
+        owner = user.get("role") == "owner" and user["name"] != "owner"
+        pairs.append(("you are", f"{user['name']}, the owner" if owner else str(user["name"])))
+    if credential.get("kind") == "login" and str(credential.get("how")) in HOW:
+        pairs.append(("logged in", HOW[str(credential["how"])]))
+    elif credential.get("kind"):
+        pairs.append(("let in by", f"{credential['kind']} {credential.get('name') or ''}".strip()))
     if me.get("tools"):
         pairs.append(("tools", str(me["tools"])))
     if isinstance(plan, str) and plan:

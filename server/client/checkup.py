@@ -17,6 +17,7 @@ import trio
 
 from server.client.access import Access
 from server.client.address import is_loopback
+from server.client.browser_login import METHOD
 from server.client.discovery import (
     OpenServer,
     ServerMetadata,
@@ -150,12 +151,7 @@ async def _discovery(client: httpx2.AsyncClient, url: str) -> AsyncGenerator[Ste
 async def _device_login(client: httpx2.AsyncClient, server: ServerMetadata) -> Step:
     endpoint = server.device_authorization_endpoint
     if endpoint is None or not server.device_login:
-        return Step(
-            name="device login",
-            state="failed",
-            detail="the authorization server does not offer it",
-            hint="`ostiary login` needs it; other clients may log in through a browser",
-        )
+        return _without_device_login(server)
     try:
         # Without a client id no code is made: a refusal in OAuth's own form is what a living endpoint answers.
         answer = await exchange(client, "POST", endpoint, form={}, headers={"Accept": "application/json"})
@@ -167,6 +163,23 @@ async def _device_login(client: httpx2.AsyncClient, server: ServerMetadata) -> S
     except ClientError as error:
         return _failed("device login", error)
     return Step(name="device login", state="ok", detail="offered, and the endpoint answers")
+
+
+def _without_device_login(server: ServerMetadata) -> Step:
+    """No fault where a browser will do."""
+    if server.browser_login and METHOD in server.challenge_methods:
+        return Step(name="device login", state="skipped", detail="not offered; the way in is a browser")
+    said = (
+        f"not offered, and logins in a browser are not protected (PKCE with {METHOD})"
+        if server.browser_login
+        else "the authorization server offers neither codes nor a login in a browser"
+    )
+    return Step(
+        name="device login",
+        state="failed",
+        detail=said,
+        hint="`ostiary login` needs one of the two; this is the server's to put right",
+    )
 
 
 async def _login(access: Access) -> Step:

@@ -29,7 +29,8 @@ REQUEST_SECONDS: Final = 10.0
 MAX_AT_ONCE: Final = 16
 FAREWELL_SECONDS: Final = 2.0
 
-DONE: Final = ("You are logged in here", "You can close this window and go back to your terminal.")
+# What became of it only the terminal knows: the code is redeemed from there.
+DONE: Final = ("The answer has arrived", "You can close this window and go back to your terminal.")
 REFUSED: Final = ("You were not logged in", "The terminal says why. You can close this window.")
 NOT_OURS: Final = (
     "This answer belongs to no login here",

@@ -39,9 +39,10 @@ async def recall(
     file: TokenFile, place: Place, way: Way, *, given: ClientIdentity | None, now: Millis
 ) -> Known | None:
     """Who we are there already; None where we must introduce ourselves."""
-    if given is not None:
-        return Known(identity=given)
     server = place.server
+    if given is not None:
+        method = method_for(server.auth_methods, secret=given.secret is not None)
+        return Known(identity=msgspec.structs.replace(given, method=method))
     made = await trio.to_thread.run_sync(file.registration, server.issuer, GRANTS[way])
     if made is not None and (made.expires_at is None or now < made.expires_at):
         return Known(identity=made.identity, redirect_uri=made.redirect_uri, registered=True)

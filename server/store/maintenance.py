@@ -210,7 +210,9 @@ def _delete_audit(db: Db, *, lease: Lease, before: int, now: int) -> int:
     return db.sweep_audit(before=before, at_most=PIECE)
 
 
-async def _sweep_clients(store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention) -> int:
+async def _sweep_clients(
+    store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention
+) -> int:
     total = 0
     while True:
         now = clock()

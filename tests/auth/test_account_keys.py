@@ -44,7 +44,7 @@ async def test_a_key_is_shown_with_what_it_may_and_never_whole() -> None:
     for words in (
         "backup",
         f"…{made.key.hint}",
-        "List and call the agent's tools (readonly)",
+        "List and call the agent's tools (tools: readonly)",
         "only at agent",
         "Never used",
     ):

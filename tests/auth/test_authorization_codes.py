@@ -115,6 +115,7 @@ async def test_a_code_lives_sixty_seconds() -> None:
         code = (await program.agreed(await porch.browser()))["code"]
         porch.clock.now += 60 * SECOND
         assert refusal(await program.redeem(code)) == "invalid_grant"
+        assert (await porch.audited("code.redeemed"))[0][1].endswith("expired")
         code = (await program.agreed(await porch.browser(), prompt="consent"))["code"]
         porch.clock.now += 60 * SECOND - 1
         assert (await program.redeem(code)).status == 200

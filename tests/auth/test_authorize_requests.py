@@ -5,7 +5,7 @@ from __future__ import annotations
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import pytest
-from browser_fakes import Browser, header, location
+from browser_fakes import PASSPHRASE, Browser, header, location
 from code_fakes import CALLBACK, CHALLENGE, STATE, Porch, Program, answer_of, open_porch, press
 from hypothesis import given
 from hypothesis import strategies as st
@@ -249,6 +249,16 @@ async def test_sign_in_leads_to_our_own_pages_alone(wanted: str) -> None:
         target = urlsplit(location(reply))
         assert (target.scheme, target.netloc, target.query) == ("", "", "")
         assert target.path in ("/account", "/device")
+
+
+async def test_a_request_that_a_link_to_sign_in_carries_is_written_anew() -> None:
+    async with open_porch() as porch:
+        browser = await porch.browser(signed_in=False)
+        wanted = "/authorize?x=1&client_id=c\r\nset-cookie: a=b&state=" + "s" * 20_000
+        await browser.get("/signin?" + urlencode({"next": wanted}))
+        assert max(len(value) for _, value in browser.fields("/signin")) < 9_000
+        reply = await browser.submit("/signin", name="alice", passphrase=PASSPHRASE, follow=False)
+        assert location(reply) == "/authorize?"
 
 
 async def test_a_request_comes_through_sign_in_as_it_was_without_what_nobody_knows() -> None:

@@ -188,6 +188,16 @@ async def test_what_moves_money_is_marked_unticked_and_asked_every_time() -> Non
         assert (await browser.get(program.path(scope="mcp"), follow=False)).status == 303
 
 
+async def test_a_scope_that_moves_money_is_asked_about_though_its_name_lies_under_one_that_was_given() -> (
+    None
+):
+    paying = Vocabulary((Scope(name="mcp:pay", words="Pay", financial=True),))
+    async with open_porch(site=dataclasses.replace(MONEY, scopes=paying)) as porch:
+        program = await porch.program()
+        await program.agreed(await porch.browser(), scope="mcp")
+        assert await asks(porch, program, scope="mcp:pay")
+
+
 async def test_denying_tells_the_program_and_is_not_remembered() -> None:
     async with open_porch() as porch:
         program = await porch.program()

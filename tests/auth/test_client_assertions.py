@@ -58,7 +58,15 @@ async def test_each_algorithm_proves_the_owner_of_its_kind_of_key(algorithm: str
 
 @pytest.mark.parametrize(
     "audience",
-    [ORIGIN, ORIGIN + "/", TOKEN, "http://localhost:8420", "http://localhost:8420/token", [ORIGIN], [ORIGIN, TOKEN]],
+    [
+        ORIGIN,
+        ORIGIN + "/",
+        TOKEN,
+        "http://localhost:8420",
+        "http://localhost:8420/token",
+        [ORIGIN],
+        [ORIGIN, TOKEN],
+    ],
 )
 async def test_the_audience_is_the_issuer_or_the_token_endpoint_also_as_it_was_typed(audience: Any) -> None:
     async with open_identity() as identity:

@@ -686,6 +686,7 @@ async def test_another_persons_passkey_does_not_let_a_device_in_through_ones_ses
         "/device/decide#approve", proof_ticket=ticket, proof_credential=bobs.answer(options), scope=("mcp",)
     )
     assert page.status == 400 and house.device_row()["state"] == "pending"
+    assert reasons(house, "user.proven_again") == ["the passkey is another person's"]
 
 
 async def test_with_both_a_passphrase_and_a_passkey_either_will_do() -> None:

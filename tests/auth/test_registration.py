@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from dataclasses import replace
 from typing import Any
@@ -84,6 +85,26 @@ async def test_a_public_program_gets_no_word_of_a_secret_and_others_get_one_that
         for secret, status in (("wrong", 401), (answer["client_secret"], 200)):
             form = {"client_id": answer["client_id"], "client_secret": secret, "token": "x"}
             assert (await sent(identity, post("/revoke", **form))).status == status
+
+
+async def test_a_secret_is_taken_in_either_place_whichever_was_registered() -> None:
+    """authlib revokes with Basic what it registered for the form, and the Python SDK sends its id in both places."""
+    async with open_identity() as identity:
+        for program in ("Python SDK", "TypeScript SDK"):
+            answer = await enrolled(identity, program)
+            client_id, secret = answer["client_id"], answer["client_secret"]
+            form = post("/revoke", client_id=client_id, client_secret=secret, token="x")
+            plain = post("/revoke", client_id=client_id, token="x", token_type_hint="refresh_token")
+            coded = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
+            basic = replace(plain, headers={**plain.headers, "authorization": f"Basic {coded}"})
+            assert [(await sent(identity, one)).status for one in (form, basic, plain)] == [200, 200, 401]
+
+
+async def test_what_is_sent_in_despair_is_told_what_it_lacks() -> None:
+    async with open_identity() as identity:
+        junk = {"client_name": "Gemini CLI (Stored OAuth)", "redirect_uris": [], "grant_types": []}
+        reply = await sent(identity, ask("/register", junk))
+        assert (reply.status, told(reply)["error"]) == (400, "invalid_client_metadata")
 
 
 async def test_neither_secret_nor_registration_token_is_in_the_database() -> None:

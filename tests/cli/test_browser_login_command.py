@@ -11,6 +11,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -31,7 +32,7 @@ def foreign(fake: FakeServer) -> FakeServer:
     return fake
 
 
-def with_opener(shell: Terminal, script: str) -> dict[str, str]:
+def with_opener(shell: Terminal, script: str) -> dict[str, Any]:
     """A desktop whose way of opening links is this script; it gets the link as its first argument."""
     folder = shell.home / "bin"
     folder.mkdir()
@@ -124,7 +125,7 @@ async def test_over_ssh_the_last_address_is_pasted_back(shell: Terminal, foreign
                     written += os.read(master, 65536).decode()
                 except OSError:
                     break
-                if "paste its address here" in written and not pasted:
+                if "paste here the address" in written and not pasted:
                     pasted = True
                     link = LINK.search(written)
                     assert link is not None

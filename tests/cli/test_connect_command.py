@@ -276,6 +276,32 @@ async def test_lines_from_a_file_are_answered_into_a_file(shell: Terminal, fake:
     assert {answer["id"] for answer in answers} == {0, 1, 2, None}
 
 
+async def test_a_server_without_codes_is_logged_in_to_through_a_browser_while_the_request_waits(
+    shell: Terminal, fake: FakeServer
+) -> None:
+    fake.browser_only()
+    lines = "".join(
+        json.dumps({"jsonrpc": "2.0", **request(number, "tools/list", modern=True)}) + "\n"
+        for number in (1, 2)
+    )
+    folder = shell.home / "bin"
+    folder.mkdir()
+    opener = folder / "xdg-open"
+    opener.write_text(
+        f"#!{SOURCE[0]}\nimport sys, urllib.request as web\n"
+        "web.build_opener(web.ProxyHandler({})).open(sys.argv[1]).read()\n"
+    )
+    opener.chmod(0o755)
+    done = await shell.run(
+        "connect", fake.url, stdin=lines.encode(), DISPLAY=":0", PATH=f"{folder}:{os.environ['PATH']}"
+    )
+    answers = {json.loads(line)["id"]: json.loads(line) for line in done.stdout.splitlines()}
+    assert [sorted(answers), *("result" in answer for answer in answers.values())] == [[1, 2], True, True]
+    assert "log in in the browser that just opened" in done.stderr
+    assert fake.requests("/register")[0].message["client_name"] == "Ostiary in a terminal"
+    assert len(fake.requests("/authorize")) == 1
+
+
 async def test_an_address_that_cannot_work_is_told_on_stderr(shell: Terminal) -> None:
     done = await shell.run("connect", "http://a.example/mcp")
     assert (done.code, done.stdout) == (1, "")

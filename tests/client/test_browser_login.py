@@ -313,7 +313,7 @@ async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
         nursery.start_soon(elsewhere)
         login = await log_in(foreign, file, client, screen)
     assert login.client_id == "client-1"
-    assert [line.startswith("You are logged in") for line in said] == [False, False, True]
+    assert [line.startswith("The answer has arrived") for line in said] == [False, False, True]
 
 
 async def test_nobody_answering_ends_the_login_with_the_time(
@@ -444,3 +444,24 @@ async def test_neither_code_nor_verifier_is_in_any_repr(
     query = f"code=the-code&state={attempt.state.reveal()}&iss={foreign.origin}"
     assert "the-code" not in repr(read_answer(query, attempt, place, identity))
     assert attempt.verifier.reveal() not in repr(attempt)
+
+
+@pytest.mark.parametrize(
+    ("offered", "method"), [([POST], POST), ([BASIC], BASIC), ([POST, BASIC], BASIC), ([], BASIC)]
+)
+async def test_a_client_named_by_hand_shows_its_secret_the_way_that_is_offered(
+    foreign: FakeServer, file: TokenFile, client: httpx2.AsyncClient, offered: list[str], method: str
+) -> None:
+    foreign.metadata["token_endpoint_auth_methods_supported"] = offered
+
+    async def any_port(request: Seen) -> Response:
+        foreign.clients["by-hand"] = {
+            "redirect_uris": [request.asked["redirect_uri"]],
+            "token_endpoint_auth_method": method,
+            "client_secret": "it is",
+        }
+        return await foreign.usual(request)
+
+    foreign.overrides["/authorize"] = any_port
+    identity = ClientIdentity(client_id="by-hand", secret=Secret("it is"), method=BASIC)
+    assert (await log_in(foreign, file, client, Screen(), identity=identity)).auth_method == method

@@ -83,6 +83,13 @@ async def test_a_device_endpoint_in_trouble_is_seen(
     assert state == ("ok" if response.status == 500 else "failed")
 
 
+async def test_a_server_with_a_browser_login_alone_is_no_fault(fake: FakeServer, file: TokenFile) -> None:
+    fake.browser_only()
+    assert ("device login", "skipped") in states(await steps_of(fake, file))
+    fake.metadata["code_challenge_methods_supported"] = []
+    assert ("device login", "failed") in states(await steps_of(fake, file))
+
+
 async def test_a_server_without_device_login_is_told(fake: FakeServer, file: TokenFile) -> None:
     metadata = {**fake.server_metadata(), "grant_types_supported": ["authorization_code"]}
     fake.overrides[ASM] = saying(as_json(metadata))

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.client.errors import TokenFileError
-from server.client.tokens import Login, TokenFile, token_directory
+from server.client.tokens import Login, Registration, TokenFile, token_directory
 from server.secret import Secret
 
 
@@ -181,3 +181,48 @@ def test_the_directory_is_the_platforms_unless_one_is_named(monkeypatch: pytest.
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setenv("HOME", "/somebody")
     assert token_directory({}) == Path("/somebody/Library/Application Support/ostiary")
+
+
+def registration(issuer: str = "https://a.example", client_id: str = "client-1") -> Registration:
+    return Registration(
+        issuer=issuer,
+        grant_type="authorization_code",
+        client_id=client_id,
+        client_secret=Secret("s3cret"),
+        auth_method="client_secret_basic",
+        redirect_uri="http://127.0.0.1:4242/callback",
+    )
+
+
+def test_a_file_of_the_first_format_is_read_and_written_as_the_second(file: TokenFile) -> None:
+    file.put(login())
+    kept = json.loads(file.path.read_text())
+    del kept["registrations"]
+    for old in kept["logins"].values():
+        del old["client_secret"], old["auth_method"]
+    file.path.write_text(json.dumps({**kept, "version": 1}))
+    assert file.get("https://a.example/mcp") == login()
+    assert json.loads(file.path.read_text())["version"] == 1  # reading writes nothing
+    file.put_registration(registration())
+    written = json.loads(file.path.read_text())
+    assert written["version"] == 2
+    assert file.get("https://a.example/mcp") == login()
+
+
+def test_registrations_are_kept_by_issuer_and_way_and_forgotten_by_client(file: TokenFile) -> None:
+    file.put(login())
+    file.put_registration(registration())
+    file.put_registration(registration("https://b.example", "client-1"))
+    assert file.registration("https://a.example", "authorization_code") == registration()
+    assert file.registration("https://a.example", "refresh_token") is None
+    file.drop_registrations("https://a.example", "client-2")
+    assert file.registration("https://a.example", "authorization_code") is not None
+    file.drop_registrations("https://a.example", "client-1")
+    assert file.registration("https://a.example", "authorization_code") is None
+    assert file.registration("https://b.example", "authorization_code") is not None
+    assert file.get("https://a.example/mcp") == login()
+
+
+def test_a_registration_and_a_login_show_no_secret_of_the_client(file: TokenFile) -> None:
+    assert "s3cret" not in repr(registration())
+    assert "s3cret" not in repr(registration().identity)

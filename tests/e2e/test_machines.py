@@ -114,8 +114,13 @@ def test_a_program_registers_itself_is_listed_and_is_removed(served: tuple[Progr
             "redirect_uris": ["http://localhost:1/callback", "cursor://anysphere.cursor-mcp/oauth/callback"],
             "token_endpoint_auth_method": "none",
         }
-        answer = http.post("/register", json=body)
+        # A page of any origin may: nothing here is taken from a cookie.
+        page = {"origin": "https://app.example.org"}
+        preflight = http.options("/register", headers={**page, "access-control-request-method": "POST"})
+        assert (preflight.status_code, preflight.headers["access-control-allow-origin"]) == (204, "*")
+        answer = http.post("/register", json=body, headers=page)
         assert (answer.status_code, answer.headers["cache-control"]) == (201, "no-store")
+        assert answer.headers["access-control-allow-origin"] == "*"
         told = answer.json()
         bearer = {"authorization": f"Bearer {told['registration_access_token']}"}
         assert http.get(told["registration_client_uri"], headers=bearer).json() == told

@@ -12,6 +12,7 @@ import json
 import re
 import signal
 import tempfile
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -22,6 +23,8 @@ from typing import Any, NamedTuple
 from urllib.error import HTTPError
 
 import pytest
+from joserfc import jwt
+from joserfc.jwk import ECKey
 from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, Server, expire_access_token
 
 pytestmark = pytest.mark.slow
@@ -161,6 +164,8 @@ def life() -> Iterator[Life]:
             login_talk = log_in_through_the_page(program, server, browser, secrets)
             call_and_refresh(program, server, secrets)
             a_client_with_a_secret(program, server, secrets)
+            a_program_that_registers_itself(server, secrets)
+            machines(program, server, secrets)
             misplaced_secrets(program, server, browser)
             program.run("logout", server.endpoint)
             program.run("call", server.endpoint, "echo", "text=late", code=1)
@@ -268,6 +273,69 @@ def a_client_with_a_secret(program: Program, server: Server, secrets: Secrets) -
     assert ask("/token", **in_the_form).status in (400, 401)  # the code again, and the secret in two places
 
 
+def a_program_that_registers_itself(server: Server, secrets: Secrets) -> None:
+    """With a secret of its own, which it looks at, changes and gives up; and with a wrong token in between."""
+    body = {"client_name": "Registrant", "redirect_uris": ["http://127.0.0.1/cb"]}
+
+    def ask(method: str, url: str, said: dict[str, Any] | None = None, token: str = "") -> Said:
+        request = urllib.request.Request(url, method=method, data=json.dumps(said).encode() if said else None)
+        request.add_header("Content-Type", "application/json")
+        if token:
+            request.add_header("Authorization", f"Bearer {token}")
+        try:
+            answer = urllib.request.build_opener(urllib.request.ProxyHandler({})).open(
+                request, timeout=WAIT_SECONDS
+            )
+        except HTTPError as error:
+            answer = error
+        with answer:
+            content = answer.read()
+            return Said(answer.status or 0, json.loads(content) if content else None)
+
+    made = ask("POST", f"{server.url}/register", body).json
+    secrets.add("a secret that was registered", made["client_secret"])
+    token = secrets.add("a registration access token", made["registration_access_token"])
+    wrong = secrets.add("a wrong registration access token", token[:-4] + "AAAA")
+    address = made["registration_client_uri"]
+    assert ask("GET", address, token=wrong).status == 401
+    assert ask("GET", address, token=token).status == 200
+    public = {**body, "client_id": made["client_id"], "token_endpoint_auth_method": "none"}
+    assert ask("PUT", address, public, token).status == 200
+    again = ask("PUT", address, {**public, "token_endpoint_auth_method": "client_secret_post"}, token).json
+    secrets.add("a secret that was registered", again["client_secret"])
+    fields = {"client_id": made["client_id"], "client_secret": made["client_secret"], "token": "x"}
+    assert post(f"{server.url}/revoke", fields).status == 401
+    assert ask("DELETE", address, token=token).status == 204
+
+
+def machines(program: Program, server: Server, secrets: Secrets) -> None:
+    """One with a secret that is made anew, one that signs, and a token that is asked about."""
+    grant = ("--grant", "client_credentials")
+    job = program.at_machine("clients", "add", "job", "--secret", "--introspect", *grant)
+    secrets.add("a machine's secret", job["client_secret"])
+    shown = program.at_machine("clients", "rotate-secret", job["id"])["client_secret"]
+    authorization = basic(job["id"], secrets.add("a machine's secret", shown))
+    answer = post(f"{server.url}/token", {"grant_type": "client_credentials"}, authorization=authorization)
+    token = secrets.add("a machine's access token", answer.json["access_token"])
+    asked = post(f"{server.url}/introspect", {"token": token}, authorization=authorization)
+    assert asked.json["active"] is True
+
+    key = ECKey.generate_key("P-256")
+    (program.home / "public.pem").write_bytes(key.as_pem(private=False))
+    signer = program.at_machine(
+        "clients", "add", "signer", *grant, "--public-key", str(program.home / "public.pem")
+    )
+    now = int(time.time())
+    claims = {"iss": signer["id"], "sub": signer["id"], "aud": server.url, "jti": "once", "exp": now + 60}
+    assertion = secrets.add("an assertion", jwt.encode({"alg": "ES256"}, claims, key, algorithms=["ES256"]))
+    fields = {
+        "grant_type": "client_credentials",
+        "client_assertion": assertion,
+        "client_assertion_type": "urn:ietf:params:oauth:client-assertion-type:jwt-bearer",
+    }
+    assert [post(f"{server.url}/token", fields).status for _ in range(2)] == [200, 401]
+
+
 def misplaced_secrets(program: Program, server: Server, browser: Browser) -> None:
     """Where they do not belong: in queries, paths, schemes and fields that nobody reads."""
     tokens = program.tokens()
@@ -311,6 +379,8 @@ def test_the_log_tells_of_the_whole_life(life: Life) -> None:
         "/token",
         "/device_authorization",
         "/revoke",
+        "/register",
+        "/introspect",
         "/mcp",
     } <= paths
     # A call that went well has a request line at debug alone.

@@ -1,0 +1,110 @@
+"""`ostiary status` and what `whoami` adds from the server: at a machine without a server, and with logins of every state."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from shell import Terminal
+
+from server.client.tokens import TokenFile
+from tests.client.fake_server import FakeServer, Response, Seen, as_json
+
+
+async def test_with_neither_server_nor_login_it_fails_and_says_what_to_do(shell: Terminal) -> None:
+    done = await shell.run("status")
+    assert done.code == 1
+    first, second, third = done.stdout.splitlines()
+    assert first.startswith("server  none (")
+    assert (second, third) == ("", "logins  none from here")
+    assert done.stderr == "hint: ostiary login URL\n"
+
+
+async def test_logins_are_listed_with_their_names_and_states(logged_in: Terminal, fake: FakeServer) -> None:
+    file = TokenFile(logged_in.config)
+    login = file.get(fake.url)
+    assert login is not None
+    old = msgspec.structs.replace(login, obtained_at=0, expires_at=1)
+    file.put(msgspec.structs.replace(old, url="https://old.example/mcp"))
+    file.put(msgspec.structs.replace(old, url="https://ended.example/mcp", refresh_token=None))
+    await logged_in.run("mcp", "add", "door", fake.url)
+    done = await logged_in.run("status")
+    assert done.code == 0
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()[2:]] == [
+        "logged in at",
+        fake.url,
+        "https://old.example/mcp",
+        "https://ended.example/mcp",
+    ]
+    assert " door " in done.stdout
+    assert done.stderr == "hint: ostiary login https://ended.example/mcp\n"
+    found = json.loads((await logged_in.run("status", "--json")).stdout)
+    assert found["server"] is None
+    assert [(each["name"], each["state"]) for each in found["logins"]] == [
+        ("door", "fresh"),
+        (None, "renewable"),
+        (None, "ended"),
+    ]
+    assert list(found["logins"][0]) == ["url", "name", "scope", "state", "expires_at"]
+
+
+async def test_settings_that_are_wrong_are_no_missing_server(shell: Terminal) -> None:
+    (shell.home / "bad.toml").write_text("port = 'x'\n")
+    done = await shell.run("status", "--config", str(shell.home / "bad.toml"))
+    assert done.code == 2
+
+
+ME = {
+    "subject": "usr_1",
+    "kind": "user",
+    "credential": {"kind": "login", "how": "device", "id": "gr_1", "name": None},
+    "user": {"name": "olivia", "role": "owner"},
+    "tools": "echo",
+    "plan": "starter",
+    "quota": {"mcp_calls_per_day": {"used": 3, "limit": 100}},
+}
+
+
+def telling(fake: FakeServer, me: Any) -> None:
+    async def answer(request: Seen) -> Response:
+        message = request.message
+        if message.get("method") != "resources/read":
+            return await fake.usual(request)
+        assert message["params"]["uri"] == "ostiary://me"
+        assert request.headers["mcp-name"] == "ostiary://me"
+        contents = [{"uri": "ostiary://me", "mimeType": "application/json", "text": json.dumps(me)}]
+        result = {"contents": contents, "resultType": "complete"}
+        return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    fake.overrides["/mcp"] = answer
+
+
+async def test_whoami_shows_what_the_server_tells_of_the_account(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    telling(fake, ME)
+    done = await logged_in.run("whoami", fake.url)
+    assert done.code == 0
+    shown = dict(line.split("  ", 1) for line in done.stdout.splitlines())
+    shown = {name: value.strip() for name, value in shown.items()}
+    assert shown["you are"] == "olivia, the owner"
+    assert shown["logged in"] == "by a code"
+    assert shown["plan"] == "starter"
+    assert shown["quota mcp_calls_per_day"] == "3 of 100"
+    assert json.loads((await logged_in.run("whoami", fake.url, "--json")).stdout)["account"] == ME
+
+
+@pytest.mark.parametrize("me", [[], "text", {"user": 5, "quota": [], "credential": {"kind": 7}}, {}])
+async def test_whoami_puts_up_with_whatever_it_is_told(
+    logged_in: Terminal, fake: FakeServer, me: Any
+) -> None:
+    telling(fake, me)
+    done = await logged_in.run("whoami", fake.url)
+    assert (done.code, done.stderr) == (0, "")
+
+
+async def test_whoami_lets_no_server_steer_the_terminal(logged_in: Terminal, fake: FakeServer) -> None:
+    telling(fake, {"user": {"name": "\x1b[2Jolivia"}, "plan": "a\x07b"})
+    assert "\x1b" not in (await logged_in.run("whoami", fake.url)).stdout
