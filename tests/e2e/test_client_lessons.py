@@ -210,9 +210,6 @@ def test_a_token_lives_for_minutes_and_a_session_outlives_it(house: House) -> No
     assert house.client.mcp("tools/list", token=login["access_token"], **session).status_code == 200
     fresh = house.client.refresh(login["refresh_token"]).json()
     assert house.client.mcp("tools/list", token=fresh["access_token"], **session).status_code == 200
-    # It is this login's and no other's.
-    other = house.log_in()
-    assert house.client.mcp("tools/list", token=other["access_token"], **session).status_code in (200, 404)
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "POST", "DELETE", "PUT"])
@@ -411,7 +408,7 @@ def test_a_device_is_told_numbers_polls_at_once_and_its_code_is_understood_as_it
     typed = other["user_code"].replace("-", " ").lower()
     page = house.owner.browser.get(f"{house.server.url}/device", params={"user_code": typed})
     assert other["user_code"] in page.text
-    house.owner.press(page, "Deny")
+    house.owner.press(house.owner.press(page, "Continue"), "Deny")
     for code in (other["device_code"], "unknown"):
         refused = house.client.poll(code)
         assert (refused.status_code, is_json(refused)) == (400, True)
