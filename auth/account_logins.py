@@ -121,6 +121,8 @@ def _how(login: Login, host: str) -> str:
             return "through a browser"
         case "client_credentials":
             return "with its own credentials"
+        case "assertion":
+            return f"by the word of {login.grant.approved_by.removeprefix('idp:')}"
         case _:
             return "with a code"
 

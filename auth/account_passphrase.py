@@ -14,7 +14,7 @@ from auth.pages import redirect
 from auth.requester import Requester
 from auth.sessions import Session, cookie_from, set_cookie
 from auth.users import Admitted, Throttled, Unfit
-from auth.visit import ATTEMPTS_KEY, Visit
+from auth.visit import Visit
 from auth.wire import Reply
 
 PURPOSE: Final = "account passphrase"
@@ -64,13 +64,7 @@ async def change(visit: Visit) -> Reply:
         if isinstance(present, Unfit):
             return again(problem=WRONG)
         tried = await visit.parts.store.write(
-            partial(
-                users.admit,
-                name=session.user.name,
-                key=visit.parts.subkey(ATTEMPTS_KEY),
-                who=visit.who,
-                now=visit.now,
-            )
+            partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
         )
         if isinstance(tried, Throttled):
             return visit.too_many(tried.until, back=("/account", "Back"))

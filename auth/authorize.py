@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
 
-from auth import pkce, redirects
+from auth import dpop, pkce, redirects
 from auth.forms import LENGTH, LENGTHS
 from auth.model import AUTHORIZATION_CODE, Client, Millis
 from auth.policy import DAY
@@ -34,6 +34,7 @@ NAMES: Final = (
     "response_mode",
     "request",
     "request_uri",
+    "dpop_jkt",
 )
 RESOURCE: Final = "resource"
 RESOURCES: Final = 8
@@ -70,6 +71,9 @@ class SendBack:
     """§4.1.2.1: the client learns what was wrong, at an address that is its own."""
 
     redirect_uri: str
+    # Whether the operator knows the address, or it leads no further than the person's own machine. To any other, which a
+    # stranger may have registered for this, nobody is sent who has not signed in (RFC 9700 §4.11.2).
+    vouched: bool
     state: str | None
     error: str
     description: str
@@ -81,17 +85,22 @@ class Wanted:
 
     client_id: str
     redirect_uri: str
-    redirect_sent: bool  # whether the request named it: then the exchange must, too
+    vouched: bool  # as in `SendBack`
     challenge: str
     server: str
     scope: str  # under the client's ceiling
     state: str | None
     prompts: frozenset[str]
     max_age_ms: Millis | None
+    dpop_jkt: str | None = None  # the key that alone may redeem the code
 
     def refused(self, error: str, description: str) -> SendBack:
         return SendBack(
-            redirect_uri=self.redirect_uri, state=self.state, error=error, description=description
+            redirect_uri=self.redirect_uri,
+            vouched=self.vouched,
+            state=self.state,
+            error=error,
+            description=description,
         )
 
 
@@ -159,20 +168,25 @@ def check(asked: Asked, client: Client | None, site: Site, origin: str) -> NoPla
     if problem is not None:
         error, description = problem
         return SendBack(
-            redirect_uri=redirect_uri, state=asked.get("state"), error=error, description=description
+            redirect_uri=redirect_uri,
+            vouched=_vouched(client, redirect_uri),
+            state=asked.get("state"),
+            error=error,
+            description=description,
         )
     assert not isinstance(server, Foreign)  # that is a problem
     age = asked.get("max_age")
     return Wanted(
         client_id=client.id,
         redirect_uri=redirect_uri,
-        redirect_sent=asked.get("redirect_uri") is not None,
+        vouched=_vouched(client, redirect_uri),
         challenge=asked.values["code_challenge"],
         server=server,
         scope=scope,
         state=asked.get("state"),
         prompts=prompts,
         max_age_ms=None if age is None else min(int(age) * 1_000, MAX_AGE),
+        dpop_jkt=asked.get("dpop_jkt"),
     )
 
 
@@ -189,12 +203,17 @@ def _redirect_uri(asked: Asked, client: Client) -> str | NoPlace:
     return NoPlace(why="The request wants you sent back to an address that is not the program’s own.")
 
 
+def _vouched(client: Client, redirect_uri: str) -> bool:
+    return client.kind not in ("dynamic", "document") or redirects.is_loopback(redirect_uri)
+
+
 def _problem(
     asked: Asked, client: Client, server: str | Foreign, scope: str, prompts: frozenset[str]
 ) -> tuple[str, str] | None:
     """The first thing that is wrong: an error code and a sentence for the client, which repeats nothing of the request."""
     method = asked.get("code_challenge_method")
     age = asked.get("max_age")
+    jkt = asked.get("dpop_jkt")
     table = (
         # what is wrong                                         error                       in words
         (bool(asked.repeated),                                  "invalid_request",          "a parameter is given more than once"),
@@ -211,6 +230,7 @@ def _problem(
         (not scope,                                             "invalid_scope",            "none of these scopes exists for this client"),
         ("none" in prompts and len(prompts) > 1,                "invalid_request",          "prompt=none stands alone"),
         (age is not None and not (age.isdigit() and len(age) < 10), "invalid_request",      "max_age is a number of seconds"),
+        (jkt is not None and not dpop.is_thumbprint(jkt),       "invalid_request",          "dpop_jkt is the SHA-256 thumbprint of a key"),
     )  # fmt: skip
     return next(((error, words) for wrong, error, words in table if wrong), None)
 

@@ -15,7 +15,7 @@ from auth import authorize, consent, consent_page, par, redirects
 from auth.authorize import Asked, NoPlace, SendBack, Wanted
 from auth.code_entry import sign_in_then
 from auth.consent import NotAgreed, Opened, Sent, SignedOut
-from auth.consent_page import away, no_place, send_back
+from auth.consent_page import away, location_of, no_place, send_back
 from auth.documents import is_document
 from auth.entropy import SEED_BYTES
 from auth.model import Millis
@@ -43,7 +43,7 @@ async def show(visit: Visit) -> Reply:
         case NoPlace():
             return no_place(visit, found)
         case SendBack():
-            return send_back(visit, found)
+            return _send_back(visit, session, found)
         case Opened():
             path = authorize.path_of(found.text)
     if len(quote(path)) > authorize.CHARACTERS:
@@ -53,7 +53,8 @@ async def show(visit: Visit) -> Reply:
     wanted, silent = found.wanted, "none" in found.wanted.prompts
     if session is None or _must_prove_again(wanted, session, visit.now):
         if silent:
-            return send_back(visit, wanted.refused("login_required", "nobody is signed in, or not recently"))
+            refused = wanted.refused("login_required", "nobody is signed in, or not recently")
+            return _send_back(visit, session, refused)
         again = "" if session is None else "&again=1"
         return redirect(sign_in_then(path) + again)
     return await _ask(visit.of(session), session, found, silent=silent)
@@ -93,6 +94,20 @@ async def _ask(visit: Visit, session: Session, found: Opened, *, silent: bool) -
     if silent:
         return send_back(visit, found.wanted.refused("consent_required", "the person has to be asked"))
     return consent_page.page(visit, session, found)
+
+
+def _send_back(visit: Visit, session: Session | None, back: SendBack) -> Reply:
+    """An error for the program. Without a session, an address that only its owner vouches for is left to the person: else
+    anybody could have browsers sent on to anywhere under our name."""
+    if session is not None or back.vouched:
+        return send_back(visit, back)
+    return visit.error(
+        400,
+        "This sign-in cannot go on",
+        f"The program that sent you here asks for something that this server cannot do: {back.description}.",
+        "Nothing was allowed. Nobody here has checked the address below: go there only if that is where you came from.",
+        back=(location_of(visit, back), f"Back to {redirects.host_of(back.redirect_uri)}"),
+    )
 
 
 def _must_prove_again(wanted: Wanted, session: Session, now: Millis) -> bool:

@@ -81,7 +81,8 @@ async def claim(visit: Visit) -> Reply:
         case NameIsTaken():
             return _form(visit, token, name=typed, problem="Somebody here has this name already.")
         case Claimed():
-            return redirect("/welcome", headers=(set_cookie(cookie, visit.secure, keep=True),))
+            cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
+            return redirect("/welcome", headers=cookies)
 
 
 def _claim_and_sign_in(

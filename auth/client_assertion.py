@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,6 +19,7 @@ from auth import client_keys, clients
 from auth.client_key_sets import NoKeys
 from auth.clients import Credentials, Proof
 from auth.model import Client, Millis
+from auth.policy import MINUTE
 from auth.signatures import unpack
 from auth.site import Site
 
@@ -56,7 +57,7 @@ class Assertion:
 def subject_of(text: str) -> str | None:
     """Whom an assertion is about, by its own word: what a request without a `client_id` is counted under."""
     try:
-        subject = _object(_split(text)[1]).get("sub")
+        subject = unpacked(split(text)[1]).get("sub")
     except BadAssertion:
         return None
     return subject if isinstance(subject, str) and subject.isascii() and subject.isprintable() else None
@@ -73,25 +74,25 @@ def audiences(site: Site, origin: str, path: str) -> frozenset[str]:
 
 def read(text: str, client_id: str | None, names: Collection[str], now: Millis) -> Assertion:
     """Raises `BadAssertion`."""
-    head, payload, signature = _split(text)
-    header, claims = _object(head), _object(payload)
+    head, payload, signature = split(text)
+    header, claims = unpacked(head), unpacked(payload)
     if "crit" in header:
         raise BadAssertion("critical extensions are not understood")
-    if _text(header, "typ", "").lower().removeprefix("application/") not in _TYPES:
+    if text_in(header, "typ", "").lower().removeprefix("application/") not in _TYPES:
         raise BadAssertion("typ is that of another kind of token")
-    algorithm = _text(header, "alg")
+    algorithm = text_in(header, "alg")
     if algorithm not in client_keys.ALGORITHMS:
         raise BadAssertion(f"alg is one of {', '.join(client_keys.ALGORITHMS)}")
-    subject = _text(claims, "sub")
+    subject = text_in(claims, "sub")
     if not (subject.isascii() and subject.isprintable()):  # RFC 6749 appendix A.1
         raise BadAssertion("sub is no client id")
-    if _text(claims, "iss") != subject:
+    if text_in(claims, "iss") != subject:
         raise BadAssertion("iss and sub are both the client id")
     if client_id is not None and client_id != subject:
         raise BadAssertion("sub is another client than client_id")
     _check_audience(claims.get("aud"), names)
     expires_at = _check_times(claims, now // 1_000)
-    jti = _text(claims, "jti")
+    jti = text_in(claims, "jti")
     if len(jti) > JTI_LENGTH:
         raise BadAssertion(f"jti has at most {JTI_LENGTH} characters")
     try:
@@ -102,7 +103,7 @@ def read(text: str, client_id: str | None, names: Collection[str], now: Millis) 
         subject=subject,
         jti=jti,
         expires_at=expires_at,
-        kid=_text(header, "kid", ""),
+        kid=text_in(header, "kid", ""),
         algorithm=algorithm,
         signed=f"{head}.{payload}".encode(),
         signature=raw,
@@ -121,13 +122,13 @@ def _check_audience(audience: object, names: Collection[str]) -> None:
 
 
 def _check_times(claims: dict[str, Any], seconds: int) -> int:
-    expires_at = _number(claims, "exp")
+    expires_at = number_in(claims, "exp")
     if seconds >= expires_at + LEEWAY_SECONDS:
         raise BadAssertion("it has expired")
     if expires_at > seconds + LIFE_SECONDS + LEEWAY_SECONDS:
         raise BadAssertion(f"exp is at most {LIFE_SECONDS // 60} minutes ahead")
     for name in ("iat", "nbf"):
-        if name in claims and _number(claims, name) > seconds + LEEWAY_SECONDS:
+        if name in claims and number_in(claims, name) > seconds + LEEWAY_SECONDS:
             raise BadAssertion(f"{name} is in the future")
     return expires_at
 
@@ -160,12 +161,11 @@ async def prove(
         client = await identity.store.read(partial(clients.lookup, client_id=assertion.subject))
         if client is None or client.auth_method != "private_key_jwt":
             raise BadAssertion("no such client, or it shows something else")
-        budget = identity.policy.registration.fetches_per_network
         keys = await identity.key_sets.of(
             client,
             assertion.kid,
             fetch=identity.fetch,
-            may_fetch=lambda: not identity.throttle.wait_seconds(f"\nkeys {who.network}", budget, now),
+            may_fetch=lambda: _may_fetch(identity, client, who, now),
             now=now,
         )
         return replace(shown, proof=proof_of(assertion, client, keys))
@@ -173,7 +173,16 @@ async def prove(
         return replace(shown, problem=str(problem))
 
 
-def _split(text: str) -> list[str]:
+def _may_fetch(identity: Identity, client: Client, who: Requester, now: Millis) -> bool:
+    """Anybody may register an address and have us call it: so often a minute for one network, and for all strangers together."""
+    policy, throttle = identity.policy.registration, identity.throttle
+    if throttle.wait_seconds(f"\nkeys {who.network}", policy.fetches_per_network, now):
+        return False
+    everybody = max(1, policy.fetches * MINUTE // policy.fetches_per_network_ms)
+    return client.kind == "registered" or not throttle.wait_seconds("\nkeys", everybody, now)
+
+
+def split(text: str) -> list[str]:
     if len(text) > LONGEST:
         raise BadAssertion("is too long")
     if _FORM.fullmatch(text) is None:
@@ -181,7 +190,7 @@ def _split(text: str) -> list[str]:
     return text.split(".")
 
 
-def _object(part: str) -> dict[str, Any]:
+def unpacked(part: str) -> dict[str, Any]:
     try:
         value: Any = json.loads(unpack(part), object_pairs_hook=_once_each)
     except (ValueError, RecursionError):
@@ -198,14 +207,14 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _text(values: dict[str, Any], name: str, otherwise: str | None = None) -> str:
+def text_in(values: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
     value = values.get(name, otherwise)
     if not isinstance(value, str) or (not value and otherwise is None) or len(value) > 2_048:
         raise BadAssertion(f"{name} is not a text")
     return value
 
 
-def _number(values: dict[str, Any], name: str) -> int:
+def number_in(values: Mapping[str, Any], name: str) -> int:
     value = values.get(name)
     if isinstance(value, float) and value.is_integer():  # some libraries write 1800000000.0
         return int(value)

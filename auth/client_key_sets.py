@@ -50,7 +50,10 @@ class KeySets:
         """The client's keys. `kid` is the one that is looked for. `may_fetch` is asked right before a stranger's server is, and
         counts. Raises `NoKeys`."""
         if client.jwks is not None:
-            return read_set(json.loads(client.jwks))  # was checked when it was stored
+            try:  # it was checked when it was stored; how deep a text may be nested depends on who reads it
+                return read_set(json.loads(client.jwks))
+            except (ValueError, RecursionError) as error:
+                raise NoKeys("the keys of this client cannot be read") from error
         if client.jwks_uri is None:
             raise NoKeys("this client has no keys")
         known = self._known.get(client.jwks_uri)
@@ -61,7 +64,7 @@ class KeySets:
                 known = await self._ask(client.jwks_uri, known, fetch, now)
                 self._keep(client.jwks_uri, known)
             elif known is None:
-                raise NoKeys("too many keys were fetched for this network in the last minute")
+                raise NoKeys("too many keys were fetched in the last minute")
         if not known.keys:
             raise NoKeys(f"its jwks_uri {known.problem}")
         return known.keys

@@ -68,7 +68,7 @@ def read_set(document: object) -> tuple[PublicKey, ...]:
     entries = cast("list[object]", listed)
     if len(entries) > KEYS:
         raise BadKeys(f"holds at most {KEYS} keys")
-    found = [key for entry in entries if (key := _read(entry)) is not None]
+    found = [key for entry in entries if (key := read_key(entry)) is not None]
     if not found:
         raise BadKeys(f"holds no public key for one of {', '.join(ALGORITHMS)}")
     return tuple(found)
@@ -129,7 +129,8 @@ def _members(value: object) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value) if isinstance(value, dict) else {}
 
 
-def _read(entry: object) -> PublicKey | None:
+def read_key(entry: object) -> PublicKey | None:
+    """One public key; None for a kind, or a use, that is not ours. Raises `BadKeys` for what holds a secret or makes no key."""
     if not isinstance(entry, dict):
         raise BadKeys("holds something that is no key")
     jwk = _members(cast("object", entry))

@@ -20,7 +20,7 @@ from auth.client_keys import BadKeys
 from auth.clients import NAME_LENGTH, PRIVATE_KEY
 from auth.documents import Address, read_address
 from auth.encode import json_bytes
-from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
+from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, JWT_BEARER, REFRESH_TOKEN
 from auth.requester import clean
 
 TEXT_LENGTH: Final = 200
@@ -29,6 +29,8 @@ LISTED: Final = 50  # entries of any other list
 
 # What a client may have that nobody here has entered: nothing without a person's consent.
 GRANT_TYPES: Final = (AUTHORIZATION_CODE, REFRESH_TOKEN, DEVICE_CODE)
+# Nor here, but a provider that the operator trusts speaks for the person, and names the client that proves itself with a key.
+PROVEN_GRANT_TYPES: Final = (*GRANT_TYPES, JWT_BEARER)
 # RFC 7591 §2: what a client has that names none, and the refresh token that they all use.
 USUAL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, REFRESH_TOKEN)
 AUTH_METHODS: Final = ("none", PRIVATE_KEY)  # a secret that is published is none
@@ -95,7 +97,7 @@ def _described(client_id: str, document: Json) -> Described:
     name = clean(document["client_name"], NAME_LENGTH) if isinstance(document.get("client_name"), str) else ""
     if not name:
         raise BadDocument("needs a client_name")
-    grant_types = _grant_types(document)
+    grant_types = _grant_types(document, proven=auth_method == PRIVATE_KEY)
     listed, left_out = _redirects(document, home, needed=AUTHORIZATION_CODE in grant_types)
     jwks, jwks_uri = _keys(document, needed=auth_method == PRIVATE_KEY)
     return Described(
@@ -126,9 +128,10 @@ def _texts(document: Json, name: str, most: int) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(texts))
 
 
-def _grant_types(document: Json) -> tuple[str, ...]:
+def _grant_types(document: Json, *, proven: bool) -> tuple[str, ...]:
     named = _texts(document, "grant_types", LISTED)
-    ours = USUAL_GRANT_TYPES if named is None else tuple(each for each in GRANT_TYPES if each in named)
+    possible = PROVEN_GRANT_TYPES if proven else GRANT_TYPES
+    ours = USUAL_GRANT_TYPES if named is None else tuple(each for each in possible if each in named)
     if not set(ours) - {REFRESH_TOKEN}:
         raise BadDocument("has no grant type that this server offers to it")
     response_types = _texts(document, "response_types", LISTED)

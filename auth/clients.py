@@ -23,6 +23,7 @@ from auth.model import (
     AUTHORIZATION_CODE,
     CLIENT_CREDENTIALS,
     DEVICE_CODE,
+    JWT_BEARER,
     REFRESH_TOKEN,
     Client,
     Millis,
@@ -33,7 +34,7 @@ from auth.requester import clean
 from auth.scopes import Vocabulary
 
 GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)  # of a client for which nothing is said
-ALL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS)
+ALL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, JWT_BEARER)
 SECRET_METHODS: Final = ("client_secret_basic", "client_secret_post")
 PRIVATE_KEY: Final = "private_key_jwt"
 CONFIDENTIAL_METHODS: Final = (*SECRET_METHODS, PRIVATE_KEY)
@@ -128,15 +129,15 @@ def proves(client: Client, credentials: Credentials) -> bool:
     return credentials.secret is not None and hmac.compare_digest(shown, client.secret_hash)
 
 
-def use_up(db: Db, proof: Proof) -> bool:
-    """Part of a job: False if this assertion was used before."""
+def use_up(db: Db, by: str, jti_hash: str, expires_at: Millis) -> bool:
+    """Part of a job: False if this assertion was used before. `by`: whose it is, a client's id or a name that no client can have."""
     return bool(
         db.execute(
             "INSERT INTO client_assertions (client_id, jti_hash, expires_at) VALUES (?, ?, ?)"
             " ON CONFLICT (client_id, jti_hash) DO NOTHING",
-            proof.client_id,
-            proof.jti_hash,
-            proof.expires_at,
+            by,
+            jti_hash,
+            expires_at,
         )
     )
 
@@ -220,8 +221,9 @@ class Registration:
             return [f"grant_types: some of {', '.join(ALL_GRANT_TYPES)}"]
         if grants == {REFRESH_TOKEN}:
             return [f"grant_types: {REFRESH_TOKEN} alone begins no login"]
-        if CLIENT_CREDENTIALS in grants and self.auth_method == "none":
-            return [f"grant_types: {CLIENT_CREDENTIALS} is for clients with a secret or a key"]
+        for unasked in (CLIENT_CREDENTIALS, JWT_BEARER):
+            if unasked in grants and self.auth_method == "none":
+                return [f"grant_types: {unasked} is for clients with a secret or a key"]
         if AUTHORIZATION_CODE in grants and not self.redirect_uris:
             return [f"redirect_uris: {AUTHORIZATION_CODE} needs one"]
         return []

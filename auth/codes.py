@@ -46,8 +46,8 @@ def issue(
     """Part of a job: the id of a new row, for the audit trail, and its code."""
     code, code_id = entropy.token(), entropy.identifier("oac")
     db.execute(
-        "INSERT INTO authorization_codes (id, code_hash, client_id, subject, server, origin, redirect_uri, redirect_sent,"
-        " challenge, scope, ip, user_agent, auth_time, state, created_at, expires_at)"
+        "INSERT INTO authorization_codes (id, code_hash, client_id, subject, server, origin, redirect_uri,"
+        " challenge, dpop_jkt, scope, ip, user_agent, auth_time, state, created_at, expires_at)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'live', ?, ?)",
         code_id,
         code_hash(code),
@@ -56,8 +56,8 @@ def issue(
         wanted.server,
         who.origin,
         wanted.redirect_uri,
-        int(wanted.redirect_sent),
         wanted.challenge,
+        wanted.dpop_jkt,
         scope,
         who.ip,
         who.user_agent,

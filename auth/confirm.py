@@ -30,6 +30,7 @@ class Waiting:
 
     ask: DeviceRequest
     standing: Literal["verified", "registered", "unverified"]
+    registered_at: Millis | None = None  # where the program registered itself
 
 
 def waiting(db: Db, code_mac: str, now: Millis) -> Waiting | None:
@@ -38,7 +39,11 @@ def waiting(db: Db, code_mac: str, now: Millis) -> Waiting | None:
     if ask is None or client is None:
         return None
     registered = "registered" if client.kind == "registered" else "unverified"
-    return Waiting(ask=ask, standing="verified" if ask.verified else registered)
+    return Waiting(
+        ask=ask,
+        standing="verified" if ask.verified else registered,
+        registered_at=client.created_at if client.kind == "dynamic" else None,
+    )
 
 
 def mac_of(visit: Visit, code: str) -> str:
@@ -51,6 +56,7 @@ class Offer:
     words: str
     ticked: bool
     within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
+    financial: bool
 
 
 async def page(
@@ -68,8 +74,10 @@ async def page(
         Offer(
             name=name,
             words=site.scopes.words(name),
-            ticked=ticked is None or name in ticked,
+            # As on the consent page: what moves money is never ticked for anybody.
+            ticked=not site.scopes.financial(name) and (ticked is None or name in ticked),
             within=name not in widest(names),
+            financial=site.scopes.financial(name),
         )
         for name in names
     )
@@ -85,6 +93,7 @@ async def page(
         account=session.user.name,
         ask=ask,
         standing=found.standing,
+        known_for="" if found.registered_at is None else ago(found.registered_at, visit.now),
         user_code=device.display(code),
         spelled=" ".join(code),
         near=same_network(ask.ip, visit.request.ip),

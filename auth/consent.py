@@ -10,6 +10,7 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final
+from urllib.parse import urlsplit
 
 from auth import audit, authorize, clients, codes, par, redirects, scopes, sessions
 from auth.authorize import Asked, NoPlace, SendBack, Wanted
@@ -50,6 +51,12 @@ class Opened:
                 Asked(values={name: self.asked.values[name] for name in ("client_id", "request_uri")})
             )
         return authorize.write(self.asked)
+
+    @property
+    def assured(self) -> bool:
+        """Whether nobody but this client gets anything of a code: it proves who it is, or waits at a web address. Whatever runs on
+        the person's machine can name a public client's id and take its port or its scheme (RFC 8252 §8.6)."""
+        return not self.client.public or urlsplit(self.wanted.redirect_uri).scheme == "https"
 
     @property
     def redirect_host(self) -> str:
@@ -99,10 +106,10 @@ def offered(wanted: Wanted, user: User) -> tuple[str, ...]:
 
 
 def remembered(db: Db, found: Opened, user: User, known: Vocabulary, now: Millis) -> bool:
-    """Whether this person said yes to all of this before. What moves money is asked about every time; so is everything once a
-    login of theirs by this client was ended, whoever ended it."""
+    """Whether this person said yes to all of this before, to what can only be the same program. What moves money is asked about
+    every time; so is everything once a login of theirs by this client was ended, whoever ended it."""
     names = offered(found.wanted, user)
-    if not names or any(known.financial(name) for name in names):
+    if not found.assured or not names or any(known.financial(name) for name in names):
         return False
     row = db.fetch_one(
         "SELECT scope, client_hash FROM consents c WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?"
@@ -190,7 +197,7 @@ def agree(
         now=now,
     )
     how = "as agreed before" if ticked is None else "to copy" if copied else ""
-    if ticked is not None:
+    if ticked is not None and found.assured:
         _remember(db, found, user, granted, site.scopes, now, policy.consent_ms)
     _record(db, found, session, who, now, event="code.issued", reason=f"{code_id} {how}".rstrip())
     return Sent(location=authorize.success(found.wanted, code, issuer=site.public(who.origin)))

@@ -219,7 +219,11 @@ def away(location: str) -> Reply:
 
 
 def send_back(visit: Visit, back: SendBack) -> Reply:
-    return away(authorize.answer(back, issuer=visit.parts.site.public(visit.request.origin)))
+    return away(location_of(visit, back))
+
+
+def location_of(visit: Visit, back: SendBack) -> str:
+    return authorize.answer(back, issuer=visit.parts.site.public(visit.request.origin))
 
 
 def no_place(visit: Visit, why: NoPlace) -> Reply:

@@ -20,6 +20,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 from authlib.oauth2 import OAuth2Request
@@ -33,12 +35,12 @@ from authlib.oauth2.rfc6749 import (
 from authlib.oauth2.rfc6749.errors import UnauthorizedClientError
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 
-from auth import audit, clients
+from auth import audit, clients, dpop
 from auth.clients import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, Credentials
 from auth.db import Db
 from auth.errors import Refusal
-from auth.grants import GRANTS, GrantJob
-from auth.grants.exchange import Exchange, Issue
+from auth.grants import GRANTS, GrantJob, offered
+from auth.grants.exchange import Exchange, Issue, record
 from auth.model import Client, Millis
 from auth.requester import Requester
 
@@ -65,8 +67,8 @@ def silence() -> None:
 def exchange_token(db: Db, exchange: Exchange) -> Issue | Refusal:
     """A job: the token endpoint. Whatever it returns, with its audit rows, may be committed."""
     server = _Server(db, exchange.requester, exchange.now)
-    for grant_class in _GRANT_CLASSES:
-        server.register_grant(grant_class)
+    for grant_type in offered(exchange.policy):
+        server.register_grant(_GRANT_CLASSES[grant_type])
     request = _Request(exchange.form.grant_type, exchange.form.credentials, exchange)
     server.create_token_response(request)
     assert (
@@ -128,7 +130,8 @@ def _authenticator(method: str, db: Db) -> Callable[[Any, Any], _ClientView | No
         client = query_client(shown.client_id)
         if client is None or not clients.proves(client.model, shown):
             return None
-        if shown.proof is not None and not clients.use_up(db, shown.proof):
+        proof = shown.proof
+        if proof is not None and not clients.use_up(db, proof.client_id, proof.jti_hash, proof.expires_at):
             request.problem = "it was used before"
             return None
         return client
@@ -202,12 +205,26 @@ def _grant_class(grant_type: str, job: GrantJob) -> type[BaseGrant]:
         def create_token_response(self) -> Any:
             request, server = cast("_Request", self.request), cast("_Server", self.server)
             assert request.exchange is not None  # only exchange_token comes here
-            request.outcome = job(server.db, _model(request.client), request.exchange)
+            request.outcome = _with_key(server.db, job, _model(request.client), request.exchange)
             return 200, "", []
 
     return Grant
 
 
-_GRANT_CLASSES: Final = tuple(_grant_class(grant_type, job) for grant_type, job in GRANTS.items())
+def _with_key(db: Db, job: GrantJob, client: Client, exchange: Exchange) -> Issue | Refusal:
+    """RFC 9449 §5: whoever proves a key gets a token that is bound to it, by every grant type."""
+    proof = exchange.proof
+    if proof is None:
+        return job(db, client, exchange)
+    if not dpop.use_up(db, proof):
+        record(db, client, exchange, "dpop.refused", refused="proof used again")
+        return dpop.refusal("was used before")
+    outcome = job(db, client, exchange)
+    return replace(outcome, jkt=proof.jkt) if isinstance(outcome, Issue) else outcome
+
+
+_GRANT_CLASSES: Final = MappingProxyType(
+    {grant_type: _grant_class(grant_type, job) for grant_type, job in GRANTS.items()}
+)
 
 silence()  # at import, because a request must never come before it

@@ -1,6 +1,7 @@
 """Which credential a request shows, and who that makes of its caller: a login's token, an API key, a token of the settings.
 
     Authorization: Bearer <token, key or static token> · X-API-Key: <key or static token> · Authorization: Basic <id>:<key>
+    Authorization: DPoP <token> with a proof of the key that it is bound to
 
 Each server says which kinds it takes. The challenge is OAuth's wherever a login is taken: who holds a key knows what to do
 with it. Tokens are verify.py's, keys api_keys.py's. RFC 6750 §2.1, RFC 7617; field sheet K6, M11, M15.
@@ -18,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Literal
 
 from auth import api_keys
+from auth.dpop import Presented
 from auth.key_ring import KeyRing, Usage
 from auth.model import Millis, Principal, PrincipalKind
 from auth.site import Site
@@ -67,7 +69,7 @@ EVERYTHING: Final = Access()
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    kind: Literal["bearer", "key", "basic"]
+    kind: Literal["bearer", "key", "basic", "dpop"]
     secret: str = field(repr=False)
     name: str = ""  # basic: the user name
 
@@ -96,9 +98,11 @@ class Credentials:
         path: str | None = None,
         api_key: str | None = None,
         address: str = "",
+        proof: Presented | None = None,
         now: Millis,
     ) -> Principal | Refused | None:
-        """The hot path: no await. None if the store must be asked; then use `check`."""
+        """The hot path: no await. None if the store must be asked; then use `check`. `proof`: of a key, beside a token that is
+        bound to it."""
         access = self._access.get(server, EVERYTHING)
         # Most callers: a login's token, which begins like every JWT. Nothing is taken apart that need not be.
         if (
@@ -112,6 +116,10 @@ class Credentials:
                 authorization, server=server, origin=origin, path=path, now=now
             )
         shown = read(authorization, api_key)
+        if isinstance(shown, Shown) and shown.kind == "dpop" and access.login:
+            return self._verifier.check_bound_nowait(
+                shown.secret, proof, server=server, origin=origin, path=path, now=now
+            )
         if isinstance(shown, Shown):
             if shown.kind == "bearer" and not shown.secret.startswith(api_keys.PREFIX):
                 known = access.tokens.get(digest_of(shown.secret)) if access.tokens else None
@@ -135,16 +143,29 @@ class Credentials:
         path: str | None = None,
         api_key: str | None = None,
         address: str = "",
+        proof: Presented | None = None,
         now: Millis,
     ) -> Principal | Refused:
         """Like `check_nowait`, and asks the store where that must. Raises what the store raises."""
         if self._ring.stale:
             await self._ring.reload()
         found = self.check_nowait(
-            authorization, server=server, origin=origin, path=path, api_key=api_key, address=address, now=now
+            authorization,
+            server=server,
+            origin=origin,
+            path=path,
+            api_key=api_key,
+            address=address,
+            proof=proof,
+            now=now,
         )
         if found is not None:
             return found
+        shown = read(authorization, api_key)
+        if isinstance(shown, Shown) and shown.kind == "dpop":
+            return await self._verifier.check_bound(
+                shown.secret, proof, server=server, origin=origin, path=path, now=now
+            )
         # A token whose login must be looked up; or a key while keys change faster than they can be read, which is no token.
         return await self._verifier.check(authorization, server=server, origin=origin, path=path, now=now)
 
@@ -168,7 +189,7 @@ class Credentials:
         """A text: why not. None: the store must be asked."""
         secret = shown.secret
         taken = access.basic if shown.kind == "basic" else access.api_key
-        if not taken or len(secret) > LONGEST_SECRET:
+        if not taken or shown.kind == "dpop" or len(secret) > LONGEST_SECRET:
             return INVALID_KEY
         static = access.tokens.get(digest_of(secret)) if access.tokens else None
         if static is not None:
@@ -225,6 +246,8 @@ def _of_header(authorization: str) -> Shown | None:
     kind = scheme.lower()
     if kind == "bearer":
         return Shown("bearer", rest.strip())
+    if kind == "dpop":
+        return Shown("dpop", rest.strip())
     if kind != "basic":
         return None
     # Unreadable is not "nothing": it is refused as a key that there is not.

@@ -10,7 +10,19 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from auth import core, device, forms, introspection, metadata, par, register, replies, tokens, verify
+from auth import (
+    core,
+    device,
+    forms,
+    identity_assertion,
+    introspection,
+    metadata,
+    par,
+    register,
+    replies,
+    tokens,
+    verify,
+)
 from auth.db import Db
 from auth.entropy import SEED_BYTES
 from auth.errors import Refusal
@@ -31,14 +43,18 @@ FORM_BYTES: Final = 64 * 1_024
 
 
 async def _prepare_token(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+    asked = forms.token_form(form)
+    asserted = await identity_assertion.prove(identity, asked, who.origin, now)
     exchange = Exchange(
-        form=forms.token_form(form),
+        form=asked,
         requester=who,
         site=identity.site,
         policy=identity.policy,
         refresh_key=identity.subkey(chain.KEY_PURPOSE),
         seed=identity.entropy(SEED_BYTES),
         now=now,
+        asserted=asserted,
+        proof=form.proof,
     )
     return partial(core.exchange_token, exchange=exchange)
 
@@ -132,7 +148,7 @@ def _finish_revoke(identity: Identity, revoked: tokens.Revoked, who: Requester) 
 FORMS: Final[Mapping[str, Endpoint]] = MappingProxyType(
     {
         #                              prepare          finish
-        metadata.TOKEN:                Endpoint(_prepare_token,  _finish_token),
+        metadata.TOKEN:                Endpoint(_prepare_token,  _finish_token, takes_proof=True),
         metadata.DEVICE_AUTHORIZATION: Endpoint(_prepare_device, _finish_device),
         metadata.REVOKE:               Endpoint(_prepare_revoke, _finish_revoke),
         metadata.PAR:                  par.ENDPOINT,

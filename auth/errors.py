@@ -28,6 +28,7 @@ STATUS: Final = MappingProxyType(
         "invalid_redirect_uri": 400,
         "invalid_client_metadata": 400,
         "invalid_token": 401,
+        "invalid_dpop_proof": 400,  # RFC 9449 §12.2
         "temporarily_unavailable": 429,
     }
 )

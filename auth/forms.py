@@ -13,6 +13,7 @@ from typing import Final
 
 from auth.client_assertion import subject_of
 from auth.clients import BadCredentials, Credentials, read_assertion, read_credentials
+from auth.dpop import Proof
 from auth.wire import Request
 
 # Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
@@ -24,6 +25,7 @@ LENGTHS: Final = MappingProxyType(
         "redirect_uri": 2_048,
         "client_id": 2_048,
         "client_assertion": 8_192,
+        "assertion": 8_192,
         "state": 2_048,
     }
 )
@@ -41,6 +43,7 @@ KNOWN: Final = frozenset(
         "refresh_token",
         "code",
         "code_verifier",
+        "assertion",
         "redirect_uri",
         "token",
         "scope",
@@ -55,6 +58,7 @@ KNOWN: Final = frozenset(
         "max_age",
         "request",
         "request_uri",
+        "dpop_jkt",
     }
 )
 
@@ -73,6 +77,7 @@ class Form:
     values: Mapping[str, str] = field(repr=False)
     resources: tuple[str, ...]
     credentials: Credentials
+    proof: Proof | None = None  # of a key (dpop.py)
 
     def get(self, name: str) -> str | None:
         return self.values.get(name)
@@ -86,7 +91,7 @@ class Form:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TokenForm:
-    """RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2."""
+    """RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2, RFC 7523 §2.1."""
 
     grant_type: str
     credentials: Credentials
@@ -94,6 +99,7 @@ class TokenForm:
     refresh_token: str | None = field(default=None, repr=False)
     code: str | None = field(default=None, repr=False)
     code_verifier: str | None = field(default=None, repr=False)
+    assertion: str | None = field(default=None, repr=False)
     redirect_uri: str | None = None
     scope: str = ""
     resources: tuple[str, ...] = ()
@@ -167,6 +173,7 @@ def token_form(form: Form) -> TokenForm:
         refresh_token=form.get("refresh_token"),
         code=form.get("code"),
         code_verifier=form.get("code_verifier"),
+        assertion=form.get("assertion"),
         redirect_uri=form.get("redirect_uri"),
         scope=form.get("scope") or "",
         resources=form.resources,

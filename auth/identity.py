@@ -10,11 +10,12 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Final
 
-from auth import api_keys, audit, endpoints, keys, live, metadata, posted, replies, setup
+from auth import api_keys, audit, endpoints, keys, live, metadata, posted, replies, setup, upstream_provider
 from auth.client_key_sets import KeySets
 from auth.credentials import Access, Credentials
 from auth.db import Store
 from auth.documents import NO_DOCUMENTS, Documents, Fetch
+from auth.dpop import Presented
 from auth.encode import json_bytes
 from auth.key_ring import KeyRing
 from auth.keys import Keys
@@ -23,6 +24,7 @@ from auth.model import Millis, Principal
 from auth.policy import Policy
 from auth.site import Site
 from auth.throttle import Throttle
+from auth.upstream_provider import Upstreams
 from auth.verify import Refused, Verifier
 from auth.wire import Reply, Request
 
@@ -48,6 +50,7 @@ class Identity:
     documents: Documents
     fetch: Fetch | None  # documents of clients; None: this server asks nobody
     key_sets: KeySets = field(default_factory=KeySets)
+    upstreams: Upstreams = field(default_factory=upstream_provider.none)  # whose assertions may count
 
     async def handle(self, request: Request) -> Reply | None:
         """The answer, or None if the path is none of ours. A HEAD is answered like a GET: the listener drops the body.
@@ -82,6 +85,7 @@ class Identity:
         path: str | None = None,
         api_key: str | None = None,
         address: str = "",
+        proof: Presented | None = None,
     ) -> Principal | Refused | None:
         """Who calls `server`, by what the request shows, without waiting; None if the store must be asked: then `check`."""
         return self.credentials.check_nowait(
@@ -91,6 +95,7 @@ class Identity:
             path=path,
             api_key=api_key,
             address=address,
+            proof=proof,
             now=self.clock(),
         )
 
@@ -103,6 +108,7 @@ class Identity:
         path: str | None = None,
         api_key: str | None = None,
         address: str = "",
+        proof: Presented | None = None,
     ) -> Principal | Refused:
         await self.reload_keys()
         return await self.credentials.check(
@@ -112,6 +118,7 @@ class Identity:
             path=path,
             api_key=api_key,
             address=address,
+            proof=proof,
             now=self.clock(),
         )
 
@@ -138,6 +145,7 @@ async def found(
     documents: Documents = NO_DOCUMENTS,
     fetch: Fetch | None = None,
     access: Mapping[str, Access] = MappingProxyType({}),
+    upstreams: Upstreams | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -166,4 +174,5 @@ async def found(
         throttle=Throttle(),
         documents=documents,
         fetch=fetch,
+        upstreams=upstream_provider.none() if upstreams is None else upstreams,
     )

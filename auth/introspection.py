@@ -97,7 +97,7 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
         return NOTHING
     return Worth(
         {
-            "token_type": "Bearer",
+            "token_type": "Bearer" if claims.jkt is None else "DPoP",
             "token_use": "access_token",
             "scope": scope,
             "client_id": claims.client_id,
@@ -105,9 +105,8 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
             "aud": claims.audience,
             "iss": site.issuer,
             "exp": claims.expires_at,
-            "iat": json.loads(unpack(token.split(".")[1]))[
-                "iat"
-            ],  # `verify.read` has checked that it is there
+            "iat": payload["iat"],
+            **_confirmation(claims.jkt),
         }
     )
 
@@ -130,6 +129,7 @@ def refresh_token_worth(db: Db, link: chain.Link, *, site: Site, policy: TokenPo
         current_epoch=epoch(db),
         now=now,
         policy=policy,
+        jkt=grant.jkt,
     )
     if isinstance(outcome, Refuse):
         return NOTHING
@@ -143,8 +143,14 @@ def refresh_token_worth(db: Db, link: chain.Link, *, site: Site, policy: TokenPo
             "iss": site.issuer,
             "exp": min(grant.idle_until, grant.expires_at) // 1_000,
             "iat": grant.rotated_at // 1_000,
+            **_confirmation(grant.jkt),
         }
     )
+
+
+def _confirmation(jkt: str | None) -> dict[str, Any]:
+    """RFC 9449 §6.2: whoever shows it must prove this key, which is for the one who asks to see to."""
+    return {} if jkt is None else {"cnf": {"jkt": jkt}}
 
 
 def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> Refusal:

@@ -131,7 +131,8 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
         return _link_is_over(visit, kind)
     if isinstance(outcome, NotAdded):
         return _form(visit, kind, token, guest, problem=outcome.sentence)
-    return redirect(KINDS[kind].lands, headers=(set_cookie(cookie, visit.secure, keep=True),))
+    cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
+    return redirect(KINDS[kind].lands, headers=cookies)
 
 
 def _take_and_sign_in(

@@ -10,7 +10,8 @@ from typing import Any, Final
 from auth import authorize, scopes
 from auth.client_keys import ALGORITHMS
 from auth.clients import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
-from auth.grants import GRANTS
+from auth.grants import offered
+from auth.identity_assertion import PROFILE
 from auth.policy import Policy
 from auth.site import Site
 
@@ -47,7 +48,9 @@ def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, A
         "response_types_supported": ["code"],
         "response_modes_supported": ["query"],
         "authorization_response_iss_parameter_supported": True,
-        "grant_types_supported": list(GRANTS),
+        "grant_types_supported": list(offered(policy)),
+        # draft-ietf-oauth-identity-assertion-authz-grant §7.2
+        **({"authorization_grant_profiles_supported": [PROFILE]} if policy.assertions else {}),
         "code_challenge_methods_supported": ["S256"],
         # Clients use it only where "none" is among the methods below as well.
         "client_id_metadata_document_supported": policy.registration.documents != "off",
@@ -57,6 +60,7 @@ def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, A
         "revocation_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
         "introspection_endpoint_auth_methods_supported": list(CONFIDENTIAL_METHODS),
         "introspection_endpoint_auth_signing_alg_values_supported": list(ALGORITHMS),
+        "dpop_signing_alg_values_supported": list(ALGORITHMS),
         "scopes_supported": [*site.scopes.listed, scopes.OFFLINE_ACCESS],
         "ostiary_client_id": CLI_CLIENT_ID,  # ours (RFC 8414 §2 leaves room): who our own terminal is here
     }
@@ -72,6 +76,8 @@ def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
             site.scopes.listed
         ),  # without offline_access, which is no scope of the resource
         "bearer_methods_supported": ["header"],
+        "dpop_signing_alg_values_supported": list(ALGORITHMS),
+        "dpop_bound_access_tokens_required": False,
     }
 
 

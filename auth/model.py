@@ -18,6 +18,7 @@ Millis: TypeAlias = int
 AUTHORIZATION_CODE = "authorization_code"
 CLIENT_CREDENTIALS = "client_credentials"
 DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+JWT_BEARER = "urn:ietf:params:oauth:grant-type:jwt-bearer"
 REFRESH_TOKEN = "refresh_token"
 
 
@@ -155,9 +156,10 @@ class Grant:
     expires_at: Millis
     revoked_at: Millis | None
     revoked_reason: str | None
-    how: str = "device"  # device | code | client_credentials
+    how: str = "device"  # device | code | client_credentials | assertion
     redirect_host: str = ""  # where its browser was sent back to, if it was
     last_ip: str = ""  # of the last refresh
+    jkt: str | None = None  # the thumbprint of the key without which it cannot be refreshed (RFC 9449)
 
     @classmethod
     def of(cls, row: Row) -> Grant:

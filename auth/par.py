@@ -11,15 +11,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
-from auth import audit, authorize, core, replies
-from auth.authorize import Asked, NoPlace, SendBack
+from auth import attempts, audit, authorize, core, dpop, replies
+from auth.attempts import Limit
+from auth.authorize import Asked, NoPlace, SendBack, Wanted
 from auth.db import Db
+from auth.dpop import Proof
 from auth.entropy import SEED_BYTES, Entropy
 from auth.errors import STATUS, Refusal
 from auth.forms import Form
 from auth.model import Client, Millis
-from auth.policy import MINUTE
-from auth.posted import Endpoint, Job
+from auth.policy import MINUTE, FormLimits, Policy
+from auth.posted import Endpoint, Job, is_counted
 from auth.requester import Requester
 from auth.site import Site
 from auth.wire import Reply
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 OPENED_MS: Final[Millis] = 10 * MINUTE
+SWEPT: Final = 20  # requests that are over, by each that comes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +54,10 @@ async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) 
     client_id = form.credentials.client_id
     if client_id is not None:
         asked = replace(asked, values={**asked.values, "client_id": client_id})
-    seed = identity.entropy(SEED_BYTES)
+    proof = form.proof
+    if proof is not None:  # RFC 9449 §10.1: as good as naming the key, and better
+        asked = replace(asked, values={"dpop_jkt": proof.jkt, **asked.values})
+    seed, counted = identity.entropy(SEED_BYTES), is_counted(identity, who)
 
     def job(db: Db) -> Pushed | Refusal:
         client = core.authenticate(
@@ -63,10 +69,12 @@ async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) 
             db,
             client,
             asked,
+            proof=proof,
             site=identity.site,
             who=who,
             seed=seed,
-            lives_ms=identity.policy.tokens.pushed_ms,
+            policy=identity.policy,
+            counted=counted,
             now=now,
         )
 
@@ -78,24 +86,22 @@ def push(
     client: Client,
     asked: Asked,
     *,
+    proof: Proof | None = None,
     site: Site,
     who: Requester,
     seed: bytes,
-    lives_ms: Millis,
+    policy: Policy,
+    counted: bool,
     now: Millis,
 ) -> Pushed | Refusal:
     """A job: keep the request of an authenticated client, if a browser could come with it."""
-    found = authorize.check(asked, client, site, who.origin)
-    refused = None
-    if asked.get("request_uri") is not None:  # §2.1: never inside a pushed one
-        refused = Refusal(error="invalid_request", description="request_uri cannot be pushed")
-    elif len(authorize.write(asked)) > authorize.CHARACTERS:
-        refused = Refusal(error="invalid_request", description="the request is too long")
-    elif isinstance(found, NoPlace):
-        refused = Refusal(error="invalid_request", description="redirect_uri is not one of this client")
-    elif isinstance(found, SendBack):
-        error = found.error if found.error in STATUS else "invalid_request"
-        refused = Refusal(error=error, description=found.description)
+    lives_ms = policy.tokens.pushed_ms
+    _sweep(db, now)
+    refused = _one_too_many(db, client, policy.limits, who, now) if counted else None
+    if refused is None:
+        refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
+    if refused is None and proof is not None:
+        refused = _unproven(db, asked, proof)
     audit.record(
         db,
         at=now,
@@ -121,6 +127,56 @@ def push(
     return Pushed(request_uri=PREFIX + secret, expires_in_seconds=lives_ms // 1_000)
 
 
+def _unfit(asked: Asked, found: NoPlace | SendBack | Wanted) -> Refusal | None:
+    if asked.get("request_uri") is not None:  # §2.1: never inside a pushed one
+        return Refusal(error="invalid_request", description="request_uri cannot be pushed")
+    if len(authorize.write(asked)) > authorize.CHARACTERS:
+        return Refusal(error="invalid_request", description="the request is too long")
+    if isinstance(found, NoPlace):
+        return Refusal(error="invalid_request", description="redirect_uri is not one of this client")
+    if isinstance(found, SendBack):
+        error = found.error if found.error in STATUS else "invalid_request"
+        return Refusal(error=error, description=found.description)
+    return None
+
+
+def _sweep(db: Db, now: Millis) -> None:
+    """Part of a job: what is over makes room here and now, for it is long, and anybody may push."""
+    db.execute(
+        "DELETE FROM pushed_requests WHERE uri_hash IN"
+        " (SELECT uri_hash FROM pushed_requests WHERE expires_at <= ? ORDER BY expires_at, uri_hash LIMIT ?)",
+        now,
+        SWEPT,
+    )
+
+
+def _one_too_many(db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis) -> Refusal | None:
+    """Part of a job: whether strangers keep as much here as they may. A program that the operator entered is none."""
+    if client.kind not in ("dynamic", "document"):
+        return None
+    bucket = f"pushed:{who.network}"
+    limit = Limit(tries=limits.pushed_per_minute_per_network, window=MINUTE)
+    opens = attempts.closed_until(db, [(bucket, limit)], now)
+    waiting = db.fetch_one("SELECT COUNT(*) AS n FROM pushed_requests WHERE expires_at > ?", now)
+    if not opens and waiting is not None and waiting["n"] >= limits.pushed:
+        opens = now + MINUTE
+    if opens:
+        return Refusal(
+            error="temporarily_unavailable",
+            description="too many requests were pushed",
+            retry_after_seconds=max(1, -(-(opens - now) // 1_000)),
+        )
+    attempts.count(db, bucket, now)
+    return None
+
+
+def _unproven(db: Db, asked: Asked, proof: Proof) -> Refusal | None:
+    """Part of a job: uses the proof up."""
+    if asked.get("dpop_jkt") != proof.jkt:
+        return dpop.refusal("is by another key than dpop_jkt names")
+    return None if dpop.use_up(db, proof) else dpop.refusal("was used before")
+
+
 def _finish(identity: Identity, pushed: Pushed, who: Requester) -> Reply:
     del identity, who
     body: Mapping[str, object] = {
@@ -130,7 +186,7 @@ def _finish(identity: Identity, pushed: Pushed, who: Requester) -> Reply:
     return replace(replies.answer(body), status=201)
 
 
-ENDPOINT: Final = Endpoint(_prepare, _finish)
+ENDPOINT: Final = Endpoint(_prepare, _finish, takes_proof=True)
 
 
 # ---------------------------------------------------------------- what becomes of it

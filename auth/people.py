@@ -282,9 +282,13 @@ def _write(db: Db, user_id: str, terms: Terms) -> list[str]:
 
 
 def _shut_out(db: Db, user: User, *, reason: str, by: str, now: Millis) -> None:
-    """End what lets somebody in without asking again: logins, keys, browsers, links that were not used."""
+    """End what lets somebody in without asking again: logins, keys, browsers, links that were not used, what was agreed to,
+    and logins that were said yes to and are not redeemed yet."""
     sessions.end_all(db, user.id)
     db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
+    db.execute("DELETE FROM consents WHERE user_id = ?", user.id)
+    db.execute("DELETE FROM authorization_codes WHERE subject = ? AND state = 'live'", user.id)
+    db.execute("UPDATE device_codes SET state = 'denied' WHERE subject = ? AND state = 'approved'", user.id)
     grants.revoke_all(db, subject=user.id, reason=reason, by=by, now=now)
     for key in db.fetch_all("SELECT id FROM api_keys WHERE user_id = ? AND revoked_at IS NULL", user.id):
         db.execute("UPDATE api_keys SET revoked_at = ? WHERE id = ?", now, key["id"])

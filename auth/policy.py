@@ -62,8 +62,9 @@ class RegistrationPolicy:
     token_hash: str = field(
         default="", repr=False
     )  # SHA-256 of the initial access token, where mode is "token"
-    per_network: int = 20  # registrations
+    per_network: int = 20  # registrations, and changes to them
     per_network_ms: int = 15 * MINUTE
+    everybody: int = 1_000  # by all together, in the same time: one IPv6 prefix is thousands of networks
     # Clients register anew with each login; what nobody ever let in is litter.
     unused_ms: int = 7 * DAY
     idle_ms: int = 90 * DAY
@@ -98,6 +99,9 @@ class FormLimits:
     per_minute_per_network: int = 600
     # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
     refused_per_minute_per_network: int = 30
+    # Pushed authorization requests of clients that nobody here has entered; each leaves some KiB, and an audit row.
+    pushed_per_minute_per_network: int = 30
+    pushed: int = 1_000  # that wait to be opened or decided, of everybody
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,3 +111,4 @@ class Policy:
     limits: FormLimits = field(default_factory=FormLimits)
     registration: RegistrationPolicy = field(default_factory=RegistrationPolicy)
     keys: KeyPolicy = field(default_factory=KeyPolicy)
+    assertions: bool = False  # whether any provider's word to programs counts (identity_assertion.py)

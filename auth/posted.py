@@ -7,11 +7,13 @@ endpoints.py. The listener has parsed the form, resolved the caller's address an
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from auth import client_assertion, forms, replies, tokens
+from auth import client_assertion, dpop, forms, replies, tokens
+from auth.client_assertion import BadAssertion
 from auth.clients import BadCredentials
 from auth.db import Db
 from auth.documents import is_document
@@ -37,6 +39,7 @@ Job = Callable[[Db], Any]
 class Endpoint:
     prepare: Callable[[Identity, Form, Requester, Millis], Awaitable[Job]]
     finish: Callable[[Identity, Any, Requester], Reply]
+    takes_proof: bool = False  # of a key: RFC 9449
 
 
 async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Reply:
@@ -56,7 +59,9 @@ async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Re
         return replies.refuse(Refusal(error=problem.error, description=str(problem)), basic=True)
     client_id = form.credentials.client_id
     limit = identity.policy.limits.per_minute_per_client
-    wait = wait_seconds(identity, who, f"{client_id} {who.network}", limit, now)
+    # Up to 2 048 characters can stand in a client id that nobody has: what is kept of it is short.
+    name = hashlib.sha256((client_id or "").encode()).hexdigest()[:32]
+    wait = wait_seconds(identity, who, f"{name} {who.network}", limit, now)
     if wait:
         return replies.refuse(too_often(wait))
     if client_id is not None and is_document(client_id):
@@ -65,6 +70,12 @@ async def answer(identity: Identity, endpoint: Endpoint, request: Request) -> Re
             return replies.refuse(Refusal(error="invalid_client", description=unknown))
     credentials = await client_assertion.prove(identity, form.credentials, who, path=request.path, now=now)
     form = replace(form, credentials=credentials)
+    if endpoint.takes_proof and (text := request.headers.get("dpop")) is not None:
+        urls = dpop.urls_of(identity.site, who.origin, request.path)
+        try:
+            form = replace(form, proof=dpop.read(text, method=request.method, urls=urls, now=now))
+        except BadAssertion as problem:
+            return replies.refuse(dpop.refusal(str(problem)))
     try:
         job = await endpoint.prepare(identity, form, who, now)
     except BadForm as problem:

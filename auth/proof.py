@@ -18,7 +18,7 @@ from auth.passkeys import Candidate
 from auth.requester import Requester
 from auth.sessions import Session
 from auth.users import Admitted, Throttled, Unfit
-from auth.visit import ATTEMPTS_KEY, Visit
+from auth.visit import Visit
 
 EVENT: Final = "user.proven_again"
 FORM: Final = "passkey"  # what the token that a page's script sends along is for
@@ -98,13 +98,7 @@ async def given(visit: Visit, session: Session) -> Given | Missing | Throttled:
     if isinstance(passphrase, Unfit):
         return Missing()
     admitted = await visit.parts.store.write(
-        partial(
-            users.admit,
-            name=session.user.name,
-            key=visit.parts.subkey(ATTEMPTS_KEY),
-            who=visit.who,
-            now=visit.now,
-        )
+        partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
     )
     if isinstance(admitted, Throttled):
         return admitted

@@ -112,7 +112,17 @@ async def manage(identity: Identity, request: Request) -> Reply:
                 return Registered(client=Client.of(row), metadata=row["metadata"], access_token=Secret(shown))
             if isinstance(said, Refusal):
                 return said
-            return change(db, row, said, access_token=Secret(shown), who=who, seed=seed, now=now)
+            return change(
+                db,
+                row,
+                said,
+                policy=identity.policy.registration,
+                counted=posted.is_counted(identity, who),
+                access_token=Secret(shown),
+                who=who,
+                seed=seed,
+                now=now,
+            )
 
         return job
 
@@ -198,18 +208,9 @@ def enrol(
     now: Millis,
 ) -> Registered | Refusal:
     """A job. How many one network makes is counted in the store: it holds across restarts."""
-    if counted:
-        bucket = f"register:{who.network}"
-        limit = Limit(tries=policy.per_network, window=policy.per_network_ms)
-        closed = attempts.closed_until(db, [(bucket, limit)], now)
-        if closed:
-            _record(db, "client.registered", None, who, now, refused="too many from this network")
-            return Refusal(
-                error="temporarily_unavailable",
-                description="too many registrations from this network",
-                retry_after_seconds=max(1, -(-(closed - now) // 1_000)),
-            )
-        attempts.count(db, bucket, now)
+    refused = _one_too_many(db, "client.registered", policy, who, now) if counted else None
+    if refused is not None:
+        return refused
     entropy, registration = Entropy(seed), metadata.registration
     client_id, token, secret = (
         entropy.identifier("cli"),
@@ -231,8 +232,39 @@ def enrol(
     return _told(db, client_id, token=Secret(token), secret=secret, created=True)
 
 
+def _one_too_many(
+    db: Db, event: str, policy: RegistrationPolicy, who: Requester, now: Millis
+) -> Refusal | None:
+    """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
+    window = policy.per_network_ms
+    buckets = (
+        (f"register:{who.network}", Limit(tries=policy.per_network, window=window)),
+        ("register:all", Limit(tries=policy.everybody, window=window)),
+    )
+    closed = attempts.closed_until(db, buckets, now)
+    if closed:
+        _record(db, event, None, who, now, refused="too many from this network, or from all together")
+        return Refusal(
+            error="temporarily_unavailable",
+            description="too many registrations",
+            retry_after_seconds=max(1, -(-(closed - now) // 1_000)),
+        )
+    for bucket, _ in buckets:
+        attempts.count(db, bucket, now)
+    return None
+
+
 def change(
-    db: Db, row: Row, metadata: Metadata, *, access_token: Secret, who: Requester, seed: bytes, now: Millis
+    db: Db,
+    row: Row,
+    metadata: Metadata,
+    *,
+    policy: RegistrationPolicy,
+    counted: bool,
+    access_token: Secret,
+    who: Requester,
+    seed: bytes,
+    now: Millis,
 ) -> Registered | Refusal:
     """A job: what is said now takes the place of everything that was said (RFC 7592 §2.2)."""
     client, registration = Client.of(row), metadata.registration
@@ -244,6 +276,9 @@ def change(
         problem = "client_secret: not the present one; this server makes them"
     if problem:
         return Refusal(error="invalid_client_metadata", description=problem)
+    refused = _one_too_many(db, "client.changed", policy, who, now) if counted else None
+    if refused is not None:
+        return refused
     keeps = held is not None and registration.auth_method in SECRET_METHODS
     secret = None if keeps else _secret_for(registration.auth_method, Entropy(seed))
     db.execute(

@@ -18,7 +18,7 @@ CORS: Final[Headers] = (
     ("Access-Control-Expose-Headers", "WWW-Authenticate, Retry-After, ETag"),
 )
 PREFLIGHT: Final[Headers] = (
-    ("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, MCP-Protocol-Version"),
+    ("Access-Control-Allow-Headers", "Authorization, Content-Type, Accept, MCP-Protocol-Version, DPoP"),
     ("Access-Control-Max-Age", "86400"),
 )
 JSON: Final[Headers] = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from auth import clients, endpoints, entry, metadata, rotation, scopes, tokens, verify
 from auth.entropy import SEED_BYTES
-from auth.grants import GRANTS
+from auth.grants import offered
 from auth.grants.exchange import Issue
 from auth.identity import Identity
 from auth.metadata import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
@@ -41,7 +41,7 @@ def examine(identity: Identity, publish: Publish = metadata.document) -> tuple[s
         return ("the metadata of the authorization server is not published",)
     return (
         *_endpoints(server, site),
-        *_promises(server),
+        *_promises(server, identity.policy),
         *_resources(server, site, read),
         *_published_keys(identity),
         *_round_trip(identity),
@@ -66,8 +66,8 @@ def _endpoints(server: Mapping[str, Any], site: Site) -> Iterator[str]:
             yield f"{name} is announced at {path}, where nothing answers"
 
 
-def _promises(server: Mapping[str, Any]) -> Iterator[str]:
-    if list(server.get("grant_types_supported", ())) != list(GRANTS):
+def _promises(server: Mapping[str, Any], policy: Policy) -> Iterator[str]:
+    if tuple(server.get("grant_types_supported", ())) != offered(policy):
         yield "the grant types that are announced are not those that the token endpoint knows"
     if server.get("code_challenge_methods_supported") != ["S256"]:
         yield "another code challenge method than S256 is announced"

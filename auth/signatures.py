@@ -11,6 +11,7 @@ import binascii
 import hashlib
 import json
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from cryptography.exceptions import InvalidSignature
@@ -22,6 +23,9 @@ ALGORITHM: Final = "ES256"
 _CURVE: Final = ec.SECP256R1()
 _SCHEME: Final = ec.ECDSA(SHA256())
 _BYTES: Final = 32  # of a coordinate, and of each half of a signature
+_MEMBERS: Final = MappingProxyType(
+    {"EC": ("crv", "kty", "x", "y"), "RSA": ("e", "kty", "n"), "OKP": ("crv", "kty", "x")}
+)
 
 PrivateKey = ec.EllipticCurvePrivateKey
 
@@ -49,9 +53,9 @@ def load(jwk: Mapping[str, Any]) -> PrivateKey:
     return key
 
 
-def thumbprint(jwk: Mapping[str, str]) -> str:
-    """RFC 7638: a name for the key that follows from the key."""
-    members = {name: jwk[name] for name in ("crv", "kty", "x", "y")}
+def thumbprint(jwk: Mapping[str, Any]) -> str:
+    """RFC 7638, RFC 8037 §2: a name for the key that follows from the key. Raises KeyError for a kind that is not used here."""
+    members = {name: jwk[name] for name in _MEMBERS[jwk["kty"]]}
     return pack(hashlib.sha256(json.dumps(members, separators=(",", ":"), sort_keys=True).encode()).digest())
 
 

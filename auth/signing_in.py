@@ -17,7 +17,7 @@ from auth.model import Millis
 from auth.pages import redirect
 from auth.requester import Requester
 from auth.sessions import cookie_from, set_cookie
-from auth.users import Admitted, Throttled, Unfit
+from auth.users import Admitted, Throttled, Unfit, User
 from auth.visit import ATTEMPTS_KEY, Visit
 from auth.wire import Reply
 
@@ -48,7 +48,7 @@ async def sign_in(visit: Visit) -> Reply:
 
     key = visit.parts.subkey(ATTEMPTS_KEY)
     admitted = await visit.parts.store.write(
-        partial(users.admit, name=name, key=key, who=visit.who, now=visit.now)
+        partial(users.admit, name=name, key=key, who=visit.who, now=visit.now, known=visit.known())
     )
     if isinstance(admitted, Throttled):
         return visit.too_many(admitted.until, back=("/signin", "Back to sign in"))
@@ -65,18 +65,19 @@ async def sign_in(visit: Visit) -> Reply:
             now=visit.parts.clock(),
         )
     )
-    if not signed_in:
+    if signed_in is None:
         return await form(visit, landing, name=typed, problem=WRONG)
-    return redirect(landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
+    headers = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(signed_in.id))
+    return redirect(landing, headers=headers)
 
 
 def _conclude(
     db: Db, *, admitted: Admitted, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
-) -> bool:
+) -> User | None:
     user = users.conclude(db, admitted, matched=matched, event="user.signed_in", who=who, now=now)
     if user is not None:
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
-    return user is not None
+    return user
 
 
 async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:

@@ -45,6 +45,8 @@ def mint(issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, seed
         "sid": issue.grant_id,
         "auth_time": issue.auth_time // 1_000,
     }
+    if issue.jkt is not None:
+        claims["cnf"] = {"jkt": issue.jkt}
     header = {"alg": key.algorithm, "kid": key.kid, "typ": TOKEN_TYPE}
     signed = f"{pack(json_bytes(header))}.{pack(json_bytes(claims))}".encode()
     return sign(signed, key.key).decode(), expires_at - issued_at
@@ -57,7 +59,7 @@ def answer(
     token, lives = mint(issue, site=site, policy=policy, key=key, seed=seed)
     body: dict[str, Any] = {
         "access_token": token,
-        "token_type": "Bearer",
+        "token_type": "Bearer" if issue.jkt is None else "DPoP",
         "expires_in": lives,
         "scope": issue.scope,
     }

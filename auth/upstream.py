@@ -55,6 +55,7 @@ class Provider:
     client_id: str
     secret: Secret | None
     allow: Mapping[str, str]
+    assertions: bool = False  # what it says of them to programs counts as well (identity_assertion.py)
 
     @property
     def path(self) -> str:
@@ -241,6 +242,11 @@ def _judge(claims: Mapping[str, Any], provider: Provider, nonce: str, now: Milli
         return NotBelieved("the id token answers another request")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
         return NotBelieved("the id token names nobody")
+    return person_of(subject, claims)
+
+
+def person_of(subject: str, claims: Mapping[str, Any]) -> Person:
+    """Whom verified claims are about, and under which other words they are known for certain."""
     email = claims.get("email")
     # Only the word `true`: some providers send the text "false".
     proven = isinstance(email, str) and claims.get("email_verified") is True
@@ -291,20 +297,27 @@ class NotLetIn:
 
     why: Literal["not listed", "no account", "another person"]
     shown: str
+    user_id: str | None = None  # whose account it is, if there is one
 
 
-def sign_in(
-    db: Db, person: Person, provider: Provider, *, cookie: str, replaces: str, who: Requester, now: Millis
-) -> User | NotLetIn:
-    """A job: the account that this person is here, signed in. An invited one is theirs from now on, because the list names them."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """The account that somebody is here, and the word by which the list names them."""
+
+    user: User
+    entry: str
+
+
+def account_of(db: Db, person: Person, provider: Provider, now: Millis) -> Listed | NotLetIn:
+    """Part of a job that only looks: who that is here, with an account that is open or waits for them."""
     # A provider could call somebody `email:…`: that word of theirs is not the address that they verified.
     own = () if person.subject.startswith(MUTABLE) else (person.subject,)
     entry = next((word for word in (*own, *person.also) if word in provider.allow), None)
     if entry is None:
-        return _refuse(db, person, provider, who, now, "not listed")
+        return NotLetIn(why="not listed", shown=person.shown)
     user = users.named(db, provider.allow[entry])
     if user is None or user.over(now) or user.state not in ("enabled", "invited"):
-        return _refuse(db, person, provider, who, now, "no account", user)
+        return NotLetIn(why="no account", shown=person.shown, user_id=None if user is None else user.id)
     # A word that can pass to somebody else counts for whoever used it first.
     first = db.fetch_one(
         "SELECT subject FROM user_identities WHERE provider = ? AND user_id = ? AND label = ?",
@@ -313,40 +326,50 @@ def sign_in(
         entry,
     )
     if entry != person.subject and first is not None and first["subject"] != person.subject:
-        return _refuse(db, person, provider, who, now, "another person", user)
-    if user.state == "invited":
-        db.execute("UPDATE users SET state = 'enabled' WHERE id = ? AND state = 'invited'", user.id)
-        db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
-        db.changed("user", user.id)
-        _record(db, "user.joined", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
+        return NotLetIn(why="another person", shown=person.shown, user_id=user.id)
+    return Listed(user=user, entry=entry)
+
+
+def remember(db: Db, person: Person, provider: Provider, listed: Listed, now: Millis) -> None:
+    """Part of a job: that this person was that account."""
     db.execute(
         "INSERT INTO user_identities (provider, subject, user_id, label, created_at, last_used_at)"
         " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT (provider, subject) DO UPDATE"
         " SET user_id = excluded.user_id, label = excluded.label, last_used_at = excluded.last_used_at",
         provider.name,
         person.subject,
-        user.id,
-        entry,
+        listed.user.id,
+        listed.entry,
         now,
         now,
     )
+
+
+def sign_in(
+    db: Db, person: Person, provider: Provider, *, cookie: str, replaces: str, who: Requester, now: Millis
+) -> User | NotLetIn:
+    """A job: the account that this person is here, signed in. An invited one is theirs from now on, because the list names them."""
+    listed = account_of(db, person, provider, now)
+    if isinstance(listed, NotLetIn):
+        return _refuse(db, person, provider, who, now, listed)
+    user = listed.user
+    if user.state == "invited":
+        db.execute("UPDATE users SET state = 'enabled' WHERE id = ? AND state = 'invited'", user.id)
+        db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
+        db.changed("user", user.id)
+        _record(db, "user.joined", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
+    remember(db, person, provider, listed, now)
     sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
     _record(db, "user.signed_in", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
     return user
 
 
 def _refuse(
-    db: Db,
-    person: Person,
-    provider: Provider,
-    who: Requester,
-    now: Millis,
-    why: Literal["not listed", "no account", "another person"],
-    user: User | None = None,
+    db: Db, person: Person, provider: Provider, who: Requester, now: Millis, refused: NotLetIn
 ) -> NotLetIn:
-    actor = "anonymous" if user is None else f"user:{user.id}"
-    not_believed(db, provider, f"{why}: {clean(person.subject, 100)}", who, now, actor=actor)
-    return NotLetIn(why=why, shown=person.shown)
+    actor = "anonymous" if refused.user_id is None else f"user:{refused.user_id}"
+    not_believed(db, provider, f"{refused.why}: {clean(person.subject, 100)}", who, now, actor=actor)
+    return refused
 
 
 def not_believed(

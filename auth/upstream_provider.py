@@ -26,6 +26,8 @@ KEPT: Final[Millis] = (
     60 * MINUTE
 )  # documents of a provider; a key that is not among those kept is asked for at once,
 ASKED_EVERY: Final[Millis] = 30 * SECOND  # but so often at most
+# After a failure, where programs ask: they do it in loops, and no person waits.
+QUIET: Final[Millis] = 10 * SECOND
 KEYS: Final = 10  # of one kid
 
 
@@ -60,6 +62,7 @@ class _Kept:
     def __init__(self) -> None:
         self.metadata: tuple[Metadata, Millis] | None = None
         self.keys: tuple[list[object], Millis] | None = None
+        self.quiet_until: Millis = 0
 
 
 class Upstreams:
@@ -116,6 +119,18 @@ class Upstreams:
             return kid
         keys = await self._keys(provider, metadata, kid)
         return upstream.verify_id_token(token, keys, provider, nonce=login.nonce, now=self._clock())
+
+    async def keys(self, provider: Provider, kid: str) -> list[object]:
+        """Entries of its key set that something may be signed with which a program brings. Raises `CannotAsk`, and then for a
+        while without asking."""
+        kept = self._kept[provider.name]
+        if self._clock() < kept.quiet_until:
+            raise CannotAsk("could not be asked a moment ago")
+        try:
+            return await self._keys(provider, await self.metadata(provider), kid)
+        except CannotAsk:
+            kept.quiet_until = self._clock() + QUIET
+            raise
 
     # ------------------------------------------------------------ documents
 

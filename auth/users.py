@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 from auth import attempts, audit, links
 from auth.attempts import Counted, Limit
 from auth.db import Db, Row
+from auth.known_browsers import Known
 from auth.model import Millis
 from auth.policy import MINUTE, SECOND
 from auth.requester import Requester
@@ -248,9 +249,24 @@ def buckets_of_network(who: Requester) -> tuple[str, str]:
     return f"signin:network:{who.network}", f"signin:all:{who.network}"
 
 
-def admit(db: Db, *, name: str, key: bytes, who: Requester, now: Millis) -> Admitted | Throttled:
-    """A job: count a try against the account and the network, before anything slow looks at it."""
-    account = attempts.bucket_of_name(key, name)
+def admit(
+    db: Db, *, name: str, key: bytes, who: Requester, now: Millis, known: Known | None = None
+) -> Admitted | Throttled:
+    """A job: count a try against the account and the network, before anything slow looks at it. One from a browser in which this
+    very account was signed in before is counted against that browser instead of the account."""
+    user = named(db, name)
+    own = known is not None and user is not None and known.user_id == user.id
+    account = known.bucket if own and known is not None else attempts.bucket_of_name(key, name)
+    return _admit(db, account, user, who, now)
+
+
+def admit_again(db: Db, *, user_id: str, who: Requester, now: Millis) -> Admitted | Throttled:
+    """A job: the same for somebody who is signed in as this user and shows once more that it is them. Counted by itself: who
+    knows no more than a name must not be able to use up these tries."""
+    return _admit(db, f"proof:account:{user_id}", find(db, user_id), who, now)
+
+
+def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis) -> Admitted | Throttled:
     network, overall = buckets_of_network(who)
     until = attempts.closed_until(
         db, ((account, PER_ACCOUNT), (network, PER_NETWORK), (overall, ALL_PER_NETWORK)), now
@@ -259,7 +275,6 @@ def admit(db: Db, *, name: str, key: bytes, who: Requester, now: Millis) -> Admi
         return Throttled(until=until)
     attempts.count(db, overall, now)
     counted = (attempts.count(db, account, now), attempts.count(db, network, now))
-    user = named(db, name)
     if user is None or not user.may(now) or user.passphrase_hash is None:
         return Admitted(user_id=None, passphrase_hash=NOBODY, counted=counted)
     return Admitted(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
@@ -272,11 +287,19 @@ def conclude(
     user = find(db, admitted.user_id) if matched and admitted.user_id is not None else None
     if user is None or not user.may(now) or user.passphrase_hash != admitted.passphrase_hash:
         actor = "anonymous" if admitted.user_id is None else f"user:{admitted.user_id}"
-        _record(db, event, who, now, actor=actor, refused="wrong name or passphrase")
+        closed = ", and no more tries for now" if _closed(db, admitted, now) else ""
+        _record(db, event, who, now, actor=actor, refused=f"wrong name or passphrase{closed}")
         return None
     attempts.take_back(db, admitted.counted)
     _record(db, event, who, now, actor=f"user:{user.id}")
     return user
+
+
+def _closed(db: Db, admitted: Admitted, now: Millis) -> bool:
+    """Whether this was the last try for a while: those that the limits turn away leave no rows of their own."""
+    account, network = (each.bucket for each in admitted.counted)
+    until = attempts.closed_until(db, ((account, PER_ACCOUNT), (network, PER_NETWORK)), now)
+    return until > now + max(PER_ACCOUNT.delays)
 
 
 def _record(db: Db, event: str, who: Requester, now: Millis, *, actor: str, refused: str = "") -> None:

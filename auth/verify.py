@@ -12,9 +12,11 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
-from auth import scopes
+from auth import dpop, scopes
+from auth.client_assertion import BadAssertion
+from auth.dpop import Presented
 from auth.keys import Keys
 from auth.live import Live, LiveGrant
 from auth.metadata import resource_metadata_url
@@ -28,6 +30,9 @@ LEEWAY_SECONDS: Final = 30
 FUTURE_SECONDS: Final = 60  # a clock may be this far ahead of ours
 REMEMBERED: Final = 10_000
 REMEMBERED_MS: Final = 60_000
+
+INVALID: Final = "the access token is not valid (any more)"
+BOUND: Final = "the access token is bound to a key: send it as DPoP, with a proof"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({TOKEN_TYPE, f"application/{TOKEN_TYPE}"})
@@ -54,6 +59,7 @@ class Claims:
     scopes: frozenset[str]
     expires_at: int  # seconds
     kid: str
+    jkt: str | None = None  # the thumbprint of the key that it is bound to (RFC 9449 §6)
 
 
 @dataclass(eq=False, slots=True)
@@ -78,6 +84,7 @@ class Verifier:
         self._live = live
         self._tokens: dict[bytes, _Remembered] = {}
         self._remembered = remembered
+        self._proofs = dpop.Window()
 
     def check_nowait(
         self, authorization: str | None, *, server: str, origin: str, path: str | None = None, now: Millis
@@ -97,6 +104,8 @@ class Verifier:
         live = self._live.get(known.claims.grant_id)
         if live is None:
             return None
+        if known.claims.jkt is not None:
+            return self._bound(server, origin, path, BOUND, used=False)
         return self._judge(known, live, server, now) or self._invalid(server, origin, path)
 
     async def check(
@@ -109,10 +118,71 @@ class Verifier:
         known = self._known(token, now)
         if isinstance(known, BadToken):
             return self._invalid(server, origin, path)
+        if known.claims.jkt is not None:
+            return self._bound(server, origin, path, BOUND, used=False)
         grant_id = known.claims.grant_id
         live = self._live.get(grant_id) or await self._live.load(grant_id)
         found = None if live is None else self._judge(known, live, server, now)
         return found or self._invalid(server, origin, path)
+
+    def check_bound_nowait(
+        self, token: str, proof: Presented | None, *, server: str, origin: str, path: str | None, now: Millis
+    ) -> Principal | Refused | None:
+        """The same for a token that was sent as DPoP (RFC 9449 §7.1): it must be bound to a key, and come with a proof of it.
+        None if the store must be asked; then nothing of the proof is used up."""
+        if self._keys.stale:
+            return None
+        known = self._known(token, now)
+        if isinstance(known, BadToken):
+            return self._bound(server, origin, path, INVALID)
+        live = self._live.get(known.claims.grant_id)
+        if live is None:
+            return None
+        return self._judge_bound(known, token, live, proof, server, origin, path, now)
+
+    async def check_bound(
+        self, token: str, proof: Presented | None, *, server: str, origin: str, path: str | None, now: Millis
+    ) -> Principal | Refused:
+        known = self._known(token, now)
+        if isinstance(known, BadToken):
+            return self._bound(server, origin, path, INVALID)
+        grant_id = known.claims.grant_id
+        live = self._live.get(grant_id) or await self._live.load(grant_id)
+        if live is None:
+            return self._bound(server, origin, path, INVALID)
+        return self._judge_bound(known, token, live, proof, server, origin, path, now)
+
+    def _judge_bound(
+        self,
+        known: _Remembered,
+        token: str,
+        live: LiveGrant,
+        proof: Presented | None,
+        server: str,
+        origin: str,
+        path: str | None,
+        now: Millis,
+    ) -> Principal | Refused:
+        jkt = known.claims.jkt
+        if jkt is None:
+            return self._bound(server, origin, path, "the access token is bound to no key: send it as Bearer")
+        found = self._judge(known, live, server, now)
+        if found is None:
+            return self._bound(server, origin, path, INVALID)
+        if proof is None:
+            return self._bound(server, origin, path, "DPoP proof: is missing", error="invalid_dpop_proof")
+        if proof.again:
+            return found
+        urls = dpop.urls_of(self._site, origin, path or self._site.servers[server])
+        try:
+            read_proof = dpop.read(proof.text, method=proof.method, urls=urls, now=now, token=token, jkt=jkt)
+        except BadAssertion as problem:
+            told = f"DPoP proof: {problem}"
+            return self._bound(server, origin, path, told, error="invalid_dpop_proof")
+        if not self._proofs.use_up(read_proof, now):
+            told = "DPoP proof: was used before"
+            return self._bound(server, origin, path, told, error="invalid_dpop_proof")
+        return found
 
     def _known(self, token: str, now: Millis) -> _Remembered | BadToken:
         if len(token) > LONGEST_TOKEN:
@@ -180,7 +250,37 @@ class Verifier:
             origin=origin,
             path=path,
             error="invalid_token",
-            description="the access token is not valid (any more)",
+            description=INVALID,
+        )
+
+    def _bound(
+        self,
+        server: str,
+        origin: str,
+        path: str | None,
+        description: str,
+        *,
+        error: str = "invalid_token",
+        used: bool = True,
+    ) -> Refused:
+        """§7.1. Bearer stays the first challenge, since clients that read only one read that; the error is told with the scheme
+        that was used."""
+        plain = challenge(
+            self._site,
+            server=server,
+            origin=origin,
+            path=path,
+            error=None if used else error,
+            description=description,
+        )
+        parts = [f'algs="{" ".join(dpop.ALGORITHMS)}"']
+        if used:
+            parts += [f'error="{error}"', f'error_description="{description}"']
+        return Refused(
+            status=401,
+            error=error,
+            description=description,
+            www_authenticate=f"{plain.www_authenticate}, DPoP {', '.join(parts)}",
         )
 
 
@@ -283,7 +383,21 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         scopes=frozenset(scopes.parse(_text(claims, "scope"))),
         expires_at=expires_at,
         kid=kid,
+        jkt=_key_of(claims),
     )
+
+
+def _key_of(claims: dict[str, Any]) -> str | None:
+    """§6.1. Bound in a way that is not known here is not "not bound"."""
+    if "cnf" not in claims:
+        return None
+    confirmation = claims["cnf"]
+    if not isinstance(confirmation, dict):
+        raise BadToken("cnf is not an object")
+    members = cast("dict[str, Any]", confirmation)
+    if members.keys() != {"jkt"} or not dpop.is_thumbprint(_text(members, "jkt")):
+        raise BadToken("bound in an unknown way")
+    return _text(members, "jkt")
 
 
 def _object(part: str) -> dict[str, Any]:

@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from auth import pages, sessions, upstream_provider
+from auth import known_browsers, pages, sessions, upstream_provider
 from auth.db import Store
 from auth.documents import NO_DOCUMENTS, Documents
+from auth.known_browsers import Known
 from auth.model import Millis
 from auth.pages import Frame, Headers
 from auth.policy import Policy
@@ -82,6 +83,22 @@ class Visit:
         given = self.form.get("form_token", "")
         cookie = None if self.fresh else self.cookie
         return sessions.token_fits(self.parts.subkey(FORM_KEY), cookie, purpose, given)
+
+    # ------------------------------------------------------------ browsers that came before
+
+    def known(self) -> Known | None:
+        key = self.parts.subkey(known_browsers.KEY_PURPOSE)
+        return known_browsers.read(key, self.request.headers, secure=self.secure, now=self.now)
+
+    def remember_for(self, user_id: str) -> tuple[str, str]:
+        """The header that makes this browser known as one of this person's."""
+        return known_browsers.set_cookie(
+            self.parts.subkey(known_browsers.KEY_PURPOSE),
+            user_id,
+            entropy=self.parts.entropy(known_browsers.NONCE_BYTES),
+            secure=self.secure,
+            now=self.now,
+        )
 
     # ------------------------------------------------------------ sessions
 

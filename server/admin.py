@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from auth import device, links, users
+from auth import device, links, scopes, users
 from auth.db import Db, Store
 from auth.model import Millis
 from auth.scopes import Vocabulary
@@ -33,6 +33,7 @@ class Admin:
     status: Callable[[], Mapping[str, Any]]
     origin: Callable[[], str]  # where a browser on this machine reaches us
     scopes: Vocabulary
+    login_ms: Millis  # how long a device that is let in may stay
     servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
     more: Mapping[str, Handler] = field(default_factory=dict[str, Handler])  # of keys and the audit trail
 
@@ -74,15 +75,30 @@ class Admin:
         return [_request(found) for found in await self.store.read(lambda db: device.pending(db, now))]
 
     async def find(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return _request(await self._find(_text(arguments, "code")))
+        """The request, and what approving it would mean."""
+        found = await self._find(_text(arguments, "code"))
+        return {
+            **_request(found),
+            "scope_words": {name: self.scopes.words(name) for name in scopes.parse(found.scope)},
+            "moves_money": [name for name in scopes.parse(found.scope) if self.scopes.financial(name)],
+            "account": await self.store.read(_owner_name),
+            "lasts_ms": self.login_ms,
+        }
 
     async def approve(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`id` (from `find`, so that what was shown is what is approved), and `scope` to grant less."""
+        """`id` (from `find`, so that what was shown is what is approved), and `scope` to grant less. What moves money is granted
+        only by its name, as on the pages."""
         request_id, now = _text(arguments, "id"), self.clock()
         scope = None if arguments.get("scope") is None else _text(arguments, "scope")
 
         def job(db: Db) -> device.Approved | device.NotPending:
-            return device.approve(db, request_id, subject=users.owner_id(db), by=actor, scope=scope, now=now)
+            row = db.fetch_one("SELECT scope FROM device_codes WHERE id = ?", request_id)
+            asked = scopes.parse("" if row is None else row["scope"])
+            usual = scopes.join(name for name in asked if not self.scopes.financial(name))
+            granted = usual if scope is None else scope
+            return device.approve(
+                db, request_id, subject=users.owner_id(db), by=actor, scope=granted, now=now
+            )
 
         outcome = await self.store.write(job)
         if isinstance(outcome, device.NotPending):
@@ -151,6 +167,12 @@ def _no_longer(outcome: device.NotPending) -> Refused:
         "that login is no longer waiting",
         "it was decided already, or ran out; ostiary pending lists who waits",
     )
+
+
+def _owner_name(db: Db) -> str:
+    """As whom an approval here lets a device in."""
+    row = db.fetch_one("SELECT name FROM users WHERE id = ?", users.owner_id(db))
+    return "" if row is None else row["name"]
 
 
 def _request(found: device.DeviceRequest) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from auth.dpop import Presented
 from auth.identity import Identity
 from auth.model import ANONYMOUS, Principal
 from auth.scopes import Vocabulary
@@ -52,18 +53,31 @@ class Admission:
         api_key: str | None = None,
         address: str = "",
         tools: str | None = None,
+        proof: Presented | None = None,
     ) -> Principal | Refusal:
         """`origin` and `path` are what the caller typed: a challenge repeats them, slash and all. `tools`: what of its tools
         the request wants to know of; it can have less than its caller may, and never more."""
         found: Principal | Refused | None = self.everybody
         if found is None:
             found = self.identity.check_nowait(
-                authorization, server=server, origin=origin, path=path, api_key=api_key, address=address
+                authorization,
+                server=server,
+                origin=origin,
+                path=path,
+                api_key=api_key,
+                address=address,
+                proof=proof,
             )
         if found is None:
             try:
                 found = await self.identity.check(
-                    authorization, server=server, origin=origin, path=path, api_key=api_key, address=address
+                    authorization,
+                    server=server,
+                    origin=origin,
+                    path=path,
+                    api_key=api_key,
+                    address=address,
+                    proof=proof,
                 )
             except StoreUnavailable:
                 return BUSY

@@ -25,6 +25,7 @@ from server import __version__, control
 from server.admin import make_claim_link
 from server.answering import public_app
 from server.backends.catalog import CatalogError
+from server.clock_watch import keep_watching
 from server.http import listen
 from server.http.limits import Limits
 from server.http.sockets import ListenError, open_listeners
@@ -136,6 +137,7 @@ async def serve(
                 background.start_soon(_sweep, services)
                 background.start_soon(_keep_keys, services)
                 background.start_soon(_keep_flushing, flush_log)
+                background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
                 background.start_soon(services.crew.run)
                 await background.start(services.tasks.run)

@@ -121,6 +121,11 @@ class Calls:
         entry = self._catalog.get(tool)
         return None if entry is None or self._standing(principal, entry) is Standing.HIDDEN else entry
 
+    def opens(self, principal: Principal, tool: str) -> bool:
+        """Whether what came of a call may be shown to this caller. True of a tool that is there no more: nothing bounds it."""
+        entry = self._catalog.get(tool)
+        return entry is None or self._standing(principal, entry) is Standing.ALLOWED
+
     def admit(self, asked: Asked) -> ToolResult | None:
         """What `call` would say before it asks the back-end: for what becomes a task, since a refusal is better given at
         once. Raises as `call` does; a result is one that tells of wrong arguments."""

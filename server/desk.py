@@ -39,6 +39,7 @@ from server.mcp.tasks import (
     created,
     extension,
     manner,
+    place_of,
     wasmagent_tool,
 )
 from server.mcp.versions import Revision
@@ -161,7 +162,8 @@ def _ttl(wish: Any) -> int | None:
 
 
 class Desk:
-    """One caller's, during one request. Methods raise `UnknownTask`, also for what is somebody else's."""
+    """One caller's, during one request. Methods raise `UnknownTask`, also for what is somebody else's, and for what came of a
+    tool that this caller may not call: one person's logins with one program share their tasks, but not what they may."""
 
     def __init__(
         self,
@@ -191,17 +193,26 @@ class Desk:
         return self._tasking
 
     async def get(self, task_id: str) -> Snapshot:
-        return await self._open.tasks.get(task_id, self.owner)
+        task = await self._open.tasks.get(task_id, self.owner)
+        if not self._may_see(task):
+            raise UnknownTask
+        return task
+
+    def _may_see(self, task: Snapshot) -> bool:
+        return self._open.calls.opens(self._principal, task.tool)
 
     async def answer(self, task_id: str, answers: Mapping[str, Any]) -> Snapshot:
+        await self.get(task_id)
         return await self._open.tasks.answer(task_id, self.owner, answers)
 
     async def cancel(self, task_id: str, *, reason: str) -> Snapshot:
         """Raises `TaskOver`."""
+        await self.get(task_id)
         return await self._open.tasks.cancel(task_id, self.owner, reason=reason)
 
     async def wait(self, task_id: str, *, seen: frozenset[str]) -> Snapshot:
         """Until it is over, or asks something that was not `seen`."""
+        await self.get(task_id)
         return await self._open.tasks.wait(task_id, self.owner, seen=seen)
 
     @property
@@ -210,7 +221,14 @@ class Desk:
         return self.owner.known
 
     async def list(self, *, after: Place | None, limit: int) -> Sequence[Snapshot]:
-        return await self._open.tasks.list(self.owner, after=after, limit=limit)
+        found: list[Snapshot] = []
+        while len(found) < limit:  # what an owner may keep is bounded
+            page = await self._open.tasks.list(self.owner, after=after, limit=limit)
+            found += [task for task in page if self._may_see(task)]
+            if len(page) < limit:
+                break
+            after = place_of(page[-1])
+        return found[:limit]
 
     async def start(self, tool: str, arguments: Mapping[str, Any]) -> Snapshot:
         """Raises what calling the tool would raise."""

@@ -122,7 +122,9 @@ async def build(
             document_hosts=frozenset(name.lower() for name in config.client_document_hosts),
         ),
         keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
+        assertions=any(each.assertions for each in resolved.upstreams),
     )
+    upstreams = Upstreams(providers(resolved.upstreams), Asking(), now_millis)
     access = access_of(resolved.servers)
     home = Site(
         issuer=resolved.canonical_issuer(port),
@@ -143,6 +145,7 @@ async def build(
         documents=documents,
         fetch=fetch,
         access=access,
+        upstreams=upstreams,
     )
     store.on_changes(identity.apply_changes)
     _refuse_what_is_untrue(identity)
@@ -164,7 +167,7 @@ async def build(
         site=home,
         policy=policy,
         documents=documents,
-        upstreams=Upstreams(providers(resolved.upstreams), Asking(), now_millis),
+        upstreams=upstreams,
     )
     metrics = Metrics(__version__)
     lender = await open_lender(
@@ -247,6 +250,7 @@ def admin_of(services: Services) -> Admin:
         status=status,
         origin=lambda: issuer,
         scopes=services.identity.site.scopes,
+        login_ms=services.identity.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(identity=services.identity).commands(),
             **AuditAdmin(store=services.store, subkey=services.identity.subkey).commands(),

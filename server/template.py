@@ -163,6 +163,7 @@ kind = "demo"
 # client_id = "ostiary"
 # client_secret = "file:/run/secrets/oidc"
 # allow = [{ subject = "email:bob@example.org", user = "bob" }]
+# assertions = true  # programs may bring its word for these people instead of asking them (enterprise-managed authorization)
 """
 
 

@@ -61,6 +61,8 @@ class UpstreamConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         tuple[UpstreamUser, ...],
         Meta(max_length=1000, description='a list of { subject = "…", user = "alice" }'),
     ] = ()
+    # What it says of them to programs lets those in, too (enterprise-managed authorization).
+    assertions: bool = False
 
 
 def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]]:
@@ -92,6 +94,16 @@ def faults(upstreams: Sequence[UpstreamConfig]) -> Iterable[tuple[str, str, str]
                 f"{where}.client_secret",
                 'is needed with kind = "github"',
                 'a reference, "env:NAME" or "file:/path"',
+            )
+        if each.assertions and each.kind != "oidc":
+            yield f"{where}.assertions", 'are for kind = "oidc"', "leave it out"
+        if each.assertions and any(
+            before.assertions and before.issuer == each.issuer for before in upstreams[: place - 1]
+        ):
+            yield (
+                f"{where}.assertions",
+                f'are taken from "{each.issuer}" by another table already',
+                "one of them is enough",
             )
         if not each.allow:
             yield (
@@ -157,4 +169,5 @@ def _provider(each: UpstreamConfig) -> Provider:
         client_id=each.client_id,
         secret=read_secret(each.client_secret) if each.client_secret else None,
         allow={subject: name for subject, name in names if isinstance(name, str)},
+        assertions=each.assertions,
     )

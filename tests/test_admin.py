@@ -26,6 +26,7 @@ async def table(**store: Any) -> AsyncGenerator[tuple[Identity, Mapping[str, Han
             status=dict,
             origin=lambda: ORIGIN,
             scopes=identity.site.scopes,
+            login_ms=identity.policy.tokens.device_login_ms,
         )
         yield identity, admin.commands()
 
@@ -88,6 +89,27 @@ async def test_less_than_was_asked_for_can_be_granted_at_the_machine() -> None:
         (waiting,) = await commands["pending"]({}, "local:0")
         approved = await commands["approve"]({"id": waiting["id"], "scope": "mcp:tools"}, "local:0")
         assert (waiting["scope"], approved["scope"]) == ("mcp mcp:tools mcp:resources", "mcp:tools")
+
+
+@pytest.mark.parametrize(
+    ("named", "granted"),
+    [
+        ({}, "mcp mcp:tools:read"),
+        ({"scope": None}, "mcp mcp:tools:read"),
+        ({"scope": "financial"}, "financial"),
+        ({"scope": "mcp financial"}, "mcp financial"),
+    ],
+)
+async def test_what_moves_money_is_granted_at_the_machine_only_by_its_name(
+    named: dict[str, Any], granted: str
+) -> None:
+    async with table() as (identity, commands):
+        scope = "mcp financial mcp:tools:read"
+        await identity.handle(post("/device_authorization", client_id=clients.CLI_CLIENT_ID, scope=scope))
+        (waiting,) = await commands["pending"]({}, "local:0")
+        assert waiting["scope"] == scope
+        approved = await commands["approve"]({"id": waiting["id"], **named}, "local:0")
+        assert approved["scope"] == granted
 
 
 async def test_a_claim_link_is_made_until_the_server_has_its_owner() -> None:

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import re
+from importlib import import_module
 from pathlib import Path
+from typing import cast
 
+import click
 import msgspec
 import pytest
 
 from auth import metadata
-from auth.endpoints import FORMS
+from auth.endpoints import FORMS, SPECIAL
 from auth.entry import ENDPOINTS as PAGES
 from server.cli import COMMANDS
-from server.config import AGENT_KINDS, agent_shape, load
+from server.cli.installing import CLIENTS
+from server.config import AGENT_KINDS, Compat, Config, ServerConfig, agent_shape, load
+from server.policy_settings import ScopeConfig, TokenConfig, ToolConfig
 from server.resolve import resolve
+from server.store.migrate import packaged_migrations
+from server.upstream_settings import UpstreamConfig, UpstreamUser
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -45,10 +53,10 @@ def test_settings_that_a_document_shows_load_and_resolve(tmp_path: Path, block: 
 
 
 def test_the_documents_show_settings_for_every_kind_of_agent() -> None:
-    shown = set(
-        re.findall(r'^kind = "(\w+)"', "\n".join(str(block.values[0]) for block in SETTINGS), re.MULTILINE)
+    blocks = "\n".join(str(block.values[0]) for block in SETTINGS)
+    assert set(re.findall(r'^\[\[server\.agent\]\]\nkind = "(\w+)"', blocks, re.MULTILINE)) == set(
+        AGENT_KINDS
     )
-    assert shown == set(AGENT_KINDS)
 
 
 @pytest.mark.parametrize("kind", list(AGENT_KINDS))
@@ -72,6 +80,96 @@ def test_every_setting_of_an_agent_is_explained_with_its_default(kind: str) -> N
             assert explained[field.name] == f"`{written}`"
 
 
+def default_of(field: msgspec.structs.FieldInfo) -> str | None:
+    """How a document writes it: a dash where nothing is a default of its own, None for what cannot be told in a word."""
+    if field.required:
+        return "needed"
+    default = field.default if field.default is not msgspec.NODEFAULT else field.default_factory()
+    if default is None or default == {} or isinstance(default, msgspec.Struct):
+        return "–"
+    if isinstance(default, tuple):
+        return f"`[{', '.join(json.dumps(each) for each in cast('tuple[str, ...]', default))}]`"
+    return f"`{msgspec.json.encode(default).decode().removesuffix('.0')}`"
+
+
+# Where the settings of a shape are explained: the document, and how the table's first column is headed.
+EXPLAINED = [
+    pytest.param(Config, "docs/operating.md", "setting", id="settings"),
+    pytest.param(ServerConfig, "docs/operating.md", "setting", id="server"),
+    pytest.param(TokenConfig, "docs/operating.md", "of `tokens`", id="token"),
+    pytest.param(Compat, "docs/mcp.md", "`compat`", id="compat"),
+    pytest.param(ScopeConfig, "docs/scopes.md", "`[[scope]]`", id="scope"),
+    pytest.param(ToolConfig, "docs/scopes.md", "`[server.tools.NAME]`", id="tool"),
+    pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
+    pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
+]
+# One row for several, which says where more is said: of each there is a table of its own.
+ELSEWHERE = {"tools", "groups", "default_tools", "financial", "unclassified"}
+
+
+def table_rows(text: str, heading: str) -> dict[str, list[str]]:
+    """What the tables with this heading give as default for each setting."""
+    found: dict[str, list[str]] = {}
+    for table in re.findall(
+        rf"^\| {re.escape(heading)} \| default \|.*\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
+    ):
+        for names, default in re.findall(r"^\| (`\w+`(?:, `\w+`)*) \| (.*?) \|", table, re.MULTILINE):
+            for name in re.findall(r"\w+", names):
+                found.setdefault(name, []).append(default)
+    return found
+
+
+@pytest.mark.parametrize(("shape", "document", "heading"), EXPLAINED)
+def test_every_setting_is_explained_with_its_default(
+    shape: type[msgspec.Struct], document: str, heading: str
+) -> None:
+    rows = table_rows(text_of(document), heading)
+    for field in msgspec.structs.fields(shape):
+        name = field.name.removesuffix("s") if field.name == "agents" else field.name
+        assert name in rows, f"{document} does not explain {name}"
+        if not (shape is ServerConfig and name in ELSEWHERE | {"agent"}):
+            assert default_of(field) in rows[name], f"{document}: {name} is {default_of(field)}"
+
+
+def test_what_bounds_the_tools_of_a_server_is_explained_with_its_default() -> None:
+    rows = table_rows(text_of("docs/scopes.md"), "of a `[[server]]`")
+    fields = {field.name: field for field in msgspec.structs.fields(ServerConfig)}
+    assert {name: rows.get(name) for name in ELSEWHERE} == {
+        name: [default_of(fields[name])] for name in ELSEWHERE
+    }
+
+
+def test_no_document_explains_a_setting_that_there_is_not() -> None:
+    known = {field.name for shape in (Config, ServerConfig) for field in msgspec.structs.fields(shape)} | {
+        "agent"
+    }
+    assert set(table_rows(text_of("docs/operating.md"), "setting")) <= known
+    upstream = {field.name for field in msgspec.structs.fields(UpstreamConfig)}
+    assert set(table_rows(text_of("docs/people.md"), "setting")) == upstream
+
+
+def test_every_table_of_the_store_has_its_time() -> None:
+    tables = {
+        name
+        for migration in packaged_migrations()
+        for name in re.findall(r"CREATE TABLE (\w+)", migration.sql)
+    }
+    kept = re.findall(r"^\| ((?:`\w+`(?:, )?)+)[^|]*\|", text_of("docs/storage.md"), re.MULTILINE)
+    assert tables - {name for names in kept for name in re.findall(r"\w+", names)} == set()
+
+
+def test_every_command_is_named_in_a_document() -> None:
+    told = "\n".join(document.read_text("utf-8") for document in DOCUMENTS)
+    assert {
+        name for name in COMMANDS if f"ostiary {name}" not in told and f"scripts/{name}" not in told
+    } == set()
+
+
+def test_every_program_that_install_knows_has_a_recipe() -> None:
+    recipes = text_of("docs/clients.md")
+    assert {name for name in CLIENTS if f"| `{name}` |" not in recipes} == set()
+
+
 def test_the_readme_names_every_path_that_is_served() -> None:
     readme = text_of("README.md")
     fixed = {
@@ -80,9 +178,10 @@ def test_the_readme_names_every_path_that_is_served() -> None:
         metadata.JWKS,
         metadata.AUTHORIZE,
         *FORMS,
+        *(path + "…" if path.endswith("/") else path for path in SPECIAL),
     }
-    # What only a page leads to need not be known to anybody.
-    pages = {path.replace("{token}", "…") for path in PAGES} - {"/welcome", "/device/decide"}
+    # What only a page leads to need not be known to anybody: forms, and what comes after one.
+    pages = {re.sub(r"\{\w+\}", "…", path) for path, steps in PAGES.items() if "GET" in steps} - {"/welcome"}
     assert {
         path for path in fixed | pages if f"{path}`" not in readme and f"{path}/mcp`" not in readme
     } == set()
@@ -91,10 +190,31 @@ def test_the_readme_names_every_path_that_is_served() -> None:
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_commands_that_a_document_names_exist(document: Path) -> None:
     text = document.read_text("utf-8")
-    commands = set(re.findall(r"(?:`|scripts/)ostiary ([a-z]+)", text))
+    commands = set(re.findall(r"(?:`|scripts/)ostiary ([a-z][a-z-]*)", text))
     assert commands <= set(COMMANDS)
     scripts = set(re.findall(r"scripts/([a-z]+)\b", text))
     assert {name for name in scripts if not (ROOT / "scripts" / name).exists()} == set()
+
+
+# A command line as a document shows it, up to where its mark ends, another command begins or a comment.
+TYPED = re.compile(r"\bostiary ([a-z][a-z-]*)([^`\n|#]*)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_what_a_document_types_is_taken_by_the_command(document: Path) -> None:
+    for name, rest in TYPED.findall(document.read_text("utf-8")):
+        if name not in COMMANDS:  # "ostiary puts a door …", or a file's name
+            continue
+        command = import_module(COMMANDS[name].module).command
+        words = rest.split()
+        if isinstance(command, click.Group) and words and re.fullmatch(r"[a-z-]+", words[0]):
+            assert words[0] in command.commands, f"{named(document)}: ostiary {name} {words[0]}"
+            command = command.commands[words[0]]
+        known = {
+            option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+        }
+        unknown = set(re.findall(r"(?<!\S)--[a-z-]+", rest)) - known - {"--help"}
+        assert not unknown, f"{named(document)}: ostiary {name}{rest}"
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
@@ -114,7 +234,6 @@ def test_the_layout_has_every_part_of_the_two_packages() -> None:
     left_out = {
         "__init__.py",
         "__main__.py",
-        "authorize.py",
         "db.py",
         "encode.py",
         "entropy.py",

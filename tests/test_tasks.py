@@ -130,6 +130,8 @@ class _Dying:
         self._store = store
         self.dead = False
         self.on_changes = store.on_changes
+        self.on_audit = store.on_audit
+        self.chain_audit = store.chain_audit
         self.full = False
 
     async def write(self, job: Callable[[Db], Any]) -> Any:

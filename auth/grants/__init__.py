@@ -8,12 +8,21 @@ from typing import Final, TypeAlias
 
 from auth.db import Db
 from auth.errors import Refusal
+from auth.grants.assertion import redeem_assertion
 from auth.grants.client_credentials import grant
 from auth.grants.code import redeem_code
 from auth.grants.device import redeem
 from auth.grants.exchange import Exchange, Issue
 from auth.grants.refresh import refresh
-from auth.model import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, DEVICE_CODE, REFRESH_TOKEN, Client
+from auth.model import (
+    AUTHORIZATION_CODE,
+    CLIENT_CREDENTIALS,
+    DEVICE_CODE,
+    JWT_BEARER,
+    REFRESH_TOKEN,
+    Client,
+)
+from auth.policy import Policy
 
 GrantJob: TypeAlias = Callable[[Db, Client, Exchange], Issue | Refusal]
 
@@ -23,5 +32,11 @@ GRANTS: Final[Mapping[str, GrantJob]] = MappingProxyType(
         DEVICE_CODE: redeem,
         REFRESH_TOKEN: refresh,
         CLIENT_CREDENTIALS: grant,
+        JWT_BEARER: redeem_assertion,
     }
 )
+
+
+def offered(policy: Policy) -> tuple[str, ...]:
+    """Those that this server's settings leave in force, in the table's order: what is published, and what /token knows."""
+    return tuple(name for name in GRANTS if name != JWT_BEARER or policy.assertions)

@@ -16,7 +16,7 @@ class Terms:
 
     kind: PrincipalKind
     subject: str
-    how: str  # device | code | client_credentials
+    how: str  # device | code | client_credentials | assertion
     client_name: str = ""  # as claimed
     hostname: str = ""
     redirect_host: str = ""
@@ -35,8 +35,8 @@ def begin(db: Db, client: Client, exchange: Exchange, grant_id: str, terms: Term
     db.execute(
         "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, how, redirect_host, server,"
         " origin, scope, ip, last_ip, user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at,"
-        " last_used_at, idle_until, expires_at)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?)",
+        " last_used_at, idle_until, expires_at, jkt)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?, ?)",
         grant_id,
         str(terms.kind),
         terms.subject,
@@ -59,6 +59,8 @@ def begin(db: Db, client: Client, exchange: Exchange, grant_id: str, terms: Term
         now,
         min(now + exchange.policy.tokens.refresh_idle_ms, terms.ends_at),
         terms.ends_at,
+        # RFC 9449 §5: a client that proves who it is may change its key, since its refresh token is worth nothing to others.
+        exchange.jkt if client.public else None,
     )
     clients.note_use(db, client, now)
     if client.authorized_at is None:

@@ -28,11 +28,11 @@ class Code:
     state: str
     server: str
     redirect_uri: str
-    redirect_sent: bool
     challenge: str
     scope: str
     expires_at: Millis
     grant_id: str | None
+    dpop_jkt: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,8 +63,10 @@ def decide(
     *,
     served: bool,
     now: Millis,
+    jkt: str | None = None,
 ) -> Redeem | Refuse:
-    """Pure. `asked` is the server that the request's `resource` names; `served` whether the code's is still configured."""
+    """Pure. `asked` is the server that the request's `resource` names; `served` whether the code's is still configured; `jkt`
+    the key that the client has proven."""
     if code is None:
         return Refuse(error="invalid_grant", reason="unknown code")
     if code.state == "used":
@@ -73,12 +75,15 @@ def decide(
         return Refuse(error="invalid_grant", reason="code of another client")
     if now >= code.expires_at:
         return Refuse(error="invalid_grant", reason="expired")
-    if form.redirect_uri != code.redirect_uri and (code.redirect_sent or form.redirect_uri is not None):
+    # OAuth 2.1 §10.2 drops the parameter: the verifier, which every code needs, says more. Sent, it has to be right.
+    if form.redirect_uri is not None and form.redirect_uri != code.redirect_uri:
         return Refuse(error="invalid_grant", reason="another redirect address")
     if form.code_verifier is None:
         return Refuse(error="invalid_request", reason="no verifier")
     if not pkce.fits(form.code_verifier, code.challenge):
         return Refuse(error="invalid_grant", reason="wrong verifier")
+    if code.dpop_jkt is not None and code.dpop_jkt != jkt:  # RFC 9449 §10
+        return Refuse(error="invalid_grant", reason="no proof of its key" if jkt is None else "another key")
     if asked is not None and asked != code.server:
         return Refuse(error="invalid_target", reason="another resource")
     if user is None or not user.may(now):
@@ -107,6 +112,7 @@ def redeem_code(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
         None if row is None else account(db, row["subject"]),
         served=row is not None and exchange.site.audience(row["server"]) is not None,
         now=exchange.now,
+        jkt=exchange.jkt,
     )
     if row is None or isinstance(outcome, Refuse):
         assert isinstance(outcome, Refuse)
@@ -164,9 +170,9 @@ def _code(row: Row) -> Code:
         state=row["state"],
         server=row["server"],
         redirect_uri=row["redirect_uri"],
-        redirect_sent=bool(row["redirect_sent"]),
         challenge=row["challenge"],
         scope=row["scope"],
         expires_at=row["expires_at"],
         grant_id=row["grant_id"],
+        dpop_jkt=row["dpop_jkt"],
     )

@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 
 from auth import audit
 from auth.db import Db
+from auth.dpop import Proof
 from auth.forms import TokenForm
+from auth.identity_assertion import Asserted, Unproven
 from auth.model import LIVE_USER_STATES, Client, Millis
 from auth.policy import Policy
 from auth.requester import Requester
@@ -26,6 +28,12 @@ class Exchange:
     refresh_key: bytes = field(repr=False)
     seed: bytes = field(repr=False)
     now: Millis
+    asserted: Asserted | Unproven | None = None  # what the form's `assertion` is worth
+    proof: Proof | None = None  # of the key that the tokens are for
+
+    @property
+    def jkt(self) -> str | None:
+        return None if self.proof is None else self.proof.jkt
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,6 +49,7 @@ class Issue:
     issued_at: Millis
     ends_at: Millis  # of the login; no access token outlives it
     counter: int | None  # n of the refresh token, or None where the client takes none
+    jkt: str | None = None  # the thumbprint of the key that the access token is bound to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

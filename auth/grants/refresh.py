@@ -67,12 +67,16 @@ def decide(
     current_epoch: str,
     now: Millis,
     policy: TokenPolicy,
+    jkt: str | None = None,
 ) -> Rotate | Replay | Refuse:
-    """Pure. `counter` is that of a token whose MAC was right; `asked` and `served` as for device codes."""
+    """Pure. `counter` is that of a token whose MAC was right; `asked` and `served` as for device codes. `jkt`: the key proven."""
     if grant is None:
         return Refuse(error="invalid_grant", reason="unknown grant")
     if grant.client_id != client.id:
         return Refuse(error="invalid_grant", reason="grant of another client")
+    if grant.jkt is not None and grant.jkt != jkt:
+        # Before anything that could end the login: without its key the token is nothing that somebody could use twice.
+        return Refuse(error="invalid_grant", reason="no proof of its key" if jkt is None else "another key")
     if grant.revoked_at is not None:
         return Refuse(error="invalid_grant", reason="grant is revoked")
     if grant.epoch != current_epoch:
@@ -140,6 +144,7 @@ def _decide(
         current_epoch=epoch(db),
         now=exchange.now,
         policy=exchange.policy.tokens,
+        jkt=exchange.jkt,
     )
     return grant, outcome
 

@@ -24,6 +24,9 @@ def command(
     request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
     for line in terminal.columns(local.describe_request(request, scope=scope)):
         terminal.say(line)
+    if scope is None and request["moves_money"]:
+        named = " ".join(request["moves_money"])
+        terminal.say(f"left out, because it moves money: {named} (--scope grants it by name)")
     if not yes and not click.confirm("let it in", default=False, err=True):
         terminal.say("nothing was decided")
         terminal.say_hint(f"ostiary deny {code}")

@@ -18,6 +18,7 @@ GRANT_TYPES: Final[Mapping[str, str]] = {
     "device_code": "urn:ietf:params:oauth:grant-type:device_code",
     "refresh_token": "refresh_token",
     "client_credentials": "client_credentials",
+    "jwt-bearer": "urn:ietf:params:oauth:grant-type:jwt-bearer",
 }
 
 # What each lets a program do, in the order in which people care.
@@ -25,6 +26,7 @@ DOES: Final[Mapping[str, str]] = {
     "authorization_code": "login by browser",
     "urn:ietf:params:oauth:grant-type:device_code": "login by code",
     "client_credentials": "acts for itself",
+    "urn:ietf:params:oauth:grant-type:jwt-bearer": "login by a provider's word",
     "refresh_token": "stays logged in",
 }
 KINDS: Final[Mapping[str, str]] = {

@@ -77,6 +77,7 @@ def left(millis: int) -> str:
 
 def describe_request(request: Mapping[str, Any], *, scope: str | None = None) -> list[tuple[str, str]]:
     """What an approver must see before saying yes. Everything marked as claimed was said by the requester alone."""
+    named, days = (scope or request["scope"]).split(), -(-request["lasts_ms"] // 86_400_000)
     verified = "proved with its secret" if request["verified"] else "unverified: anybody can say so"
     shown = [
         ("client", f"{request['registered_name']} ({request['client_id']}), {verified}"),
@@ -85,6 +86,8 @@ def describe_request(request: Mapping[str, Any], *, scope: str | None = None) ->
         ("from address", request["ip"]),
         ("program, as claimed", request["user_agent"] or "not said"),
         ("wants", scope or request["scope"]),
+        *(("that is", words) for name, words in request["scope_words"].items() if name in named),
+        ("would stay in", f"up to {days} day{'' if days == 1 else 's'}, as {request['account']}"),
         ("of server", f"{request['server']}, reached as {request['origin']}"),
         ("asked", f"{ago(request['created_at'])}, runs out in {left(request['expires_at'])}"),
     ]

@@ -36,7 +36,7 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
                 random_bytes=secrets.token_bytes,
                 environment=os.environ,
             )
-            aside = restore(
+            done = restore(
                 Path(file),
                 home.database,
                 known_schema=packaged_migrations()[-1].version,
@@ -48,10 +48,38 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
             )
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
+    aside, kept = done.aside, done.kept_out
     if as_json:
-        terminal.out_json({"restored": file, "aside": str(aside) if aside else None})
+        terminal.out_json(
+            {
+                "restored": file,
+                "aside": str(aside) if aside else None,
+                "api_keys_revoked": kept.api_keys,
+                "users_kept_out": kept.users,
+                "clients_kept_out": kept.clients,
+                "compared": kept.compared,
+            }
+        )
         return
     terminal.out(f"restored: {file}")
     if aside:
         terminal.say(f"the database that was there is now {aside}")
     terminal.say("everybody logs in again: logins begin anew after a restore")
+    if kept.api_keys:
+        terminal.say(
+            f"API keys of the back-up are revoked ({kept.api_keys}): make new ones with `ostiary api-keys create`"
+        )
+    for name in kept.users:
+        terminal.say(
+            f"{terminal.clean(name)} was shut out or removed since and stays out: `ostiary users show {name}`"
+        )
+    for client_id in kept.clients:
+        terminal.say(
+            f"the program {terminal.clean(client_id)} was disabled or removed since and stays disabled"
+        )
+    if not kept.compared:
+        terminal.say(
+            "who was disabled or removed since the back-up may come in again: look through `ostiary users list`"
+            " and `ostiary clients list`"
+        )
+    terminal.say("passphrases, passkeys, ceilings and clients' secrets are again those of the back-up")

@@ -14,6 +14,7 @@ HOW: Final[Mapping[str, str]] = {
     "device": "by code",
     "code": "by browser",
     "client_credentials": "by itself",
+    "assertion": "by provider",
 }
 
 

@@ -115,7 +115,12 @@ def _show(found: dict[str, Any]) -> None:
 
 
 # how a login came about → what people call that
-HOW = {"device": "by a code", "code": "in a browser", "client_credentials": "as a program"}
+HOW = {
+    "device": "by a code",
+    "code": "in a browser",
+    "client_credentials": "as a program",
+    "assertion": "by the word of an identity provider",
+}
 
 
 def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:

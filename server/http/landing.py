@@ -63,6 +63,7 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
         rows.append(
             f"<div><dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd></div>"
         )
+    which = "one of these addresses" if len(rows) > 1 else "this address"
     first = html.escape(origin + next(iter(resolved.paths.values())))
     login = (
         f"<h2>From a terminal</h2><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
@@ -71,6 +72,6 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
         else "<h2>Who may call</h2><p>No login is needed on this machine.</p>"
     )
     return Markup(
-        "<h1>Here is an agent’s door</h1><p>It can be called over MCP. Give this address to your client:</p>"
-        f"<dl>{''.join(rows)}</dl>{login}"
+        f"<h1>Here is an agent’s door</h1><p>It can be called over MCP. Give {which} to your client:</p>"
+        f'<dl class="tall">{"".join(rows)}</dl>{login}'
     )

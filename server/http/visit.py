@@ -13,6 +13,7 @@ from urllib.parse import parse_qsl
 
 import trio
 
+from auth.dpop import Presented
 from auth.model import Principal
 from server.exchange import Outcome
 from server.http.guard import Admitted, Denied
@@ -33,9 +34,10 @@ PREFLIGHT_SECONDS: Final = 7200
 ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _ALLOWED_HEADERS: Final = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
-    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools"
+    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools, DPoP"
 )
 _TOOLS_HEADER: Final = b"x-ostiary-tools"
+_PROOF_HEADER: Final = b"dpop"
 _PARAM_HEADER: Final = b"mcp-param-"
 _TOKEN_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^_`|~-")
 
@@ -67,6 +69,7 @@ class Authenticate(Protocol):
         api_key: str | None,
         address: str,
         tools: str | None,
+        proof: Presented | None,
     ) -> Principal | Refusal: ...
 
 
@@ -109,12 +112,17 @@ class Threshold:
             return await _pass_on(reply, who)
         return Visit(self, scope, receive, reply, headers, who, admitted.origin)
 
-    async def ask(self, scope: Scope, headers: Mapping[bytes, bytes], origin: str) -> Principal | Refusal:
-        """Who calls, by what the request shows."""
+    async def ask(
+        self, scope: Scope, headers: Mapping[bytes, bytes], origin: str, *, again: bool = False
+    ) -> Principal | Refusal:
+        """Who calls, by what the request shows. `again`: it was asked before, of the same request."""
         authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
         tools: str | None = None
         if _TOOLS_HEADER in headers or scope.get("query_string"):
             tools = _tools(scope, headers)
+        proof: Presented | None = None
+        if _PROOF_HEADER in headers:
+            proof = Presented(headers[_PROOF_HEADER].decode("latin-1"), scope["method"], again)
         return await self.authenticate(
             None if authorization is None else authorization.decode("latin-1"),
             origin=origin,
@@ -123,6 +131,7 @@ class Threshold:
             api_key=None if api_key is None else api_key.decode("latin-1"),
             address=_address(scope),
             tools=tools,
+            proof=proof,
         )
 
 
@@ -164,7 +173,9 @@ class Visit:
 
     async def still_allowed(self) -> bool:
         """Whether the caller would be let in again, now."""
-        return isinstance(await self._threshold.ask(self.scope, self.headers, self._origin), Principal)
+        return isinstance(
+            await self._threshold.ask(self.scope, self.headers, self._origin, again=True), Principal
+        )
 
     async def message(self) -> Message | Batch | None:
         """What was posted. None: it was refused already, or the client left before it had said it all."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -18,6 +19,7 @@ from server.store.audit_chain import AuditChain
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
 from server.store.facade import Facade
 from server.store.jobs import CannotOpen, StoreDamaged, StoreError
+from server.store.kept_out import KeptOut, Standing, keep_out, standing_in
 from server.store.migrate import refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, copy_database, sync_file
 from server.store.sqlite_errors import translate
@@ -31,6 +33,7 @@ OPEN_BUSINESS: Final = (
     "pushed_requests",
     "passkey_challenges",
     "upstream_logins",
+    "consents",  # what was agreed to may have been taken back since
 )
 
 _MAGIC: Final = b"SQLite format 3\0"
@@ -38,6 +41,12 @@ _MAGIC: Final = b"SQLite format 3\0"
 
 class RestoreRefused(StoreError):
     """The copy was not put in place; the database is as it was."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Restored:
+    aside: Path | None  # where the old database was put, if there was one
+    kept_out: KeptOut
 
 
 def back_up(database: Path, target: Path) -> None:
@@ -78,8 +87,8 @@ def restore(
     refresh_epoch: str,
     by: str,
     now: int,
-) -> Path | None:
-    """Replace the database by `copy` and begin a new refresh epoch; where the old one was put, if there was one.
+) -> Restored:
+    """Replace the database by `copy` and begin a new refresh epoch. Nothing comes back to life that was ended since (kept_out.py).
 
     Its audit trail says that this was done, and by whom (`by`: local:<uid>).
 
@@ -90,8 +99,16 @@ def restore(
     incoming = database.with_name(f"{database.name}.incoming")
     try:
         incoming.unlink(missing_ok=True)
-        _bring_in(copy, incoming, known_schema=known_schema, fingerprint=key_fingerprint, epoch=refresh_epoch)
-        _write_down(incoming, AuditChain(audit_key), by=by, now=now)
+        kept_out = _bring_in(
+            copy,
+            incoming,
+            known_schema=known_schema,
+            fingerprint=key_fingerprint,
+            epoch=refresh_epoch,
+            standing=standing_in(database, key_fingerprint),
+            now=now,
+        )
+        _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
         aside = _put_aside(database, now=now)
         os.replace(incoming, database)
         sync_directory(database.parent)
@@ -105,10 +122,19 @@ def restore(
         raise RestoreRefused(f"cannot restore {copy}: {error}", hint=error.hint) from error
     finally:
         incoming.unlink(missing_ok=True)
-    return aside
+    return Restored(aside=aside, kept_out=kept_out)
 
 
-def _bring_in(copy: Path, incoming: Path, *, known_schema: int, fingerprint: str, epoch: str) -> None:
+def _bring_in(
+    copy: Path,
+    incoming: Path,
+    *,
+    known_schema: int,
+    fingerprint: str,
+    epoch: str,
+    standing: Standing | None,
+    now: int,
+) -> KeptOut:
     if not copy.is_file():
         raise RestoreRefused(f"there is no file {copy}")
     with closing(connect_reader(copy)) as source:
@@ -129,16 +155,19 @@ def _bring_in(copy: Path, incoming: Path, *, known_schema: int, fingerprint: str
         for table in OPEN_BUSINESS:
             if table in there:  # the copy may be of an older schema
                 connection.execute(f"DELETE FROM {table}")
+        kept_out = keep_out(connection, standing, now=now)
         # Chains that were rotated after the copy was made are then told from stolen ones.
         connection.execute(
             "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
             (meta.REFRESH_EPOCH, epoch),
         )
     sync_file(incoming)
+    return kept_out
 
 
-def _write_down(incoming: Path, chain: AuditChain, *, by: str, now: int) -> None:
-    entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", "from a back-up")
+def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str, now: int) -> None:
+    reason = "; ".join(filter(None, ("from a back-up", str(kept_out))))
+    entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", reason)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
         columns = {row[1] for row in connection.execute("PRAGMA table_info(audit)")}
         connection.execute("BEGIN IMMEDIATE")

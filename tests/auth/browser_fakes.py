@@ -244,6 +244,7 @@ class Browser:
         self.ip = ip
         self.user_agent = user_agent
         self.jar: dict[str, str] = {}
+        self.known: dict[str, str] = {}  # the cookie that opens nothing (auth/known_browsers.py)
         self.page = Reply()
         self.path = ""
 
@@ -316,8 +317,9 @@ class Browser:
     ) -> Reply:
         bare, _, query = path.partition("?")
         sent = {name.lower(): value for name, value in headers.items() if value is not None}
-        if self.jar:
-            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in self.jar.items())
+        if self.jar or self.known:
+            cookies = {**self.jar, **self.known}
+            sent["cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
         request = Request(
             method=method,
             path=bare,
@@ -332,9 +334,10 @@ class Browser:
         self.page, self.path = reply, path
         for cookie in values(reply, "set-cookie"):
             name, _, value = cookie.partition(";")[0].partition("=")
-            self.jar.pop(name, None)
+            jar = self.known if name.endswith("-known") else self.jar
+            jar.pop(name, None)
             if value:
-                self.jar[name] = value
+                jar[name] = value
         if follow and reply.status == 303:
             return await self._send(
                 "GET", location(reply), (), {"sec-fetch-site": "same-origin"}, follow=True

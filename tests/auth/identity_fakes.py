@@ -29,6 +29,7 @@ from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
 from auth.policy import Policy
 from auth.requester import Requester
 from auth.site import Site
+from auth.upstream_provider import Upstreams
 from auth.wire import Reply, Request
 from server.store.audit_chain import AuditChain
 from server.store.inline import open_inline_store
@@ -321,6 +322,7 @@ async def open_identity(
     documents: Callable[[Store], Documents] = lambda store: NO_DOCUMENTS,
     access: Mapping[str, Access] | None = None,
     fetch: Fetch | None = None,
+    upstreams: Upstreams | None = None,
 ) -> AsyncGenerator[Identity]:
     """The whole thing over the store without threads."""
     clock = clock or Clock()
@@ -335,6 +337,7 @@ async def open_identity(
             documents=documents(store),
             access=access or {},
             fetch=fetch,
+            upstreams=upstreams,
         )
         store.on_changes(identity.apply_changes)
         yield identity

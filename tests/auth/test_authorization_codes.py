@@ -69,7 +69,6 @@ WRONG: dict[str, tuple[str, dict[str, str | None]]] = {
     "a verifier with a plus": ("invalid_grant", {"code_verifier": "+" + VERIFIER[1:]}),
     "another redirect address": ("invalid_grant", {"redirect_uri": CALLBACK + "/x"}),
     "another loopback port": ("invalid_grant", {"redirect_uri": CALLBACK.replace("33418", "33419")}),
-    "no redirect address": ("invalid_grant", {"redirect_uri": None}),
     "another server's resource": ("invalid_target", {"resource": ORIGIN + "/other/mcp"}),
     "a foreign resource": ("invalid_target", {"resource": "https://evil.example/mcp"}),
 }

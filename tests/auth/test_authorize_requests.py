@@ -75,7 +75,7 @@ async def test_a_disabled_client_and_one_without_addresses_have_no_way_back() ->
         assert (await asked(porch, several, redirect_uri=None)).status == 400
 
 
-async def test_a_request_may_leave_out_the_only_address_and_then_the_exchange_may_too() -> None:
+async def test_a_request_may_leave_out_the_only_address() -> None:
     async with open_porch() as porch:
         program = await porch.program()
         browser = await porch.browser()
@@ -310,7 +310,7 @@ async def test_a_cookie_planted_before_sign_in_is_worth_nothing_after_it() -> No
 
 async def test_prompt_none_never_shows_a_page() -> None:
     async with open_porch() as porch:
-        program = await porch.program()
+        program = await porch.program(kind="registered", redirect_uris=("https://client.example/cb",))
         stranger, alice = await porch.browser(signed_in=False), await porch.browser()
         path = program.path(prompt="none")
         assert answer_of(await stranger.get(path, follow=False))["error"] == "login_required"

@@ -77,7 +77,8 @@ class CodeLogins(RuleBasedStateMachine):
                 site=world.site,
                 who=world.who(),
                 seed=seed,
-                lives_ms=world.policy.tokens.pushed_ms,
+                policy=world.policy,
+                counted=False,
                 now=world.now,
             )
         )

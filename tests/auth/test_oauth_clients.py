@@ -75,7 +75,8 @@ def test_an_id_is_given_out_once(world: World) -> None:
     ],
 )
 def test_a_registration_is_checked_in_words(fields: dict[str, Any], word: str) -> None:
-    registration = Registration(**{"name": "Fine", **fields})
+    stated: dict[str, Any] = {"name": "Fine", **fields}
+    registration = Registration(**stated)
     (problem,) = registration.check(Vocabulary())
     assert problem.startswith(word + ":")
 

@@ -63,7 +63,8 @@ def body(reply: Reply) -> dict[str, Any]:
 
 
 async def registered(identity: Identity, **fields: Any) -> NewClient:
-    registration = Registration(**{"name": "Tool", **fields})
+    stated: dict[str, Any] = {"name": "Tool", **fields}
+    registration = Registration(**stated)
     added = await identity.store.write(
         lambda db: clients.add(db, registration, seed=b"r" * 32, by="local:0", now=identity.clock())
     )

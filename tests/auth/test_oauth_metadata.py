@@ -55,6 +55,7 @@ def expected_server(base: str) -> dict[str, Any]:
         "introspection_endpoint_auth_methods_supported": CONFIDENTIAL,
         "introspection_endpoint_auth_signing_alg_values_supported": SIGNED,
         "ostiary_client_id": "ostiary-cli",
+        "dpop_signing_alg_values_supported": ["ES256", "RS256", "PS256", "EdDSA", "Ed25519"],
         "scopes_supported": ["mcp", "mcp:tools", "mcp:resources", "offline_access"],
     }
 
@@ -72,6 +73,8 @@ async def test_on_loopback_every_document_names_the_host_that_was_typed(origin: 
             "authorization_servers": [origin],
             "scopes_supported": ["mcp", "mcp:tools", "mcp:resources"],
             "bearer_methods_supported": ["header"],
+            "dpop_signing_alg_values_supported": ["ES256", "RS256", "PS256", "EdDSA", "Ed25519"],
+            "dpop_bound_access_tokens_required": False,
         }
 
 
@@ -136,6 +139,7 @@ async def test_documents_are_open_to_any_origin_cacheable_and_read_only() -> Non
         allowed = header(preflight, "access-control-allow-headers")
         assert allowed is not None
         assert "MCP-Protocol-Version" in allowed
+        assert "DPoP" in allowed
         refused = await identity.handle(post(path))
         assert refused is not None
         assert refused.status == 405

@@ -206,16 +206,15 @@ async def test_a_program_that_may_only_use_device_codes_is_sent_back_with_an_err
         assert answer["error"] == "unauthorized_client"
 
 
-async def test_the_second_login_of_a_known_program_needs_no_page_and_one_with_prompt_consent_does() -> None:
+async def test_the_second_login_of_a_known_web_program_needs_no_page_and_one_with_prompt_consent_does() -> (
+    None
+):
     async with open_porch() as porch:
-        program = await porch.program(redirect_uris=("http://localhost/callback",))
+        program = await porch.program(redirect_uris=("https://claude.ai/api/mcp/auth_callback",))
         browser = await porch.browser()
-        request = {"redirect_uri": "http://localhost:5001/callback"}
-        first = await program.agreed(browser, **request)
-        again = answer_of(
-            await browser.get(program.path(redirect_uri="http://localhost:6002/callback"), follow=False)
-        )
+        first = await program.agreed(browser)
+        again = answer_of(await browser.get(program.path(), follow=False))
         assert again["code"] != first["code"]
-        asked = await browser.get(program.path(**request, prompt="consent"), follow=False)
+        asked = await browser.get(program.path(prompt="consent"), follow=False)
         assert asked.status == 200
         assert CHALLENGE in browser.text

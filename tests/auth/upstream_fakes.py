@@ -59,9 +59,9 @@ class Key:
     def sign(self, claims: dict[str, Any], **header: Any) -> str:
         head = {"alg": self.algorithm, "kid": self.kid, "typ": "JWT"} | header
         signed = f"{pack(json.dumps(head).encode())}.{pack(json.dumps(claims).encode())}"
-        return f"{signed}.{pack(self._signature(head['alg'], signed.encode()))}"
+        return f"{signed}.{pack(self.signature(head['alg'], signed.encode()))}"
 
-    def _signature(self, algorithm: str, signed: bytes) -> bytes:
+    def signature(self, algorithm: str, signed: bytes) -> bytes:
         if algorithm == "none":
             return b""
         if algorithm == "HS256":  # with what both know

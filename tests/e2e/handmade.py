@@ -51,8 +51,10 @@ class Handmade:
 
     # ------------------------------------------------------------ asking
 
-    def post(self, path: str, headers: Mapping[str, str] | None = None, **form: str) -> httpx2.Response:
-        return self.http.post(self.origin + path, data=form, headers=dict(headers or {}))
+    def post(
+        self, path: str, form: Mapping[str, str], headers: Mapping[str, str] | None = None
+    ) -> httpx2.Response:
+        return self.http.post(self.origin + path, data=dict(form), headers=dict(headers or {}))
 
     def register(self, **members: Any) -> dict[str, Any]:
         body = {"redirect_uris": [CALLBACK], "token_endpoint_auth_method": "none", **members}
@@ -88,31 +90,39 @@ class Handmade:
             "redirect_uri": CALLBACK,
             **changes,
         }
-        return self.post("/token", **form)
+        return self.post("/token", form)
 
     def ask_for_device(self, **form: str) -> dict[str, Any]:
-        answer = self.post("/device_authorization", client_id=CLI, **form)
+        answer = self.post("/device_authorization", {"client_id": CLI, **form})
         assert answer.status_code == 200, answer.text
         return answer.json()
 
     def poll(self, device_code: str, **form: str) -> httpx2.Response:
-        return self.post("/token", client_id=CLI, grant_type=DEVICE_CODE, device_code=device_code, **form)
+        form = {"client_id": CLI, "grant_type": DEVICE_CODE, "device_code": device_code, **form}
+        return self.post("/token", form)
 
     def refresh(self, refresh_token: str, client_id: str = CLI, **form: str) -> httpx2.Response:
         form = {"grant_type": "refresh_token", "refresh_token": refresh_token, "client_id": client_id, **form}
-        return self.post("/token", **form)
+        return self.post("/token", form)
 
     # ------------------------------------------------------------ calling
 
     def mcp(
-        self, method: str, params: Mapping[str, Any] | None = None, *, token: str | None, **headers: str
+        self,
+        method: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        token: str | None,
+        headers: Mapping[str, str] | None = None,
     ) -> httpx2.Response:
         bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
         body: dict[str, Any] = {"jsonrpc": "2.0", "id": 1, "method": method}
         if params is not None:
             body["params"] = params
         return self.http.post(
-            f"{self.origin}/mcp", content=json.dumps(body), headers={**MCP_HEADERS, **bearer, **headers}
+            f"{self.origin}/mcp",
+            content=json.dumps(body),
+            headers={**MCP_HEADERS, **bearer, **(headers or {})},
         )
 
     def works(self, token: str) -> bool:
@@ -152,6 +162,6 @@ def pressed(person: Person, page: httpx2.Response, words: str) -> httpx2.Respons
                     "Origin": f"{target.scheme}://{target.netloc.decode()}",
                     "Sec-Fetch-Site": "same-origin",
                 }
-                content = str(httpx2.QueryParams(fields)).encode()
+                content = urlencode(fields).encode()
                 return person.browser.post(target, content=content, headers=headers, follow_redirects=False)
     raise AssertionError(f"there is no button {words!r} on this page:\n{page.text}")

@@ -30,15 +30,15 @@ def be_mortal() -> None:
     seen: set[str] = set()
     real_audit, real_commit = Facade.audit, Transactions._commit  # pyright: ignore[reportPrivateUsage]
 
-    def audit(facade: Facade, entry: AuditEntry) -> None:
+    def audit(self: Facade, entry: AuditEntry) -> None:
         seen.add(entry.event)
-        real_audit(facade, entry)
+        real_audit(self, entry)
 
-    def commit(transactions: Transactions, tail: Any) -> None:
+    def commit(self: Transactions, tail: Any) -> None:
         when, event = wanted()
         if when == "before" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
-        real_commit(transactions, tail)
+        real_commit(self, tail)
         if when == "after" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
         seen.clear()

@@ -1,27 +1,636 @@
-"""Every browser page in every state it has: tours through the pages, for whoever wants to look at them.
+"""Every browser page in every state that it has: tours, for whoever wants to look at them.
 
-A tour is a generator: it brings the page into a state and yields that state's name, until there is no more to see. What has to be
-true of every state is in test_pages_accessible.py.
+A tour is a generator: it brings the browser's page into a state and yields that state's name, until there is no more to see. What
+has to be true of every state is in test_pages_accessible.py.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlencode
 
 from playwright.sync_api import Page, expect
 
-from auth import api_keys, clients, passkeys, pkce, upstream_provider, users
+from auth import api_keys, clients, pkce, sessions, wire
 from auth.clients import Registration
-from auth.consent import CODES_PER_PERSON_HELD
-from auth.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
+from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
 from auth.policy import DevicePolicy, Policy
-from auth.scopes import FINANCIAL, Scope, Vocabulary
-from auth.site import Site
+from auth.scopes import FINANCIAL, RESOURCES, TOOLS, Scope, Vocabulary
 from auth.upstream import Provider
-from auth.upstream_provider import Answer, CannotAsk, Upstreams
+from auth.upstream_provider import Answer, Upstreams
+from server.config import Config, ServerConfig
+from server.http import landing
+from server.resolve import Resolved
+from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
+from tests.auth.people_fakes import invited, let_in, reset_path
+from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
+from tests.e2e.chromium import Devices, Server, fill_in, serving, sign_in
+
+SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
+MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
+PROGRAMS = ("Ostiary on rowan", "Claude Code", "Remote bridge", "An inspector", "codex")
+CHALLENGE = pkce.challenge_of("v" * 43)
+LOCAL = "http://localhost:58229/callback"
+WEB = "https://claude.ai/api/mcp/auth_callback"
+DOCUMENT = "https://claude.ai/oauth/claude-code-client-metadata"
+LONG = "A program whose name goes on " * 10
+V6 = "2001:db8:1234:5678:9abc:def0:1234:5678"
+
+Tour = Callable[[Server, Page], Iterator[str]]
+
+
+# ---------------------------------------------------------------- what there is to see
+
+
+def register(
+    server: Server, client_id: str, *redirect_uris: str, kind: str = "dynamic", name: str = "Claude Code (agent)"
+) -> str:
+    """A program that logs in through a browser or with a code; its client id."""
+    house = server.house
+    registration = Registration(
+        name=name,
+        client_id=client_id,
+        redirect_uris=redirect_uris,
+        grant_types=(AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN),
+    )
+    assert house.store.now(
+        partial(
+            clients.insert, client_id=client_id, registration=registration, kind=kind, hashed=None, now=house.time
+        )
+    )
+    house.time += 2 * MINUTE
+    return client_id
+
+
+def client(server: Server, client_id: str) -> Client:
+    found = clients.lookup(server.house.store.db, client_id)
+    assert found is not None
+    return found
+
+
+def link(server: Server, client_id: str, redirect_uri: str, **more: str) -> str:
+    """Where the program sends its person's browser."""
+    request = {
+        "response_type": "code",
+        "client_id": client_id,
+        "redirect_uri": redirect_uri,
+        "code_challenge": CHALLENGE,
+        "code_challenge_method": "S256",
+        "state": "abc~123",
+        "scope": "mcp mcp:tools offline_access",
+        **more,
+    }
+    return f"{server.origin}/authorize?{urlencode(request)}"
+
+
+class Found:
+    """Every document that a client names has been fetched."""
+
+    async def ensure(self, client_id: str, *, network: str, signed_in: bool, now: int) -> None:
+        del client_id, network, signed_in, now
+
+
+def furnish(server: Server, logins: int) -> None:
+    """So many logins, the owner's and those of the people who are there, and people in every state."""
+    house = server.house.owned()
+    house.time -= 40 * DAY
+    if logins:
+        for place, name in enumerate(("bob", "carol-from-the-lab", "zoë")):
+            house.add_user(f"usr_{place}", name)
+        house.store.db.execute("UPDATE users SET last_seen_at = ? WHERE role = 'user'", house.time)
+        house.store.db.execute("UPDATE users SET state = 'locked', tools = 'readonly' WHERE id = 'usr_2'")
+        house.time += 20 * DAY
+        house.add_user("usr_9", "erin", state="disabled", scope="*")
+    for place in range(logins):
+        house.time += 11 * HOUR
+        many = logins > 3
+        let_in(
+            house,
+            f"usr_{place % 4}" if many and place % 4 < 3 else house.owner_id,
+            name=PROGRAMS[place % 5],
+            client=house.registered if place % 5 == 2 else None,
+            hostname="build-agent-with-a-very-long-name-" * 2 if place == 5 else f"rowan-{place}.lan",
+            how="code" if place % 2 else "device",
+            redirect_host="claude.ai" if place % 2 else "",
+            ip=V6 if place % 3 else "203.0.113.7",
+            scope="mcp:tools" if place % 2 else "mcp mcp:tools financial",
+        )
+    house.store.db.execute("UPDATE grants SET last_ip = '198.51.100.23' WHERE how = 'code'")
+    if logins:
+        _furnish_the_rest(server)
+    house.time += 3 * HOUR
+
+
+def _furnish_the_rest(server: Server) -> None:
+    house = server.house
+    register(server, DOCUMENT, WEB, kind="document", name="Claude")
+    by_address = client(server, DOCUMENT)
+    let_in(
+        house, house.owner_id, client=by_address, name="", hostname="", how="code", redirect_host="claude.ai"
+    )
+    machine = client(server, register(server, "nightly", kind="registered", name="Nightly report"))
+    let_in(
+        house,
+        machine.id,
+        client=machine,
+        name="",
+        hostname="",
+        how="client_credentials",
+        kind=PrincipalKind.CLIENT,
+    )
+    invited(house, "dora", scope="mcp:tools", expires_at=house.time + 90 * DAY)
+    for client_id, host in (("mcp-remote", "http://127.0.0.1"), (DOCUMENT, "claude.ai")):
+        house.store.db.execute(
+            "INSERT INTO consents VALUES (?, ?, ?, 'agent', 'mcp:tools', 'h', ?, ?)",
+            house.owner_id, client_id, host, house.time, house.time + 90 * DAY,
+        )  # fmt: skip
+    for name, more in {
+        "home-assistant": {},
+        "a script that somebody wrote once and gave a name of nearly a hundred letters, for nobody knows why": {
+            "tools": "search_*; lookup_*",
+            "server": "archive",
+            "expires_at": house.time + 30 * DAY,
+        },
+        "last year’s": {"expires_at": house.time + HOUR},
+    }.items():
+        order = api_keys.Order(name=name, user_id=house.owner_id, scope="mcp:tools", **more)
+        house.store.now(
+            partial(api_keys.create, order=order, seed=house.entropy(32), by="local:0", now=house.time)
+        )
+    house.store.db.execute(
+        "UPDATE api_keys SET last_used_at = ?, last_used_ip = ? WHERE name = 'home-assistant'", house.time, V6
+    )
+
+
+def press(page: Page, name: str) -> None:
+    page.get_by_role("button", name=name, exact=True).last.click()
+
+
+def passphrases(page: Page, first: str, second: str) -> None:
+    page.get_by_label("Passphrase", exact=True).or_(page.get_by_label("New passphrase")).fill(first)
+    page.get_by_label("The same passphrase again").fill(second)
+
+
+def forge(page: Page, name: str, value: str) -> None:
+    """Change a hidden field in every form of the page."""
+    page.evaluate(
+        "([name, value]) => document.querySelectorAll(`form [name=${name}]`).forEach(each => { each.value = value; })",
+        [name, value],
+    )
+
+
+# ---------------------------------------------------------------- the tours
+
+
+def arriving(server: Server, page: Page) -> Iterator[str]:
+    """The front page, claiming, signing in, links, and whatever can be wrong with a form."""
+    house, origin = server.house, server.origin
+    server.otherwise = partial(_front, server, "oauth")
+    page.goto(origin + "/")
+    yield "front"
+    server.otherwise = partial(_front, server, "none")
+    page.goto(origin + "/")
+    yield "front-open"
+    page.goto(origin + "/no/such/page")
+    yield "nothing-here"
+    server.otherwise = server.foreign
+
+    page.goto(origin + "/signin")
+    yield "signin-unclaimed"
+    page.goto(origin + house.claim_path())
+    yield "claim"
+    page.get_by_label("Name").fill("alice")
+    passphrases(page, PASSPHRASE, PASSPHRASE + "s")
+    press(page, "Claim this server")
+    yield "claim-differs"
+    passphrases(page, PASSPHRASE, PASSPHRASE)
+    press(page, "Claim this server")
+    yield "welcome"
+    page.goto(origin + "/claim/" + "x" * 32)
+    yield "claim-over"
+    page.goto(origin + "/signout")
+    yield "wrong-method"
+    page.goto(origin + "/account")
+    press(page, "Sign out")
+    yield "signin"
+    fill_in(page, passphrase="not the right one")
+    yield "signin-wrong"
+    page.goto(f"{origin}/device?user_code={house.ask()}")
+    yield "signin-for-device"
+
+    forge(page, "form_token", "0" * 43)
+    fill_in(page)
+    yield "form-out-of-date"
+    page.goto(origin + "/signin")
+    forge(page, "next", "/" * 70_000)
+    fill_in(page)
+    yield "form-unreadable"
+    server.pages["/trap"] = f'<form method="post" action="{origin}/signin"><button>win</button></form>'
+    page.goto(origin.replace("127.0.0.1", "localhost") + "/trap")
+    press(page, "win")
+    yield "form-from-elsewhere"
+    for _ in range(6):
+        page.goto(origin + "/signin")
+        fill_in(page, passphrase="not the right one")
+    yield "signin-too-many"
+    house.time += HOUR
+
+    page.goto(origin + invited(house, "frida", scope="mcp:tools", tools="readonly", expires_at=house.time + DAY))
+    yield "invite"
+    passphrases(page, "one that is long", "one that differs")
+    press(page, "Come in")
+    yield "invite-differs"
+    passphrases(page, PASSPHRASE, PASSPHRASE)
+    press(page, "Come in")
+    yield "account-invited"
+    page.goto(origin + "/invite/" + "x" * 32)
+    yield "invite-over"
+    page.goto(origin + reset_path(house))
+    yield "reset"
+    passphrases(page, "one that is long", "one that differs")
+    press(page, "Set it and sign in")
+    yield "reset-differs"
+    house.parts = replace(house.parts, site=replace(house.parts.site, loopback=False))
+    page.goto(origin + "/signin")
+    yield "needs-https"
+
+
+def _front(server: Server, auth: str, request: wire.Request) -> wire.Reply:
+    resolved = Resolved(
+        config=Config(auth=auth),  # pyright: ignore[reportArgumentType]
+        servers=(ServerConfig(name="agent"), ServerConfig(name="archive", title="The archive of everything")),
+        source=None,
+        data_dir=Path(),
+        loopback=True,
+        issuer=server.origin,
+        trusted_proxies=(),
+        paths=SERVERS,
+    )
+    return landing.answer(request, resolved, entropy=server.house.entropy)
+
+
+def devices(server: Server, page: Page) -> Iterator[str]:
+    """Entering a code, the confirm page for everybody who may ask, and how it ends."""
+    house, origin = server.house.owned(), server.origin
+    sign_in(page, server)
+
+    def ask(near: bool = True, **more: Any) -> str:
+        house.time += 61_000
+        code = house.ask(ip="127.0.0.1" if near else V6, **more)
+        page.goto(f"{origin}/device?user_code={code}")
+        return code
+
+    page.goto(origin + "/device")
+    yield "device"
+    page.get_by_label("Code").fill("BBBB-BBBB")
+    press(page, "Continue")
+    yield "device-wrong"
+    page.get_by_label("Code").fill("?")
+    press(page, "Continue")
+    yield "device-no-code"
+    server.pages["/elsewhere"] = f'<a href="{origin}/device?user_code={house.ask(ip="127.0.0.1")}">look</a>'
+    page.goto(origin.replace("127.0.0.1", "localhost") + "/elsewhere")
+    page.get_by_role("link", name="look").click()
+    yield "device-filled-in"
+
+    ask()
+    yield "confirm"
+    press(page, "Approve")
+    yield "approved"
+    code = ask(client=house.registered)
+    yield "confirm-registered"
+    with page.context.expect_page() as opened:
+        page.evaluate("open(location.href)")
+    expect(opened.value.get_by_role("heading", name="Let this device in?")).to_be_visible()
+    press(opened.value, "Deny")
+    opened.value.close()
+    press(page, "Approve")
+    yield "already-denied"
+    ask(client=client(server, register(server, "cli_dyn", name=LONG)), client_name=LONG, user_agent="", hostname="")
+    yield "confirm-long-name"
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+    press(page, "Approve")
+    yield "confirm-nothing-ticked"
+    press(page, "Deny")
+    yield "denied"
+    register(server, DOCUMENT, WEB, kind="document", name="Claude Code")
+    ask(client=client(server, DOCUMENT), scope="mcp mcp:tools financial")
+    yield "confirm-verified"
+    house.time += 11 * MINUTE
+    press(page, "Approve")
+    yield "code-expired"
+
+    code = ask(near=False, hostname="build-" * 30, user_agent="node/22.11.0 " + "x" * 300, client_name=LONG)
+    house.time += 3 * MINUTE
+    page.goto(f"{origin}/device?user_code={code}")
+    yield "confirm-elsewhere"
+    page.get_by_label("Your passphrase").fill("not the right one")
+    press(page, "Approve")
+    yield "confirm-elsewhere-wrong"
+    policy = house.parts.policy
+    house.parts = replace(house.parts, policy=Policy(device=DevicePolicy(approve_from="terminal")))
+    page.get_by_label("Your passphrase").fill(PASSPHRASE)
+    press(page, "Approve")
+    yield "not-from-here"
+    house.parts = replace(house.parts, policy=policy)
+    house.store.db.execute("UPDATE users SET passphrase_hash = NULL")
+    page.goto(f"{origin}/device?user_code={code}")
+    yield "confirm-no-proof"
+    house.store.db.execute("UPDATE users SET scope = 'financial'")
+    page.goto(f"{origin}/device?user_code={code}")
+    yield "confirm-nothing-to-give"
+    for _ in range(6):
+        page.goto(origin + "/device")
+        page.get_by_label("Code").fill("BBBB-BBBB")
+        press(page, "Continue")
+    yield "device-too-many"
+
+
+def programs(server: Server, page: Page) -> Iterator[str]:
+    """A program's request: who it can be, where it can lead, and what it can ask for."""
+    house = server.house.owned()
+    more = [Scope(name=f"team:{word}", words=f"Do what the {word} team does") for word in ("red", "green", "blue")]
+    odd = Scope(name="x:" + "y" * 70, words="Anything else, in words that go on for longer than a line has room")
+    money = replace(FINANCIAL, listed=True)
+    site = replace(house.parts.site, scopes=Vocabulary((money, *more, odd)))
+    house.parts = replace(house.parts, site=site, documents=Found())
+    named = partial(register, server)
+
+    page.goto(link(server, "gone", LOCAL))
+    yield "authorize-unknown"
+    page.goto(link(server, named("cli_claude", LOCAL), LOCAL))
+    yield "signin-for-program"
+    fill_in(page)
+    yield "consent-unverified-local"
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+    press(page, "Allow")
+    yield "consent-nothing-ticked"
+    page.get_by_role("checkbox").first.check()
+    press(page, "My program runs on another machine")
+    yield "sent"
+    page.goto(link(server, "cli_claude", LOCAL, prompt="consent"))
+    forge(page, "form_token", "0" * 43)
+    press(page, "Allow")
+    yield "consent-out-of-date"
+    named(DOCUMENT, LOCAL, WEB, kind="document", name="Claude Code")
+    page.goto(link(server, DOCUMENT, LOCAL, scope="mcp financial"))
+    yield "consent-verified-local"
+    page.goto(link(server, DOCUMENT, WEB, scope="mcp financial"))
+    yield "consent-verified-web"
+    page.goto(link(server, named("cli_new", WEB, name=LONG), WEB))
+    house.time -= 2 * MINUTE
+    page.reload()
+    yield "consent-unverified-web"
+    host = ".".join(("a-very-long-part-of-a-name-of-a-host-that-goes-on",) * 4) + ".example"
+    long = f"https://{host}/{'path/' * 30}"
+    address = f"https://{host}/{'client/' * 20}"
+    named(address, long, kind="document", name=LONG)
+    page.goto(link(server, address, long, scope=" ".join(site.scopes.names)))
+    yield "consent-long-and-many"
+    app = "cursor://anysphere.cursor-mcp/oauth/callback"
+    page.goto(link(server, named("house", app, kind="registered", name="Cursor of the house"), app))
+    yield "consent-registered-application"
+    house.store.db.execute("UPDATE users SET scope = 'team:red'")
+    page.goto(link(server, DOCUMENT, WEB, scope="mcp"))
+    yield "consent-nothing-to-give"
+
+
+def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
+    """The owner's, with so many logins."""
+    furnish(server, logins)
+    for agent in ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "curl/8")[: bool(logins) * 2]:
+        server.house.store.now(partial(_another_browser, house=server.house, agent=agent))
+    sign_in(page, server)
+    server.house.time += 5 * MINUTE
+    page.goto(server.origin + "/account")
+    yield f"account-{logins}"
+
+
+def _another_browser(db: Any, *, house: House, agent: str) -> None:
+    request = wire.Request(
+        method="POST", path="/signin", headers={"user-agent": agent}, origin=house.origin, ip=V6
+    )
+    sessions.begin(
+        db,
+        cookie="cookie of " + agent,
+        replaces="",
+        user_id=house.owner_id,
+        who=sessions.Requester.of(request),
+        now=house.time,
+    )
+
+
+def acting(server: Server, page: Page) -> Iterator[str]:
+    """What the buttons of the account page do, the proof that some of them want, and somebody else's account."""
+    furnish(server, 3)
+    house, origin = server.house, server.origin
+    house.store.now(partial(_another_browser, house=house, agent="curl/8"))
+    sign_in(page, server)
+    for button, name in (
+        ("End Ostiary on rowan", "account-login-ended"),
+        ("Revoke home-assistant", "account-key-revoked"),
+        ("Forget Remote bridge", "account-consent-forgotten"),
+    ):
+        press(page, button)
+        yield name
+    page.get_by_role("button", name="Sign out curl").or_(
+        page.get_by_role("button", name="Sign out a")
+    ).first.click()
+    yield "account-browser-ended"
+    page.goto(origin + "/account?did=gone")
+    yield "account-gone"
+    house.time += HOUR
+    page.goto(origin + "/account")
+    press(page, "Disable bob")
+    yield "prove"
+    page.get_by_label("Your passphrase").fill("not the right one")
+    press(page, "Go on")
+    yield "prove-wrong"
+    page.get_by_label("Your passphrase").fill(PASSPHRASE)
+    press(page, "Go on")
+    yield "account-person-disabled"
+
+    page.goto(origin + "/account/passphrase")
+    yield "passphrase"
+    page.get_by_label("Your present passphrase").fill("not the right one")
+    page.get_by_label("The new one", exact=True).fill(PASSPHRASE)
+    page.get_by_label("The new one again").fill(PASSPHRASE)
+    press(page, "Change your passphrase")
+    yield "passphrase-wrong"
+    house.store.db.execute("UPDATE users SET passphrase_hash = NULL WHERE role = 'owner'")
+    page.goto(origin + "/account/passphrase")
+    yield "passphrase-none"
+    page.goto(origin + "/account")
+    yield "account-no-passphrase"
+    house.time += HOUR
+    page.goto(origin + "/account/passphrase")
+    page.get_by_label("The new one", exact=True).fill(PASSPHRASE)
+    page.get_by_label("The new one again").fill(PASSPHRASE)
+    press(page, "Set a passphrase")
+    yield "prove-impossible"
+
+    page.context.clear_cookies()
+    house.store.db.execute("UPDATE users SET expires_at = ? WHERE name = 'bob'", house.time + DAY)
+    house.store.db.execute("UPDATE users SET state = 'enabled', tools = 'readonly' WHERE name = 'bob'")
+    let_in(house, "usr_0", name="Bob’s terminal")
+    page.goto(origin + "/signin")
+    fill_in(page, "bob")
+    yield "account-user"
+    house.store.db.execute("UPDATE users SET state = 'disabled' WHERE name = 'bob'")
+    page.goto(origin + "/account")
+    yield "account-switched-off"
+    house.store.db.execute("UPDATE users SET state = 'enabled' WHERE name = 'bob'")
+    house.time += 2 * DAY
+    page.goto(origin + "/account")
+    yield "account-over"
+
+
+def with_passkeys(server: Server, page: Page) -> Iterator[str]:
+    """Everything that looks different with a passkey; under `localhost`, where there can be some."""
+    house = server.house
+    server.origin = server.origin.replace("127.0.0.1", "localhost")
+    origin = server.origin
+    there = Devices(page.context.new_cdp_session(page))
+    there.plug_in(verifies=False)
+    page.goto(origin + house.claim_path())
+    yield "passkey-claim"
+    page.get_by_label("Name").fill("alice")
+    press(page, "Use a passkey")
+    expect(page.get_by_role("status")).to_contain_text("Nothing came of it")
+    yield "passkey-claim-refused"
+    there.recognise(somebody=True)
+    press(page, "Use a passkey")
+    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+    page.goto(origin + "/account")
+    yield "passkey-account-one"
+    press(page, "Add a passkey")
+    yield "passkey-new"
+    there.unplug()
+    there.plug_in()
+    page.get_by_label("What to call it").fill("A key with a name as long as a name can be, which is sixty")
+    press(page, "Make a passkey")
+    expect(page.get_by_text("The passkey was added")).to_be_visible()
+    yield "passkey-account-two"
+    house.time += 61_000
+    code = house.ask(ip=ELSEWHERE)
+    page.goto(f"{origin}/device?user_code={code}")
+    yield "passkey-confirm-elsewhere"
+    house.store.db.execute("UPDATE users SET passphrase_hash = ?", "plain:" + PASSPHRASE)
+    page.reload()
+    yield "passkey-confirm-elsewhere-both"
+    house.time += 20 * MINUTE
+    page.goto(origin + "/account")
+    press(page, "Add a passkey")
+    yield "passkey-prove"
+    press(page, "Use your passkey")
+    expect(page.get_by_role("heading", name="Add a passkey")).to_be_visible()
+    page.goto(origin + "/account")
+    page.get_by_role("button", name="Remove the passkey").first.click()
+    expect(page.get_by_text("The passkey was removed here")).to_be_visible()
+    yield "passkey-account-removed"
+    press(page, "Sign out")
+    yield "passkey-signin"
+    house.store.db.execute("DELETE FROM passkeys")
+    press(page, "Sign in with a passkey")
+    expect(page.get_by_text("That passkey was not accepted")).to_be_visible()
+    yield "passkey-signin-unknown"
+    page.goto(origin + invited(house, "bob"))
+    yield "passkey-invite"
+
+
+def with_providers(server: Server, page: Page) -> Iterator[str]:
+    """Signing in at somebody else's, and everything that can come back from there."""
+    house, origin = server.house.owned(), server.origin
+    with _provider(house) as fake:
+
+        def leave() -> None:
+            house.time += 11 * MINUTE
+            page.goto(origin + "/signin")
+            press(page, "Sign in with Example Ltd")
+
+        page.goto(origin + "/signin")
+        yield "provider-signin"
+        forge_action = "document.querySelector('form[action^=\"/signin/with\"]').action = '/signin/with/nobody'"
+        page.evaluate(forge_action)
+        press(page, "Sign in with Example Ltd")
+        yield "provider-none"
+        page.goto(origin + "/signin/with/there/callback?code=x&state=y")
+        yield "provider-over"
+        fake.broken["/token"] = (500, b"{}")
+        leave()
+        yield "provider-cannot-be-asked"
+        fake.broken.clear()
+        fake.claims = {"aud": "somebody else"}
+        leave()
+        yield "provider-does-not-convince"
+        fake.claims = {}
+        fake.subject = "a-stranger-with-a-long-number-" * 4
+        leave()
+        yield "provider-not-let-in"
+        page.route("**/authorize?*", lambda route: route.fulfill(status=204))
+        fake.discovery = {"authorization_endpoint": fake.origin.replace("127.0.0.1", "localhost") + "/authorize"}
+        _forget(house)
+        leave()
+        yield "provider-off-to"
+        page.unroute_all()
+        state = page.get_by_role("link", name="Go on").get_attribute("href") or ""
+        state = state.partition("state=")[2].partition("&")[0]
+        page.goto(f"{origin}/signin/with/there/callback?error=access_denied&state={state}")
+        yield "provider-said-no"
+        server.origin = server.origin.replace("127.0.0.1", "localhost")
+        house.store.db.execute(
+            "INSERT INTO passkeys VALUES ('x', ?, 'localhost', 'x', 0, 'x', 0, 0)", house.owner_id
+        )
+        page.goto(server.origin + "/signin")
+        yield "provider-signin-with-passkey"
+
+
+@contextmanager
+def _provider(house: House) -> Iterator[FakeProvider]:
+    with provided(lambda: house.time) as fake:
+
+        async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+            low = {name.lower(): value for name, value in headers.items()}
+            status, said = fake.answer(method, url.removeprefix(fake.origin), low, body.decode())
+            return Answer(status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode())
+
+        there = Provider(
+            name="there",
+            kind="oidc",
+            label="Example Ltd",
+            issuer=fake.origin,
+            client_id=CLIENT,
+            secret=Secret(SECRET),
+            allow={"sub-of-ann": "alice"},
+        )
+        providers = {"there": there, "github": replace(there, name="github", kind="github", label="GitHub")}
+        house.parts = replace(house.parts, upstreams=Upstreams(providers, ask, lambda: house.time))
+        yield fake
+
+
+def _forget(house: House) -> None:
+    """What was remembered of the providers."""
+    house.time += 2 * HOUR
+
+
+TOURS: tuple[Tour, ...] = (
+    arriving,
+    devices,
+    programs,
+    partial(account, logins=0),
+    partial(account, logins=3),
+    partial(account, logins=40),
+    acting,
+    with_passkeys,
+    with_providers,
+)
+
+__all__ = ["RESOURCES", "SERVERS", "TOOLS", "TOURS", "furnish", "link", "register", "serving"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 import httpx2
 from programs import WAIT_SECONDS, Program, Server
@@ -124,10 +124,9 @@ class Person:
                     fields.append((button.name, button.value))
                 target = page.url.join(form.action)
                 origin = f"{target.scheme}://{target.netloc.decode()}"
-                encoded = httpx2.QueryParams(fields)
                 answer = self.browser.post(
                     target,
-                    content=str(encoded).encode(),
+                    content=urlencode(fields).encode(),
                     headers={
                         "Content-Type": "application/x-www-form-urlencoded",
                         "Origin": origin,

@@ -207,9 +207,9 @@ def test_a_token_lives_for_minutes_and_a_session_outlives_it(house: House) -> No
     }
     opened = house.client.mcp("initialize", said, token=login["access_token"])
     session = {"Mcp-Session-Id": opened.headers["mcp-session-id"], "MCP-Protocol-Version": "2025-11-25"}
-    assert house.client.mcp("tools/list", token=login["access_token"], **session).status_code == 200
+    assert house.client.mcp("tools/list", token=login["access_token"], headers=session).status_code == 200
     fresh = house.client.refresh(login["refresh_token"]).json()
-    assert house.client.mcp("tools/list", token=fresh["access_token"], **session).status_code == 200
+    assert house.client.mcp("tools/list", token=fresh["access_token"], headers=session).status_code == 200
 
 
 @pytest.mark.parametrize("verb", ["GET", "HEAD", "POST", "DELETE", "PUT"])
@@ -305,13 +305,13 @@ def test_a_client_with_a_secret_shows_it_in_either_place_whichever_it_registered
             code = house.client.agreed(house.owner, client_id)["code"]
             redeem = {"grant_type": "authorization_code", "code": code, "redirect_uri": CALLBACK}
             redeem["code_verifier"] = house.client.verifier
-            assert house.client.post("/token", headers, **redeem, **form).status_code == 200
+            assert house.client.post("/token", {**redeem, **form}, headers).status_code == 200
         for form, headers in (
             ({"client_id": client_id}, {}),
             ({}, {"Authorization": basic(client_id, "")}),
             ({"client_id": client_id, "client_secret": "another"}, {}),
         ):
-            refused = house.client.post("/token", headers, grant_type="refresh_token", **form)
+            refused = house.client.post("/token", {"grant_type": "refresh_token", **form}, headers)
             assert (refused.status_code, refused.json()["error"]) == (401, "invalid_client")
 
 
@@ -360,7 +360,7 @@ def test_a_registration_is_repeated_and_takes_what_programs_send(house: House) -
     assert usual["client_secret"]
     assert usual["client_secret_expires_at"] == 0
     device = house.client.register(redirect_uris=None, grant_types=[DEVICE_CODE])
-    codes = house.client.post("/device_authorization", client_id=device["client_id"])
+    codes = house.client.post("/device_authorization", {"client_id": device["client_id"]})
     assert codes.status_code == 200
     # One for each login is what several programs do.
     assert len({house.client.register()["client_id"] for _ in range(10)}) == 10
@@ -448,10 +448,10 @@ def test_what_is_announced_says_outright_what_clients_would_otherwise_guess(hous
     assert {"none", "client_secret_basic", "client_secret_post"} <= set(methods)
     login = house.log_in()
     path = told["revocation_endpoint"].removeprefix(house.server.url)
-    gone = house.client.post(path, token=login["refresh_token"], client_id=CLI)
+    gone = house.client.post(path, {"token": login["refresh_token"], "client_id": CLI})
     assert gone.status_code == 200
     assert not house.client.works(login["access_token"])
-    assert house.client.post(path, token="nothing", client_id=CLI).status_code == 200
+    assert house.client.post(path, {"token": "nothing", "client_id": CLI}).status_code == 200
 
 
 def test_programs_that_leave_their_sessions_behind_lock_nobody_out(house: House) -> None:
@@ -469,7 +469,7 @@ def test_programs_that_leave_their_sessions_behind_lock_nobody_out(house: House)
 
     def listed(session_id: str) -> int:
         headers = {"Mcp-Session-Id": session_id, "MCP-Protocol-Version": "2025-06-18"}
-        return house.client.mcp("tools/list", token=login["access_token"], **headers).status_code
+        return house.client.mcp("tools/list", token=login["access_token"], headers=headers).status_code
 
     assert [listed(session_id) for session_id in ids[-20:]] == [200] * 20
     assert listed(ids[0]) == 404  # the oldest gave way, and its program begins anew

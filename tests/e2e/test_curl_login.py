@@ -172,12 +172,10 @@ def test_a_document_that_is_not_published_is_a_clean_404(running: Running, path:
         assert heard.json["error"] == "not_found"
 
 
-def test_registration_that_is_not_offered_is_a_404_to_those_who_try_it_anyway(running: Running) -> None:
-    heard = curl(
-        f"{running.server.url}/register", "--header", "Content-Type: application/json", "--data", "{}"
-    )
-    assert heard.status == 404
-    assert (
-        "registration_endpoint"
-        not in curl(f"{running.server.url}/.well-known/oauth-authorization-server").json
-    )
+def test_registration_that_is_switched_off_is_refused_in_words_to_those_who_try_it_anyway(home: Path) -> None:
+    with Program(command=SOURCE, home=home).serving("--registration", "off") as server:
+        heard = curl(f"{server.url}/register", "--header", "Content-Type: application/json", "--data", "{}")
+        assert (heard.status, heard.json["error"]) == (403, "access_denied")
+        assert heard.headers["content-type"] == "application/json"
+        published = curl(f"{server.url}/.well-known/oauth-authorization-server").json
+        assert "registration_endpoint" not in published

@@ -1,6 +1,8 @@
-"""The README's walk-through, followed to the letter: each marked block in a terminal of its own, as a newcomer types it.
+"""The README's walk-through, followed to the letter: each marked block in a terminal of its own, as a newcomer types it, and
+what is to be seen in a browser in a Chromium that only reaches the server as the README says, through the tunnel.
 
-Only the port is another, because 8420 may be taken, and what the README shows must be what the terminal shows.
+Only the port is another, because 8420 may be taken, and what the README shows must be what the terminal or the page shows.
+No second machine and no SSH server is needed: what `ssh -L` would do, a few lines here do with the same words.
 """
 
 from __future__ import annotations
@@ -21,23 +23,28 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Page, expect, sync_playwright
 from programs import ROOT, USER_CODE, WAIT_SECONDS, Program, until
 
-pytestmark = pytest.mark.slow
+from tests.e2e.chromium import CHROMIUM, FLAGS, PATIENCE_MS, PICTURES
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 PORT = "8420"
 # The first command of all may have to make the runtime environment.
 FIRST_SECONDS = 300.0
 
 BLOCK = re.compile(
-    r"<!-- walk-through: (\w+) -->\n```sh\n(?P<typed>.*?)```\n(?:<!-- shown -->\n```text\n(?P<shown>.*?)```)?",
+    r"<!-- walk-through: (\w+) -->\n(?:```sh\n(?P<typed>.*?)```\n)?(?:(?:<!-- shown -->\n)?```text\n(?P<shown>.*?)```)?",
     re.DOTALL,
 )
+TUNNEL = re.compile(r"ssh -N -L (?P<here>\d+):(?P<host>[\d.]+):(?P<there>\d+) \w+")
+NAME, PASSPHRASE = "alice", "four calm herons wading"
 
 
 @dataclass(kw_only=True)
 class Block:
-    """What the README says to type, and what it says will be seen."""
+    """What the README says to type, and what it says will be seen, in the terminal or on a page."""
 
     lines: list[str]
     shown: list[str]
@@ -110,7 +117,7 @@ def terminal(line: str, program: Program, port: int) -> Generator[Terminal]:
 def blocks(port: int) -> dict[str, Block]:
     text = (ROOT / "README.md").read_text("utf-8").replace(PORT, str(port))
     return {
-        found[1]: Block(lines=found["typed"].splitlines(), shown=(found["shown"] or "").splitlines())
+        found[1]: Block(lines=(found["typed"] or "").splitlines(), shown=(found["shown"] or "").splitlines())
         for found in BLOCK.finditer(text)
     }
 
@@ -119,10 +126,23 @@ def check_shown(block: Block, seen: str) -> None:
     """Every line that the README shows was seen, in this order. A code stands for any code, … for anything."""
     place = 0
     for line in filter(None, block.shown):
-        pattern = re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".+")
-        found = re.compile(pattern + r"\s*$", re.MULTILINE).search(seen, place)
+        found = re.compile(_pattern(line) + r"\s*$", re.MULTILINE).search(seen, place)
         assert found, f"the README shows the line\n{line}\nbut the terminal shows:\n{seen}"
         place = found.end()
+
+
+def check_page(block: Block, page: str, code: str) -> None:
+    """The same for a page, where lines are broken and set out otherwise, and the code is the one of the terminal."""
+    words, place = " ".join(page.split()), 0
+    for line in filter(None, block.shown):
+        pattern = _pattern(" ".join(line.split())).replace(USER_CODE.pattern, re.escape(code))
+        found = re.compile(pattern).search(words, place)
+        assert found, f"the README shows the line\n{line}\nbut the page shows:\n{page}"
+        place = found.end()
+
+
+def _pattern(line: str) -> str:
+    return re.escape(USER_CODE.sub("CODE", line)).replace("CODE", USER_CODE.pattern).replace("…", ".+?")
 
 
 def free_port() -> int:
@@ -131,15 +151,119 @@ def free_port() -> int:
         return probe.getsockname()[1]
 
 
-def test_the_walk_through_ends_with_a_tools_answer(home: Path) -> None:
+@dataclass(kw_only=True)
+class Tunnel:
+    """What `ssh -L` does, but for the port on this side, which the server has already: Chromium is told of another."""
+
+    address: str  # as it is typed on the other machine
+    port: int
+    connections: int = 0
+
+
+@contextmanager
+def tunnel(line: str) -> Generator[Tunnel]:
+    words = TUNNEL.fullmatch(line)
+    assert words, line
+    target = (words["host"], int(words["there"]))
+    carriers: list[threading.Thread] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        opened = Tunnel(address=f"127.0.0.1:{words['here']}", port=listener.getsockname()[1])
+
+        def accept() -> None:
+            with suppress(OSError):  # the listener was shut down
+                while True:
+                    near, _ = listener.accept()
+                    opened.connections += 1
+                    carriers.append(threading.Thread(target=_carry, args=(near, target)))
+                    carriers[-1].start()
+
+        accepting = threading.Thread(target=accept)
+        accepting.start()
+        try:
+            yield opened
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            for thread in (accepting, *carriers):
+                thread.join(WAIT_SECONDS)
+
+
+def _carry(near: socket.socket, target: tuple[str, int]) -> None:
+    """One connection, until one of its sides closes it; the browser has gone before the tunnel does."""
+    with near, socket.create_connection(target) as far:
+        back = threading.Thread(target=_pass_on, args=(far, near))
+        back.start()
+        _pass_on(near, far)
+        back.join()
+
+
+def _pass_on(source: socket.socket, sink: socket.socket) -> None:
+    with suppress(OSError):
+        while piece := source.recv(65536):
+            sink.sendall(piece)
+    for end in (source, sink):
+        with suppress(OSError):
+            end.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def browser_elsewhere(through: Tunnel) -> Generator[Page]:
+    """A browser that finds the server's address at the end of the tunnel, as one on another machine would."""
+    rules = f"MAP {through.address} 127.0.0.1:{through.port}"
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(
+            executable_path=CHROMIUM, args=[*FLAGS, f"--host-resolver-rules={rules}"]
+        )
+        context = chromium.new_context(java_script_enabled=False)
+        context.set_default_timeout(PATIENCE_MS)
+        try:
+            yield context.new_page()
+        finally:
+            chromium.close()
+
+
+def claim(page: Page, link: str) -> None:
+    page.goto(link)
+    page.get_by_label("Name").fill(NAME)
+    page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
+    page.get_by_label("The same passphrase again").fill(PASSPHRASE)
+    page.get_by_role("button", name="Claim this server").click()
+    expect(page.get_by_role("heading", name=f"The door is yours, {NAME}")).to_be_visible()
+
+
+def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer(
+    home: Path,
+) -> None:
     port = free_port()
     steps = blocks(port)
-    assert list(steps) == ["server", "login", "approve", "call"]
+    assert list(steps) == ["server", "tunnel", "login", "confirm", "approve", "call"]
     program = Program(command=(), home=home)
-    (serve,), (login,), (approve,) = (steps[name].lines for name in ("server", "login", "approve"))
+    (serve,), (ssh,), (login,), (approve,) = (
+        steps[name].lines for name in ("server", "tunnel", "login", "approve")
+    )
     with terminal(serve, program, port) as server:
         server.await_words(rf"call http://127\.0\.0\.1:{port}/mcp echo", FIRST_SECONDS)
         check_shown(steps["server"], server.seen())
+        link = server.await_words(r"make it yours\s+(http://\S+)")[1]
+        with tunnel(ssh) as through, browser_elsewhere(through) as page:
+            claim(page, link)
+            with terminal(login, program, port) as waiting:
+                code = waiting.await_words(USER_CODE)[0]
+                page.goto(waiting.await_words(r"in a browser\s+(http://\S+)")[1])
+                # Whoever reads the page can say who is asking: which program and machine, from where, for whom, and what.
+                check_page(steps["confirm"], page.locator("main").inner_text(), code)
+                asking = " ".join(page.locator("main").inner_text().split())
+                assert f"use this server as {NAME}." in asking
+                assert f"Device {socket.gethostname()} as it claims" in asking
+                PICTURES.mkdir(parents=True, exist_ok=True)
+                page.screenshot(path=PICTURES / "readme-confirm.png", full_page=True)
+                page.get_by_role("button", name="Approve").click()
+                expect(page.get_by_role("heading", name="Approved")).to_be_visible()
+                assert waiting.wait() == 0, waiting.seen()
+            check_shown(steps["login"], waiting.seen())
+            assert "logged in" in waiting.seen()
+            page.goto(f"http://127.0.0.1:{port}/account")
+            expect(page.get_by_text(f"on {socket.gethostname()} as it says")).to_be_visible()
+            assert through.connections
         with terminal(login, program, port) as waiting:
             code = waiting.await_words(USER_CODE)[0]
             with terminal(approve.replace("CODE", code), program, port) as owner:
@@ -149,8 +273,6 @@ def test_the_walk_through_ends_with_a_tools_answer(home: Path) -> None:
                 assert owner.wait() == 0
             check_shown(steps["approve"], owner.seen())
             assert waiting.wait() == 0, waiting.seen()
-        check_shown(steps["login"], waiting.seen())
-        assert "logged in" in waiting.seen()
         seen = ""
         for line in steps["call"].lines:
             with terminal(line, program, port) as caller:

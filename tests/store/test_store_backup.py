@@ -46,7 +46,7 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
         "by": "local:7",
         "now": NOW,
     }
-    return restore(copy, database, **(arguments | changed))  # type: ignore[arg-type]
+    return restore(copy, database, **(arguments | changed)).aside  # type: ignore[arg-type]
 
 
 @pytest.fixture

@@ -45,8 +45,8 @@ CREATE TABLE authorization_codes (
   server       TEXT NOT NULL,
   origin       TEXT NOT NULL,
   redirect_uri TEXT NOT NULL,
-  redirect_sent INTEGER NOT NULL,              -- whether the request named it: then the exchange must
   challenge    TEXT NOT NULL,                  -- S256
+  dpop_jkt     TEXT,                           -- thumbprint of the key that alone may redeem it (RFC 9449 §10)
   scope        TEXT NOT NULL,
   ip           TEXT NOT NULL,
   user_agent   TEXT NOT NULL,
@@ -84,6 +84,7 @@ CREATE INDEX consents_by_expiry ON consents (expires_at);
 ALTER TABLE grants ADD COLUMN how TEXT NOT NULL DEFAULT 'device';   -- device | code | client_credentials
 ALTER TABLE grants ADD COLUMN redirect_host TEXT NOT NULL DEFAULT '';
 ALTER TABLE grants ADD COLUMN last_ip TEXT NOT NULL DEFAULT '';     -- of the last redemption or refresh
+ALTER TABLE grants ADD COLUMN jkt TEXT;                             -- thumbprint of the key without which a public client cannot refresh
 CREATE INDEX grants_by_client ON grants (client_id);
 
 CREATE TABLE passkeys (

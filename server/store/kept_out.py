@@ -1,0 +1,131 @@
+"""What a back-up must not bring back to life: keys that may have been revoked since, and people and programs kept out since.
+
+A copy knows nothing of what was decided after it was made. Keys and agreements it held are therefore over, whatever became of
+them; signing keys too, for one may have been dropped because somebody stole it, and no token outlives a restore. Who was disabled,
+locked or removed since is read from the database that is replaced, where it can still be read. Synchronous, beside backup.py.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from server.store import meta
+from server.store.connect import APPLICATION_ID, connect_reader
+from server.store.jobs import StoreError
+
+SHOWN: Final = 20  # names in an audit row
+
+# From the least to the most: what somebody may at most, of the two that were written down.
+_USERS: Final = ("unclaimed", "invited", "enabled", "disabled", "locked")
+_CLIENTS: Final = ("enabled", "disabled")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeptOut:
+    """What was done to the copy."""
+
+    api_keys: int = 0  # revoked
+    users: tuple[str, ...] = ()  # names of those who stay out
+    clients: tuple[str, ...] = ()  # ids
+    compared: bool = False  # False: the replaced database could not be asked
+
+    def __str__(self) -> str:
+        """For the audit trail."""
+        told = [f"{self.api_keys} API keys revoked"] if self.api_keys else []
+        for what, names in (("users", self.users), ("clients", self.clients)):
+            if names:
+                more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+                told.append(f"{what} kept out: {' '.join(names[:SHOWN])}{more}")
+        return "; ".join(told)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Standing:
+    """Who may come in, by id, as one database has it."""
+
+    users: Mapping[str, str]
+    clients: Mapping[str, str]
+
+
+def standing_in(database: Path, fingerprint: str) -> Standing | None:
+    """None: there is no database of this key file there that can be read."""
+    if not database.is_file():
+        return None
+    try:
+        with closing(connect_reader(database)) as connection:
+            if connection.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
+                return None
+            sql = "SELECT value FROM meta WHERE key = ?"
+            if connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone() != (fingerprint,):
+                return None
+            return Standing(
+                users=dict(connection.execute("SELECT id, state FROM users")),
+                clients=dict(connection.execute("SELECT id, state FROM clients")),
+            )
+    except (sqlite3.Error, StoreError):
+        return None
+
+
+def keep_out(connection: sqlite3.Connection, now_standing: Standing | None, *, now: int) -> KeptOut:
+    """Change the copy, which `connection` may write; the caller commits."""
+    tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    revoked = 0
+    if "api_keys" in tables:  # the copy may be of an older schema
+        sql = "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL"
+        revoked = connection.execute(sql, (now,)).rowcount
+    # The next start makes a new one.
+    connection.execute("DELETE FROM signing_keys")
+    if now_standing is None:
+        return KeptOut(api_keys=revoked)
+    return KeptOut(
+        api_keys=revoked,
+        users=_users(connection, now_standing.users, forgets_passkeys="passkeys" in tables),
+        clients=_clients(connection, now_standing.clients),
+        compared=True,
+    )
+
+
+def _users(
+    connection: sqlite3.Connection, states: Mapping[str, str], *, forgets_passkeys: bool
+) -> tuple[str, ...]:
+    found: list[str] = []
+    for user_id, name, state in connection.execute(
+        "SELECT id, name, state FROM users ORDER BY name"
+    ).fetchall():
+        after = _stricter(_USERS, state, states.get(user_id, "disabled"))
+        if after is None:
+            continue
+        connection.execute("UPDATE users SET state = ? WHERE id = ?", (after, user_id))
+        if after == "locked":
+            connection.execute("UPDATE users SET passphrase_hash = NULL WHERE id = ?", (user_id,))
+            if forgets_passkeys:
+                connection.execute("DELETE FROM passkeys WHERE user_id = ?", (user_id,))
+        found.append(name)
+    return tuple(found)
+
+
+def _clients(connection: sqlite3.Connection, states: Mapping[str, str]) -> tuple[str, ...]:
+    found: list[str] = []
+    for client_id, kind, state in connection.execute(
+        "SELECT id, kind, state FROM clients ORDER BY id"
+    ).fetchall():
+        # Those that came by themselves are swept by themselves: that says nothing against them.
+        gone = "disabled" if kind == "registered" else state
+        after = _stricter(_CLIENTS, state, states.get(client_id, gone))
+        if after is not None:
+            connection.execute("UPDATE clients SET state = ? WHERE id = ?", (after, client_id))
+            found.append(client_id)
+    return tuple(found)
+
+
+def _stricter(order: tuple[str, ...], was: str, became: str) -> str | None:
+    """What became of it since, if that keeps it out and the copy does not."""
+    out = order.index("disabled")
+    if became not in order or order.index(became) < out:
+        return None
+    return became if was not in order or order.index(was) < order.index(became) else None

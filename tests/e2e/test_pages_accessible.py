@@ -1,0 +1,133 @@
+"""Every page in every state, at both sizes and in both lights: axe has nothing to say of it, nothing scrolls sideways, every control
+is large enough for a thumb, and everything is there that a browser and a screen reader need to help.
+
+axe runs beside the page, not in it: our content policy stays in force. Pictures of all of it go to a folder of $SCREENSHOTS.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page
+
+from auth import entry, pages
+from tests.e2e.chromium import LIGHTS, PICTURES, SIZES, Server, serving, tab
+from tests.e2e.page_states import SERVERS, TOURS
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.peers]
+
+ROOT = Path(__file__).parents[2]
+AXE = ROOT / "tests/peers/node_modules/axe-core/axe.min.js"
+TEMPLATES = ROOT / "auth/templates"
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]
+HEAVIEST = 64 * 1024  # an account with 40 logins; all others are below 20 KiB
+STYLE_SHEET = 14 * 1024
+
+# Colours are all that the light changes: in the dark, axe looks at nothing else.
+ASK_AXE = """async ([tags, colours]) => {
+  const options = {resultTypes: ["violations"], preload: false, runOnly: colours ? ["color-contrast"] : tags};
+  const found = await axe.run(document, options);
+  return found.violations.flatMap(rule => rule.nodes.map(node => rule.id + ": " + node.html + " " + node.failureSummary));
+}"""
+
+LOOK = """() => {
+  document.getAnimations().forEach(animation => animation.finish());
+  const seen = each => each.checkVisibility() && !each.closest("[hidden]");
+  const all = query => [...document.querySelectorAll(query)].filter(seen);
+  const faults = [];
+  const wide = document.documentElement.scrollWidth - document.documentElement.clientWidth;
+  if (wide) faults.push("scrolls sideways by " + wide + "px");
+  for (const each of all("button, .button, header a, input:not([type=checkbox]), label.tick"))
+    if (each.getBoundingClientRect().height < 44) faults.push("too small for a thumb: " + each.outerHTML);
+  for (const each of all("main *"))
+    if (each.scrollWidth > each.clientWidth + 1 && getComputedStyle(each).overflowX !== "visible" && each.tagName !== "INPUT")
+      faults.push("cut off: " + each.outerHTML.slice(0, 200));
+  if (document.documentElement.lang !== "en") faults.push("says no language");
+  if (!/^.+ · Ostiary$/.test(document.title)) faults.push("has the title " + document.title);
+  if (document.querySelectorAll("h1").length !== 1) faults.push("has not one h1");
+  const levels = all("h1, h2, h3").map(each => +each.tagName[1]);
+  levels.forEach((level, place) => { if (level > (levels[place - 1] || 0) + 1) faults.push("skips a level of headings"); });
+  for (const each of all("main input:not([type=checkbox])")) {
+    if (!each.labels.length) faults.push("has no label: " + each.outerHTML);
+    if (!each.autocomplete) faults.push("does not say what belongs there: " + each.outerHTML);
+  }
+  return faults;
+}"""
+
+
+@pytest.fixture
+def rendered(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """The templates that were filled in."""
+    seen: set[str] = set()
+    render = pages.render
+
+    def noting(template: str, *args: Any, **more: Any) -> Any:
+        seen.add(template)
+        return render(template, *args, **more)
+
+    monkeypatch.setattr(pages, "render", noting)
+    return seen
+
+
+def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, rendered: set[str]) -> None:
+    folder = PICTURES / "pages"
+    folder.mkdir(parents=True, exist_ok=True)
+    axe = AXE.read_text("utf-8")
+    faults: dict[str, list[str]] = defaultdict(list)
+    answered: set[tuple[str | None, str]] = set()
+    names: list[str] = []
+    for tour in TOURS:
+        with (
+            serving(servers=SERVERS) as server,
+            tab(chromium, size="desk", javascript=True, device_scale_factor=1) as page,
+        ):
+            for name in tour(server, page):
+                names.append(name)
+                faults[name] += _look(page, name, folder, axe)
+                faults[name] += _too_heavy(server)
+            answered |= {(entry.endpoint_of(each.path), each.method) for each in server.requests}
+
+    assert len(names) == len(set(names))
+    assert not any(faults.values()), "\n".join(
+        f"{name}: {fault}" for name in names for fault in dict.fromkeys(faults[name])
+    )
+    table = {(row, method) for row, steps in entry.ENDPOINTS.items() for method in steps}
+    assert answered >= table, f"no tour in page_states.py leads to {sorted(table - answered)}"
+    whole = {each.name for each in TEMPLATES.glob("*.html") if '{% extends "shell.html" %}' in each.read_text()}
+    assert rendered >= whole, f"no tour in page_states.py shows {sorted(whole - rendered)}"
+
+
+def _look(page: Page, name: str, folder: Path, axe: str) -> list[str]:
+    faults: list[str] = []
+    page.evaluate(axe)
+    for light in LIGHTS:
+        page.emulate_media(color_scheme="dark" if light == "dark" else "light")
+        for size, (width, height) in SIZES.items():
+            page.set_viewport_size({"width": width, "height": height})
+            faults += page.evaluate(LOOK)
+            faults += page.evaluate(ASK_AXE, [RULES, light == "dark"])
+            page.screenshot(path=folder / f"{name}-{size}-{light}.png", full_page=True)
+    page.emulate_media(color_scheme="light")
+    return faults
+
+
+def _too_heavy(server: Server) -> list[str]:
+    pages_sent = [
+        reply for reply in server.replies if any("text/html" in value for _, value in reply.headers)
+    ]
+    return [f"weighs {len(reply.body)} bytes" for reply in pages_sent[-1:] if len(reply.body) > HEAVIEST]
+
+
+def test_the_style_sheet_stays_small_and_asks_for_nothing_from_outside() -> None:
+    style = (TEMPLATES / "style.css").read_text("utf-8")
+    assert len(style.encode()) < STYLE_SHEET
+    for template in TEMPLATES.iterdir():
+        text = template.read_text("utf-8")
+        assert not re.search(r"<[^>]+ (style|on\w+)=", text), f"{template.name}: our policy does not let these be"
+        assert "@import" not in text
+        assert "url(http" not in text
+        assert 'src="http' not in text

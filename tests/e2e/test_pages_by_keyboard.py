@@ -1,0 +1,284 @@
+"""The pages without a pointer, enlarged, without movement, and in somebody's own colours.
+
+Each walk uses Tab, Enter and Space alone. The time of an animation is wound by hand, so that nothing here waits or is timed.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.auth.browser_fakes import PASSPHRASE
+from tests.auth.people_fakes import invited
+from tests.e2e.chromium import fill_in, serving, sign_in, tab
+from tests.e2e.page_states import LOCAL, SERVERS, V6, furnish, link, register
+
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+WIND = "at => document.getAnimations().forEach(each => { each.pause(); each.currentTime = at; })"
+FINISH = "document.getAnimations().forEach(each => each.finish())"
+HERE = """() => {
+  const here = document.activeElement, style = getComputedStyle(here);
+  if (here === document.body) return null;
+  const name = here.getAttribute("aria-label") || here.labels?.[0]?.innerText || here.innerText;
+  const seen = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+  const box = here.getBoundingClientRect();
+  const shown = box.width > 0 && box.height > 0 && box.top < innerHeight && box.bottom > 0;
+  return {name: name.split("\\n")[0], visible: seen && shown};
+}"""
+
+HEAD = ["alice", "Sign out"]
+USE = "Use this agent: everything it offers, except what moves money"
+TOOLS = "List and call the agent's tools"
+
+
+def here(page: Page) -> str | None:
+    """What has the focus, which has to be seen."""
+    found: dict[str, Any] | None = page.evaluate(HERE)
+    if found is None:
+        return None
+    assert found["visible"], f"{found['name']} has the focus, and nobody sees it"
+    return found["name"]
+
+
+def round_trip(page: Page) -> list[str]:
+    """Everything that Tab leads to, from what has the focus now until that comes again."""
+    stops: list[str] = []
+    which = "[...document.querySelectorAll('*')].indexOf(document.activeElement)"
+    start = page.evaluate(which)
+    while len(stops) < 100:
+        page.keyboard.press("Tab")
+        stop = here(page)
+        if stop is not None:
+            stops.append(stop)
+        if page.evaluate(which) == start:
+            return stops
+    raise AssertionError(f"Tab never comes back: {stops}")
+
+
+def go_to(page: Page, name: str) -> None:
+    """Tab until it has the focus."""
+    for _ in range(100):
+        if here(page) == name:
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"Tab does not lead to {name}")
+
+
+def test_signing_in(chromium: Browser) -> None:
+    with serving() as server, tab(chromium, size="desk") as page:
+        server.house.owned()
+        page.goto(server.origin + "/signin")
+        assert here(page) == "Name"
+        page.keyboard.type("alice")
+        page.keyboard.press("Tab")
+        page.keyboard.type("not the right one")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_be_visible()
+        assert here(page) == "Passphrase"
+        expect(page.get_by_label("Passphrase")).to_have_accessible_description(
+            "That name and passphrase do not go together."
+        )
+        page.keyboard.type(PASSPHRASE)
+        page.keyboard.press("Tab")
+        assert here(page) == "Sign in"
+        page.keyboard.press("Space")
+        expect(page.get_by_role("heading", name="alice")).to_be_visible()
+
+
+def test_accepting_an_invitation(chromium: Browser) -> None:
+    with serving() as server, tab(chromium, size="desk") as page:
+        page.goto(server.origin + invited(server.house.owned(), "bob"))
+        page.keyboard.press("Tab")
+        assert here(page) == "Passphrase"
+        page.keyboard.type("one that is long enough")
+        go_to(page, "The same passphrase again")
+        page.keyboard.type("but not the same again")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("alert")).to_be_focused()
+        expect(page.get_by_label("Passphrase", exact=True)).to_have_accessible_description(
+            "At least 12 characters. Four or five random words are easy to type and hard to guess. "
+            "The two passphrases differ. Type both again."
+        )
+        page.keyboard.press("Tab")
+        assert here(page) == "Passphrase"
+        page.keyboard.type(PASSPHRASE)
+        go_to(page, "The same passphrase again")
+        page.keyboard.type(PASSPHRASE)
+        page.keyboard.press("Tab")
+        assert here(page) == "Come in"
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="bob")).to_be_visible()
+
+
+def test_letting_a_device_in(chromium: Browser) -> None:
+    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+        server.house.owned()
+        sign_in(page, server)
+        go_to(page, "Let a device in by its code")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Code")).to_be_focused()
+        page.keyboard.type("bbbb-bbbb")
+        page.keyboard.press("Enter")
+        expect(page.get_by_label("Code")).to_be_focused()
+        page.get_by_label("Code").press("Control+a")
+        page.keyboard.type(server.house.ask(ip="127.0.0.1"))
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Let this device in?")).to_be_visible()
+        page.evaluate(WIND, 1_900)
+        assert here(page) == "Deny"
+        assert round_trip(page) == [USE, TOOLS, "Deny", *HEAD, "Deny"]
+        page.evaluate(FINISH)
+        assert round_trip(page) == [USE, TOOLS, "Deny", "Approve", *HEAD, "Deny"]
+        go_to(page, USE)
+        page.keyboard.press("Space")
+        go_to(page, "Approve")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="Approved")).to_be_visible()
+        assert server.house.device_row()["granted_scope"] == "mcp:tools"
+
+
+def test_letting_a_program_in(chromium: Browser) -> None:
+    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+        server.house.owned()
+        page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
+        fill_in(page)
+        expect(page.get_by_role("heading", name="Let an unverified program in?")).to_be_visible()
+        page.evaluate(WIND, 1_900)
+        assert here(page) == "Deny"
+        assert round_trip(page) == [USE, TOOLS, "Deny", *HEAD, "Deny"]
+        page.evaluate(FINISH)
+        elsewhere = "My program runs on another machine"
+        assert round_trip(page) == [USE, TOOLS, "Deny", "Allow", elsewhere, *HEAD, "Deny"]
+        for box in (USE, TOOLS):
+            go_to(page, box)
+            page.keyboard.press("Space")
+        go_to(page, "Allow")
+        page.keyboard.press("Space")
+        expect(page.get_by_role("alert")).to_be_focused()
+        page.evaluate(FINISH)
+        go_to(page, TOOLS)
+        page.keyboard.press("Space")
+        go_to(page, elsewhere)
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("heading", name="One step left")).to_be_visible()
+        (code,) = server.house.rows("authorization_codes")
+        assert code["scope"] == "mcp:tools"
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_enter_in_a_form_that_lets_somebody_in_sends_nothing_before_its_button_is_there_nor_after(
+    chromium: Browser, elsewhere: bool
+) -> None:
+    """A browser presses a form's first button for Enter in any field, whether or not that button is to be seen."""
+    with serving() as server, tab(chromium, size="desk", javascript=True) as page:
+        house = server.house.owned()
+        sign_in(page, server)
+        house.time += 61_000
+        page.goto(f"{server.origin}/device?user_code={house.ask(ip=V6 if elsewhere else '127.0.0.1')}")
+        page.evaluate(WIND, 100)
+        if elsewhere:  # as a program that keeps passphrases would
+            page.get_by_label("Your passphrase").fill(PASSPHRASE)
+            page.get_by_label("Your passphrase").press("Enter")
+        page.get_by_role("checkbox").first.press("Enter")
+        page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
+        page.evaluate(WIND, 100)
+        page.get_by_role("checkbox").first.press("Enter")
+        page.evaluate(FINISH)
+        page.get_by_role("checkbox").first.press("Enter")
+        page.goto(server.origin + "/account")
+        assert house.device_row()["state"] == "pending"
+        assert house.rows("authorization_codes") == []
+        assert [each.path for each in server.requests if each.method == "POST"] == ["/signin"]
+
+
+def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
+    with serving(servers=SERVERS) as server, tab(chromium, size="desk") as page:
+        furnish(server, 3)
+        sign_in(page, server)
+        page.keyboard.press("Tab")
+        stops = [here(page), *round_trip(page)]
+        assert stops[:3] == [*HEAD, "Let a device in by its code"]
+        assert stops[3:8] == [
+            "End Claude",
+            "End Remote bridge",
+            "End Claude Code",
+            "End Ostiary on rowan",
+            "End Nightly report",
+        ]
+        assert stops[8] is not None
+        assert stops[8].startswith("Revoke a script")
+        assert stops[-2:] == ["Change", HEAD[0]]
+        assert len(set(stops[:-1])) == len(stops[:-1]), "two buttons that a listener cannot tell apart"
+        go_to(page, "End Remote bridge")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("status")).to_contain_text("That login was ended")
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+def test_approve_comes_after_two_seconds_and_to_whoever_wants_no_movement_too(
+    chromium: Browser, reduced: bool
+) -> None:
+    motion = "reduce" if reduced else "no-preference"
+    with serving() as server, tab(chromium, javascript=True, reduced_motion=motion) as page:
+        server.house.owned()
+        sign_in(page, server)
+        page.goto(f"{server.origin}/device?user_code={server.house.ask(ip='127.0.0.1')}")
+        arm = "document.querySelector('.arm button').getAnimations()[0]"
+        seen = "getComputedStyle(document.querySelector('.arm button')).visibility"
+        assert page.evaluate(f"{arm}.pause(), {arm}.currentTime = 1900, {seen}") == "hidden"
+        assert page.evaluate(f"{arm}.currentTime = 2001, {seen}") == "visible"
+        moving = "document.getAnimations().filter(each => each.animationName === 'fill').length"
+        assert page.evaluate(moving) == (0 if reduced else 1)
+
+
+@pytest.mark.parametrize("width", [320, 640])
+def test_enlarged_to_twice_and_to_four_times_nothing_is_lost(chromium: Browser, width: int) -> None:
+    """WCAG 1.4.10: 1280 px at 400 % are 320; at 200 %, 640."""
+    with serving(servers=SERVERS) as server, tab(chromium, javascript=True) as page:
+        house = server.house
+        page.set_viewport_size({"width": width, "height": 256})
+        page.goto(server.origin + house.claim_path())
+        _fits(page)
+        furnish(server, 3)
+        sign_in(page, server)
+        _fits(page)
+        code = house.ask(ip=V6, hostname="build-" * 30, client_name="A" * 300, user_agent="x" * 200)
+        page.goto(f"{server.origin}/device?user_code={code}")
+        _fits(page)
+        page.goto(link(server, register(server, "cli_claude", LOCAL), LOCAL))
+        _fits(page)
+        if width == 640:  # text alone at twice its size (1.4.4), as browsers let people set it
+            page.evaluate("document.documentElement.style.fontSize = '200%'")
+            _fits(page)
+
+
+def _fits(page: Page) -> None:
+    page.evaluate(FINISH)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0, page.title()
+    outside = page.evaluate(
+        """[...document.querySelectorAll("main *")].filter(each => each.checkVisibility())
+        .filter(each => { const box = each.getBoundingClientRect(); return box.width > 1 && (box.left < 0 || box.right > innerWidth); })
+        .map(each => each.outerHTML.slice(0, 200))"""
+    )
+    assert not outside, outside
+
+
+def test_in_somebodys_own_colours_every_control_has_an_edge(chromium: Browser) -> None:
+    with serving() as server, tab(chromium, javascript=True, forced_colors="active") as page:
+        server.house.owned()
+        sign_in(page, server)
+        page.goto(f"{server.origin}/device?user_code={server.house.ask(ip=V6)}")
+        page.evaluate(FINISH)
+        assert page.evaluate("matchMedia('(forced-colors: active)').matches")
+        edgeless = page.evaluate(
+            """[...document.querySelectorAll("button:not(.link), .button, .note, .ticket, .tag, input:not([type=hidden])")]
+            .filter(each => each.checkVisibility() && each.type !== "checkbox")
+            .filter(each => { const s = getComputedStyle(each); return s.borderStyle === "none" || s.borderWidth === "0px"
+              || s.borderColor === "rgba(0, 0, 0, 0)"; }).map(each => each.outerHTML.slice(0, 120))"""
+        )
+        assert not edgeless, edgeless
+        expect(page.get_by_role("button", name="Approve")).to_be_visible()

@@ -1,0 +1,74 @@
+"""The checklist of identity against the tests, both ways: every line is there and names tests that exist, and every test that
+was written for the checklist is named by a line. Tests are read, not run.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+from tests.identity_requirements import EXTENT, LINES, Line, NotDone
+
+TESTS = Path(__file__).parent
+# Written for the checklist alone.
+ITS_OWN = (
+    "auth/test_checklist_pages.py",
+    "auth/test_checklist_tokens.py",
+    "e2e/test_checklist_terminal.py",
+    "e2e/test_client_lessons.py",
+    "e2e/test_logins_killed.py",
+    "e2e/test_refresh_races.py",
+)
+
+
+@cache
+def names_in(file: str) -> frozenset[str]:
+    tree = ast.parse((TESTS / file).read_text("utf-8"))
+    named = (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+    return frozenset(node.name for node in named if node.name.startswith("test_"))
+
+
+def named() -> list[tuple[str, str]]:
+    return [(line.id, test) for line in LINES if isinstance(line, Line) for test in line.tests]
+
+
+def test_every_line_of_every_area_is_there_once() -> None:
+    expected = [f"{area}-{number:0{1 if area == 'A' else 2}}" for area, count in EXTENT.items() for number in range(1, count + 1)]  # fmt: skip
+    assert [line.id for line in LINES] == expected
+
+
+def test_every_line_is_proven_or_says_why_it_is_not_so() -> None:
+    for line in LINES:
+        assert line.rule, line.id
+        match line:
+            case Line():
+                assert line.tests, line.id
+            case NotDone():
+                assert line.reason, line.id
+
+
+def test_every_test_that_a_line_names_exists() -> None:
+    missing: list[str] = []
+    for line, test in named():
+        file, _, name = test.partition("::")
+        if not (TESTS / file).is_file() or name not in names_in(file):
+            missing.append(f"{line}: {test}")
+    assert not missing, "\n" + "\n".join(missing)
+
+
+def test_no_line_names_a_test_twice() -> None:
+    assert not [pair for pair, count in Counter(named()).items() if count > 1]
+
+
+def test_every_test_that_was_written_for_the_checklist_is_named_by_a_line() -> None:
+    proven = {test for _, test in named()}
+    idle = [f"{file}::{name}" for file in ITS_OWN for name in sorted(names_in(file)) if f"{file}::{name}" not in proven]  # fmt: skip
+    assert not idle, "\n" + "\n".join(idle)
+
+
+def test_the_page_on_security_tells_every_line_that_is_not_done() -> None:
+    page = (TESTS.parent / "docs" / "security.md").read_text("utf-8")
+    for word in ("DPoP", "ID-JAG", "refresh tokens"):
+        assert any(word in row for row in page.splitlines() if row.startswith("- [ ]")), word
