@@ -11,9 +11,14 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from auth.db import Db
 from auth.model import Millis
+from auth.policy import MINUTE
+
+# A try of which the time is further ahead was written before the clock was set back: it must not lock anybody out until then.
+AHEAD: Final[Millis] = MINUTE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,8 +61,9 @@ def closed_until(db: Db, buckets: Sequence[tuple[str, Limit]], now: Millis) -> M
     latest = 0
     for bucket, limit in buckets:
         rows = db.fetch_all(
-            "SELECT at FROM attempts WHERE bucket = ? ORDER BY at DESC, sequence DESC LIMIT ?",
+            "SELECT at FROM attempts WHERE bucket = ? AND at <= ? ORDER BY at DESC, sequence DESC LIMIT ?",
             bucket,
+            now + AHEAD,
             limit.tries,
         )
         latest = max(latest, opens_at([row["at"] for row in rows], limit))

@@ -104,7 +104,7 @@ def _send_back(visit: Visit, session: Session | None, back: SendBack) -> Reply:
     return visit.error(
         400,
         "This sign-in cannot go on",
-        f"The program that sent you here asks for something that this server cannot do: {back.description}.",
+        f"What the program that sent you here asks for was refused: {back.description}.",
         "Nothing was allowed. Nobody here has checked the address below: go there only if that is where you came from.",
         back=(location_of(visit, back), f"Back to {redirects.host_of(back.redirect_uri)}"),
     )

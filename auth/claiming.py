@@ -39,6 +39,7 @@ async def claim(visit: Visit) -> Reply:
     find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
     link = await visit.parts.store.read(find)
     if link is None:  # before hashing: only the link's holder may cost us a hash
+        await visit.parts.store.write(partial(users.not_claimed, who=visit.who, now=visit.now))
         return _link_is_over(visit)
     typed = visit.form.get("name", "")
     name = users.fit_name(typed)

@@ -18,6 +18,7 @@ from urllib.parse import unquote_plus
 
 from auth import audit, redirects, scopes
 from auth.db import Db
+from auth.documents import Address, read_address
 from auth.entropy import Entropy
 from auth.model import (
     AUTHORIZATION_CODE,
@@ -231,7 +232,7 @@ class Registration:
 
 def is_fetchable(uri: str) -> bool:
     """Whether an address of keys can be registered. Whether it may be connected to is found out by whoever fetches it."""
-    return uri.startswith("https://") and redirects.is_acceptable(uri)
+    return isinstance(read_address(uri), Address)
 
 
 def _is_plain_id(text: str) -> bool:

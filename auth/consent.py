@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
 
-from auth import audit, authorize, clients, codes, par, redirects, scopes, sessions
+from auth import audit, authorize, clients, codes, par, proving, redirects, scopes, sessions
 from auth.authorize import Asked, NoPlace, SendBack, Wanted
 from auth.db import Db
 from auth.entropy import Entropy
@@ -183,6 +183,8 @@ def agree(
     if codes.too_many(db, user.id, now):
         _record(db, found, session, who, now, event="code.issued", refused="too many codes")
         return found.wanted.refused("temporarily_unavailable", "too many logins were started in a minute")
+    if any(site.scopes.financial(name) for name in granted) and not proving.lately(session, now):
+        return SignedOut()  # what moves money needs more than a browser that somebody left signed in
     if found.pushed and not par.use_up(db, asked, now):
         return NoPlace(why=GONE)
     code_id, code = codes.issue(

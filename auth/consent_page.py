@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
-from auth import authorize, consent, redirects
+from auth import authorize, consent, proving, redirects
 from auth.authorize import Asked, NoPlace, SendBack
 from auth.code_entry import sign_in_then
 from auth.confirm import widest
@@ -86,10 +86,7 @@ def page(
         for name in names
     )
     stays = policy.code_login_ms if REFRESH_TOKEN in found.client.grant_types else policy.access_ms
-    leading = replace(
-        visit, frame=replace(visit.frame, form_targets=redirects.sources_of(wanted.redirect_uri))
-    )
-    return leading.page(
+    return _leading(visit, found).page(
         "consent.html",
         title="Let a program in?",
         status=400 if problem else 200,
@@ -98,6 +95,7 @@ def page(
         action=DECIDE,
         account=session.user.name,
         program=program_of(found.client, visit.now),
+        assured=found.assured,
         redirect_host=found.redirect_host,
         loopback=redirects.is_loopback(wanted.redirect_uri),
         in_browser=wanted.redirect_uri.startswith("https:"),
@@ -106,6 +104,12 @@ def page(
         offers=offers,
         problem=problem,
     )
+
+
+def _leading(visit: Visit, found: Opened) -> Visit:
+    """The same visit, with a page whose form may lead back to the program."""
+    targets = redirects.sources_of(found.wanted.redirect_uri)
+    return replace(visit, frame=replace(visit.frame, form_targets=targets))
 
 
 async def decide(visit: Visit) -> Reply:
@@ -158,6 +162,10 @@ async def _deny(visit: Visit, asked: Asked, path: str) -> Reply:
 
 async def _allow(visit: Visit, session: Session, found: Opened, *, copied: bool) -> Reply:
     parts = visit.parts
+    if any(parts.site.scopes.financial(name) for name in visit.scopes):
+        asking = await proving.ask(_leading(visit, found), session, "to let a program move money")
+        if asking is not None:
+            return asking
     outcome = await parts.store.write(
         partial(
             consent.agree,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
 
-from auth import confirm, device, proof, scopes, sessions
+from auth import confirm, device, proof, proving, scopes, sessions
 from auth.code_entry import sign_in_then
 from auth.confirm import mac_of, waiting
 from auth.db import Db
@@ -95,11 +95,25 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
         return _over(visit, await visit.parts.store.read(partial(_how_it_ended, request_id=request_id)))
     refused = confirm.not_from_here(visit, found.ask)
     if refused is not None:
+        await visit.parts.store.write(
+            partial(
+                device.not_approved,
+                request_id=request_id,
+                by=session.user.id,
+                reason="not from here",
+                now=visit.now,
+            )
+        )
         return refused
     ticked = tuple(name for name in confirm.offered_by(found.ask, session.user) if name in visit.scopes)
     again = partial(confirm.page, visit, session, found, code, ticked=ticked)
     if not ticked:
         return await again(problem="Leave at least one thing ticked, or choose Deny.")
+
+    if any(visit.parts.site.scopes.financial(name) for name in ticked):
+        asking = await proving.ask(visit, session, "to let a program move money")
+        if asking is not None:
+            return asking
 
     given: Given | None = None
     if confirm.needs_proof(found.ask, session, visit.request.ip, visit.now):

@@ -283,6 +283,13 @@ def approve(
     return Approved(request=_request(row), scope=granted) if won else NotPending(reason="gone")
 
 
+def not_approved(db: Db, request_id: str, *, by: str, reason: str, now: Millis) -> None:
+    """A job: somebody would have approved it, and the policy does not let them."""
+    row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
+    if row is not None:
+        _decided(db, row, by, now, event="device.approved", refused=reason)
+
+
 def deny(db: Db, request_id: str, *, by: str, now: Millis) -> Denied | NotPending:
     """A job. Also takes back an approval that has not been redeemed yet."""
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)

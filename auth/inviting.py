@@ -97,6 +97,7 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
         return visit.too_many(until, back=(links.path_of(token, kind), "Back"))
     guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
     if guest is None:  # before hashing: only the link's holder may cost us a hash
+        await visit.parts.store.write(partial(people.link_is_over, kind=kind, who=visit.who, now=visit.now))
         return _link_is_over(visit, kind)
     new: New | None = None
     hashed: str | None = None

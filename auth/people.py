@@ -152,8 +152,7 @@ def accept(
         )
     )
     if user is None or won != 1:
-        _by_link(db, "user.joined", "anonymous", who, now, refused="the link is over")
-        return LinkIsOver()
+        return link_is_over(db, kind=links.INVITE, who=who, now=now)
     db.changed("user", user.id)
     _by_link(db, "user.joined", f"user:{user.id}", who, now)
     return Accepted(user=_there(db, user.id))
@@ -184,13 +183,19 @@ def take_new_passphrase(
     link = links.use(db, kind=links.RESET, token=token, now=now)
     user = None if link is None else users.find(db, link.user_id)
     if user is None or not user.may(now):
-        _by_link(db, "user.passphrase_reset", "anonymous", who, now, refused="the link is over")
-        return LinkIsOver()
+        return link_is_over(db, kind=links.RESET, who=who, now=now)
     db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
     sessions.end_all(db, user.id)
     db.changed("user", user.id)
     _by_link(db, "user.passphrase_reset", f"user:{user.id}", who, now)
     return Accepted(user=_there(db, user.id))
+
+
+def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOver:
+    """A job, or the end of one: somebody sent the form of a link that does not work."""
+    event = "user.joined" if kind == links.INVITE else "user.passphrase_reset"
+    _by_link(db, event, "anonymous", who, now, refused="the link is over")
+    return LinkIsOver()
 
 
 # ---------------------------------------------------------------- states

@@ -10,6 +10,10 @@ from auth.wire import Request
 
 USER_AGENT_LENGTH = 200
 
+# Line ends; and what counts as a letter, a sign or a mark and shows nothing: fillers of Hangul, blank Braille, joiners of Khmer.
+_BLANKS = frozenset("\t\r\n\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
+_MARKS = 4  # on one letter; no language writes more
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Requester:
@@ -29,13 +33,18 @@ class Requester:
 
 
 def clean(text: str, limit: int) -> str:
-    """One line of plain text: no control, format (bidi, zero width), surrogate or private characters; spaces folded.
+    """One line of plain text: no control, format (bidi, zero width), surrogate or private characters; spaces and letters that look
+    like one folded; no piles of accents that would cover the lines around them.
 
     Cut first, so that the work is bounded, and again at the end.
     """
-    kept = "".join(
-        " " if unicodedata.category(char)[0] == "Z" or char in "\t\r\n" else char
-        for char in text[: limit * 4]
-        if unicodedata.category(char)[0] != "C" or char in "\t\r\n"
-    )
-    return " ".join(kept.split())[:limit].rstrip()
+    kept: list[str] = []
+    marks = 0
+    for char in text[: limit * 4]:
+        kind = unicodedata.category(char)[0]
+        marks = marks + 1 if kind == "M" else 0
+        if kind == "Z" or char in _BLANKS:
+            kept.append(" ")
+        elif kind != "C" and marks <= _MARKS:
+            kept.append(char)
+    return " ".join("".join(kept).split())[:limit].rstrip()

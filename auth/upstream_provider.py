@@ -122,9 +122,11 @@ class Upstreams:
 
     async def keys(self, provider: Provider, kid: str) -> list[object]:
         """Entries of its key set that something may be signed with which a program brings. Raises `CannotAsk`, and then for a
-        while without asking."""
-        kept = self._kept[provider.name]
-        if self._clock() < kept.quiet_until:
+        while without asking; keys that are known count meanwhile."""
+        kept, now = self._kept[provider.name], self._clock()
+        if kept.keys is not None and now - kept.keys[1] < KEPT and (known := _of_kid(kept.keys[0], kid)):
+            return known
+        if now < kept.quiet_until:
             raise CannotAsk("could not be asked a moment ago")
         try:
             return await self._keys(provider, await self.metadata(provider), kid)

@@ -202,12 +202,12 @@ def claim(
     """A job: use the link up and make its account the holder's. Without a passphrase there is a passkey in the same job."""
     link = links.find(db, kind=links.CLAIM, token=token, now=now)
     if link is None:
-        return _not_claimed(db, who, now)
+        return not_claimed(db, who=who, now=now)
     namesake = named(db, name)
     if namesake is not None and namesake.id != link.user_id:
         return NameIsTaken()
     if links.use(db, kind=links.CLAIM, token=token, now=now) is None:
-        return _not_claimed(db, who, now)
+        return not_claimed(db, who=who, now=now)
     won = db.execute(
         "UPDATE users SET name = ?, passphrase_hash = ?, state = 'enabled' WHERE id = ? AND state = 'unclaimed'",
         name,
@@ -216,13 +216,14 @@ def claim(
     )
     user = find(db, link.user_id)
     if won != 1 or user is None:
-        return _not_claimed(db, who, now)
+        return not_claimed(db, who=who, now=now)
     db.changed("user", user.id)
     _record(db, "owner.claimed", who, now, actor=f"user:{user.id}")
     return Claimed(user=user)
 
 
-def _not_claimed(db: Db, who: Requester, now: Millis) -> LinkIsOver:
+def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
+    """A job, or the end of one: somebody sent the form of a claim link that does not work."""
     _record(db, "owner.claimed", who, now, actor="anonymous", refused="the link is over")
     return LinkIsOver()
 

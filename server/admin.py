@@ -67,7 +67,10 @@ class Admin:
             )
         link = await make_claim_link(self.store, self.origin(), by=actor, now=self.clock())
         if link is None:
-            raise Refused("this server has its owner already", "sign in with the passphrase at /signin")
+            raise Refused(
+                "this server has its owner already",
+                f"sign in at {self.origin()}/signin; for a lost passphrase: ostiary users reset NAME",
+            )
         return {"url": link}
 
     async def pending(self, arguments: Mapping[str, Any], actor: str) -> Any:

@@ -49,7 +49,7 @@ class ApiKeyAdmin:
     async def create(self, arguments: Mapping[str, Any], actor: str) -> Any:
         now = self.clock()
         name, server = _text(arguments, "name", api_keys.MAX_NAME), _optional(arguments, "server")
-        scope = _optional(arguments, "scope") or scopes.join(self.scopes.ordinary)
+        scope = _optional(arguments, "scope") or scopes.MCP.name
         tools = _optional(arguments, "tools") or ""
         self._check(server, scope, tools)
         expires_at = _ends(arguments, now)

@@ -26,6 +26,7 @@ class NotDone(NamedTuple):
     id: str
     rule: str
     reason: str
+    told_as: tuple[str, ...]  # words of the lines that docs/security.md has about it
 
 
 # Areas and how many lines each has.
@@ -104,7 +105,7 @@ DEVICE: Final = (
         *_of("auth/test_account_page", "a_person_sees_their_own_logins_in_words_and_ends_one_at_once"),
     )),
     _L("O4.1-16", "approving in the terminal shows the same facts and asks first", (
-        *_of("e2e/test_readme", "the_walk_through_ends_with_a_tools_answer"),
+        *_of("e2e/test_readme", "the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer"),
         *_of("e2e/test_checklist_terminal", "approving_in_a_terminal_shows_every_fact_and_nothing_happens_without_a_yes"),
     )),
 )  # fmt: skip
@@ -166,6 +167,7 @@ REGISTRATION: Final = (
     )),
     _L("O4.3-04", "a document is fetched from the public address that was checked, once for all who want it, without redirects, proxies or credentials, within seconds and a few KiB", (
         *_of("test_pinned_fetch", "a_name_that_leads_elsewhere_the_second_time_leads_nowhere_else", "nothing_is_connected_to_unless_every_address_is_public", "no_redirect_is_followed", "a_certificate_for_another_name_is_not_accepted", "a_body_of_exactly_the_limit_is_taken_and_one_byte_more_is_not", "what_could_unfold_is_not_taken", "who_drips_is_given_up_on", "neither_cookies_nor_proxies_nor_credentials_go_along", "fifty_who_want_the_same_cause_one_exchange"),
+        *_of("test_checklist_documents", "a_body_of_unknown_length_is_bounded_to_the_byte_as_well"),
         *_of("test_public_addresses", "every_other_address_is_not", "an_address_that_is_routed_to_everybody_is_public"),
         *_of("auth/test_client_documents", "strangers_of_one_network_cause_so_many_fetches_and_no_more", "fifty_at_once_cause_one_fetch_and_count_once"),
     )),
@@ -180,7 +182,8 @@ TOKENS: Final = (
     _L("O4.4-01", "an access token is an ES256 at+jwt for one audience, with an opaque subject", (
         *_of("auth/test_access_tokens", "a_token_says_exactly_this", "a_token_never_outlives_its_login"),
         *_of("auth/test_signatures", "a_general_library_accepts_what_we_sign_and_we_what_it_signs"),
-    ), but="no cnf: tokens are not bound to a key of the client (see O4.6-05)"),
+        *_of("auth/test_dpop", "a_token_says_which_key_it_is_bound_to"),
+    )),
     _L("O4.4-02", "it lives an hour, and ending a login counts from the next request on", (
         *_of("auth/test_oauth_endpoints", "a_device_login_from_asking_to_refreshing", "revoking_either_token_ends_the_whole_login_at_once"),
         *_of("auth/test_access_tokens", "a_revocation_counts_from_its_commit_on"),
@@ -203,7 +206,7 @@ TOKENS: Final = (
     )),
     _L("O4.4-06", "signing keys are sealed, change every ninety days, are published a day before they sign and stay as long as their tokens; an emergency drops them at once; the published set has three public keys at most", (
         *_of("auth/test_signing_keys", "a_sealed_key_gives_nothing_away_and_opens_with_its_own_key_only", "the_document_has_public_members_only", "the_key_set_is_served_with_an_etag_and_may_be_cached_for_five_minutes"),
-        *_of("auth/test_key_rotation", "a_year_passes_and_the_key_changes_four_times_a_day_after_it_was_announced", "whatever_happens_one_key_signs_three_are_published_at_most_and_no_token_outlives_its_key", "an_emergency_ends_every_token_at_once_and_logins_go_on_by_refresh", "two_processes_that_rotate_at_once_make_one_key"),
+        *_of("auth/test_key_rotation", "what_is_due_follows_from_the_keys_and_the_time", "a_year_passes_and_the_key_changes_four_times_a_day_after_it_was_announced", "whatever_happens_one_key_signs_three_are_published_at_most_and_no_token_outlives_its_key", "an_emergency_ends_every_token_at_once_and_logins_go_on_by_refresh", "two_processes_that_rotate_at_once_make_one_key"),
         *_of("store/test_store_keyfile", "a_first_start_makes_a_private_key_file_and_the_next_reads_the_same_key", "a_key_file_open_to_others_is_refused"),
         *_of("e2e/test_keys_and_audit", "keys_change_under_load_and_an_emergency_costs_each_login_one_refresh"),
     )),
@@ -237,7 +240,7 @@ REFRESH: Final = (
         *_of("auth/test_refresh_chain", "a_thief_and_a_victim_cannot_leapfrog", "a_chain_never_branches_and_old_tokens_never_work"),
     )),
     NotDone("O4.5-05", "the key that refresh tokens are proven with can be replaced while logins go on",
-        "a token names the version of its key, but there is one version. What ends all refresh tokens at once is ending all logins: `ostiary keys rotate --now` can do that too"),
+        "a token names the version of its key, but there is one version; what ends all refresh tokens at once is ending all logins", ("refresh tokens",)),
 )  # fmt: skip
 
 ENDPOINTS: Final = (
@@ -259,8 +262,12 @@ ENDPOINTS: Final = (
     _L("O4.6-04", "only machines that the owner added get tokens for themselves: without a refresh token, for an hour, under a name that no person can have", (
         *_of("auth/test_client_credentials", "a_machine_gets_an_access_token_and_no_refresh_token_and_is_itself", "no_user_can_ever_have_the_name_of_a_machine", "only_what_the_operator_added_for_it_may"),
     )),
-    NotDone("O4.6-05", "pushed requests, tokens that are bound to a key (DPoP), and tokens in exchange for others (ID-JAG)",
-        "pushed requests are done (tests/auth/test_pushed_requests.py). DPoP and ID-JAG are not: no client in use sends them yet. Authlib brings the grant for ID-JAG, so that may come later; DPoP needs a list of proofs that were seen"),
+    _L("O4.6-05", "requests can be pushed beforehand; tokens can be bound to a key, and are worth nothing without it; a listed provider's word to a program that proves itself counts once, where the owner said so", (
+        *_of("auth/test_pushed_requests", "a_pushed_request_is_answered_like_any_other", "it_belongs_to_its_client_and_nothing_beside_it_counts", "a_pushed_request_is_decided_once_and_can_be_looked_at_before"),
+        *_of("auth/test_dpop", "a_stolen_token_is_worth_nothing_without_its_key", "a_bad_proof_opens_no_resource", "a_proof_counts_once_at_the_token_endpoint_and_the_trail_says_so", "a_proof_counts_once_at_a_resource_also_ten_times_at_once", "a_refresh_goes_on_with_the_same_key_alone"),
+        *_of("auth/test_identity_assertions", "what_is_forged_or_loose_lets_nobody_in_and_says_what_is_wrong", "an_assertion_counts_once_for_as_long_as_it_could_count", "people_who_are_not_listed_or_whose_time_is_over_are_not_let_in", "only_programs_with_the_grant_and_with_something_to_show_may_ask", "without_a_provider_for_it_nothing_of_it_exists"),
+        *_of("e2e/test_enterprise_served", "an_official_sdk_brings_a_providers_word_and_calls_a_tool"),
+    ), but="each is offered, none is demanded; a proof has no nonce of ours, and a used one at a resource is remembered by this process alone, for its minute; other exchanges of tokens (RFC 8693) are not offered"),
     _L("O4.6-06", "every decision is an audit row and a line in the log with who, client, login, address, outcome and reason, and never a secret", (
         *_of("e2e/test_no_secret_in_logs", "the_log_tells_of_the_whole_life", "no_secret_is_in_the_servers_log_at_any_level", "no_secret_is_stored_in_clear"),
         *_of("observe/test_decisions", "an_event_says_who_from_where_and_why_and_leaves_out_what_is_empty"),
@@ -366,12 +373,12 @@ WHOLE: Final = (
         *_of("auth/test_parallel_codes", "a_server_killed_between_commit_and_answer_makes_no_second_login"),
     )),
     _L("A-5", "the README alone leads from a download to a login, and the confirm page says who is asking", (
-        *_of("e2e/test_readme", "the_walk_through_ends_with_a_tools_answer"),
+        *_of("e2e/test_readme", "the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer"),
         *_of("e2e/test_pages_in_chromium", "the_link_with_the_code_leads_through_sign_in_to_the_confirm_page"),
         *_of("e2e/test_passkeys_in_chromium", "a_passkey_from_claim_to_approving_a_device_elsewhere"),
         *_of("auth/test_browser_approval", "the_confirm_page_shows_every_fact"),
         *_of("test_reached", "behind_a_trusted_proxy_everything_speaks_of_the_issuer"),
-    ), but="the walk-through is typed as the README has it, with the approval in a terminal; the browser and the other network are tests of their own"),
+    )),
 )  # fmt: skip
 
 LINES: Final[tuple[Line | NotDone, ...]] = (

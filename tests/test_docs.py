@@ -223,6 +223,31 @@ def test_links_of_a_document_lead_to_files(document: Path) -> None:
     assert [target for target in targets if not (document.parent / target).exists()] == []
 
 
+def headings(document: Path) -> set[str]:
+    """The names by which links lead to the headings of a document."""
+    text = re.sub(r"^```.*?^```", "", document.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+    return {
+        re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
+        for heading in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]*)#([^)]+)\)", document.read_text("utf-8"))
+    wrong = [
+        (target, anchor)
+        for target, anchor in links
+        if anchor not in headings(document.parent / target if target else document)
+    ]
+    assert wrong == []
+
+
+def test_the_readme_leads_to_every_document() -> None:
+    readme = text_of("README.md")
+    assert [named(document) for document in DOCUMENTS[1:] if f"]({named(document)})" not in readme] == []
+
+
 def test_files_that_the_architecture_names_exist() -> None:
     files = {path.name for top in ("auth", "server", "tests") for path in (ROOT / top).rglob("*.py")}
     assert set(re.findall(r"\b(\w+\.py)\b", text_of("docs/architecture.md"))) <= files

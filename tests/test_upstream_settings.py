@@ -56,6 +56,9 @@ def read(tmp_path: Path, *tables: str) -> Resolved:
         (OIDC + 'allow = [{ subject = "email:@example.org", user = "alice" }]', "names nobody"),
         (OIDC.replace('"oidc"', '"saml"') + ALLOW, 'cannot be "saml"; write "oidc" or "github"'),
         (OIDC.replace('"work"', '"a/b"') + ALLOW, 'cannot be "a/b"'),
+        (GITHUB + "assertions = true\n" + ALLOW, 'upstream[1].assertions: are for kind = "oidc"'),
+        (OIDC + 'assertions = "yes"\n' + ALLOW, "upstream[1].assertions"),
+        (OIDC + "assertions = true\n", "upstream[1].allow: names nobody"),
         (OIDC + "scopes = []\n" + ALLOW, "upstream[1].scopes: is not a setting"),
     ],
 )
@@ -70,6 +73,16 @@ def test_what_cannot_be_meant_is_refused_in_words(tmp_path: Path, table: str, pr
 def test_two_of_one_name_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigInvalid, match="1 problem"):
         read(tmp_path, GITHUB + ALLOW, GITHUB + ALLOW)
+
+
+def test_one_issuer_vouches_by_one_list(tmp_path: Path) -> None:
+    other = OIDC.replace('"work"', '"again"')
+    with pytest.raises(ConfigInvalid) as caught:
+        read(tmp_path, OIDC + "assertions = true\n" + ALLOW, other + "assertions = true\n" + ALLOW)
+    (problem,) = caught.value.problems
+    assert str(problem).startswith("upstream[2].assertions: are taken from")
+    resolved = read(tmp_path, OIDC + "assertions = true\n" + ALLOW, other + ALLOW)
+    assert [each.assertions for each in providers(resolved.upstreams).values()] == [True, False]
 
 
 def test_it_comes_to_providers_with_their_secrets_read(

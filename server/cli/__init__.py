@@ -6,6 +6,7 @@ Each module has a `command: click.Command`. What a command returns is its exit c
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
@@ -68,6 +69,9 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
 )
 
 
+_RANGE: Final = re.compile(r"\[(\S+)<=x<=(\S+)\]")  # what click says of a number's bounds
+
+
 class _Formatter(click.HelpFormatter):
     """Click's help in our voice."""
 
@@ -78,7 +82,10 @@ class _Formatter(click.HelpFormatter):
         super().write_heading(heading.lower())
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        spoken = [(term, "show this help" if term == "--help" else text) for term, text in rows]
+        spoken = [
+            (term, "show this help" if term == "--help" else _RANGE.sub(r"(\1 to \2)", text))
+            for term, text in rows
+        ]
         super().write_dl(spoken, col_max, col_spacing)
 
 
@@ -128,6 +135,8 @@ def _voiced(command: click.Command) -> click.Command:
     command.options_metavar = "[options]"
     if isinstance(command, click.Group):
         for child in command.commands.values():
+            # Whole: click would cut it after 45 characters.
+            child.short_help = child.short_help or (child.help or "").partition(".")[0] or None
             _voiced(child)
     return command
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from typing import Any
 
 import click
@@ -77,10 +78,10 @@ def create(
             ("id", made["id"]),
             ("may", _may(made)),
             ("at", made["server"] or "every server of this installation"),
-            ("ends", _end(made)),
+            ("ends", _end(made).removeprefix("ends ").replace("never ends", "never")),
         ]
     )
-    terminal.say("the key is not shown again; send it as `Authorization: Bearer …` or `X-API-Key: …`")
+    terminal.tell("the key is not shown again; send it as `Authorization: Bearer …` or `X-API-Key: …`")
 
 
 @command.command("list", help="List the keys.")
@@ -95,22 +96,18 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
         terminal.say("there are no keys")
         terminal.say_hint("ostiary api-keys create NAME")
         return
-    rows = [("id", "name", "ends with", "user", "server", "may", "last used", "ends")]
-    rows += [
-        (
-            key["id"],
-            terminal.clean(key["name"]),
-            f"…{key['hint']}",
-            terminal.clean(key["user"] or "-"),
-            key["server"] or "all",
-            _may(key),
-            _last_use(key),
-            _end(key),
-        )
-        for key in found
-    ]
-    for line in terminal.columns(rows):
-        terminal.out(line)
+    for key in found:
+        _show(key)
+
+
+def _show(key: dict[str, Any]) -> None:
+    """Three lines: too much for a table of 80 columns."""
+    name = terminal.paint(key["id"], "bold", sys.stdout)
+    terminal.out(f"{name}  {terminal.clean(key['name'])}, ends with …{key['hint']}")
+    whose = terminal.clean(key["user"] or "a machine")
+    terminal.out(f"    {whose}; {_may(key)}; at {key['server'] or 'every server'}")
+    over = {"disabled": "refused, because its user is disabled", "expired": "expired"}.get(key["state"])
+    terminal.out(f"    {_last_use(key)}, {over or _end(key)}")
 
 
 @command.command("revoke", help="End a key, and all that runs for it, at once.")
@@ -131,13 +128,9 @@ def _may(key: dict[str, Any]) -> str:
 
 def _last_use(key: dict[str, Any]) -> str:
     if not key["last_used_at"]:
-        return "never"
-    return f"{local.ago(key['last_used_at'])} from {key['last_used_ip'] or '-'}"
+        return "never used"
+    return f"used {local.ago(key['last_used_at'])} from {key['last_used_ip'] or '-'}"
 
 
 def _end(key: dict[str, Any]) -> str:
-    if key["state"] == "disabled":
-        return "user disabled"
-    if key["expires_at"] is None:
-        return "never"
-    return "expired" if key["state"] == "expired" else f"in {local.left(key['expires_at'])}"
+    return "never ends" if key["expires_at"] is None else f"ends in {local.left(key['expires_at'])}"

@@ -27,7 +27,7 @@ def command(
     if scope is None and request["moves_money"]:
         named = " ".join(request["moves_money"])
         terminal.say(f"left out, because it moves money: {named} (--scope grants it by name)")
-    if not yes and not click.confirm("let it in", default=False, err=True):
+    if not terminal.agreed("let it in", yes=yes):
         terminal.say("nothing was decided")
         terminal.say_hint(f"ostiary deny {code}")
         return terminal.EXIT_FAILED

@@ -36,7 +36,12 @@ HEADINGS: Final = ("when", "what", "outcome", "who", "program", "from", "why")
 @click.option("--client", "client_id", metavar="ID", help="of this program")
 @click.option("--login", "grant_id", metavar="ID", help="of this login or key")
 @click.option(
-    "--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="at most so many rows"
+    "--limit",
+    metavar="N",
+    type=click.IntRange(1, 100_000),
+    default=50,
+    show_default=True,
+    help="at most so many rows",
 )
 @click.option("--follow", "-f", is_flag=True, help="go on with what comes, until Ctrl-C")
 @click.option(

@@ -18,6 +18,6 @@ def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
         terminal.out_json(answer)
         return
     terminal.out(answer["url"])
-    terminal.say(
+    terminal.tell(
         "open it in a browser on this machine, and choose a passkey or a passphrase; it works once, for 30 minutes"
     )

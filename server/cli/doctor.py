@@ -139,7 +139,9 @@ def _self_test(data_dir: Path) -> Step:
     except terminal.CliError as error:
         return Step(name=name, state="failed", detail=str(error), hint=error.hint)
     if problems:
-        return Step(name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store")
+        return Step(
+            name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
+        )
     return Step(name=name, state="ok", detail="what it announces is what it does, and its key signs")
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--bridge", is_flag=True, help="let CLIENT start `ostiary connect`, even if it could go there itself"
 )
 @click.option("--print", "only_print", is_flag=True, help="print what would be written, and write nothing")
-@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @click.option("--no-verify", is_flag=True, help="do not ask the server for its tools afterwards")
 @json_option
 def command(

@@ -74,7 +74,8 @@ def this_program() -> list[str]:
     if started.name.startswith("ostiary") and os.access(started, os.X_OK):
         return [str(started.resolve())]
     found = shutil.which("ostiary")
-    return [found] if found else [sys.executable, "-m", "server"]
+    # -P: a folder called `server` where that program starts must not be taken for ours.
+    return [found] if found else [sys.executable, "-P", "-m", "server"]
 
 
 def name_for(url: str) -> str:

@@ -31,7 +31,7 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if as_json:
         terminal.out_json(found)
         return
-    rows = [("key", "state", "signs from", "published until")]
+    rows = [("key", "state", "signs from", "kept until")]
     rows += [
         (
             each["kid"],
@@ -74,7 +74,7 @@ def rotate(
         return None
     for line in (*DROPPING, *([REVOKING] if revoke_logins else [])):
         terminal.say(line)
-    if not yes and not click.confirm("do it", default=False, err=True):
+    if not terminal.agreed("do it", yes=yes):
         terminal.say("nothing was changed")
         return terminal.EXIT_FAILED
     answer: dict[str, Any] = local.ask("keys.replace", data_dir=data_dir, config=config)

@@ -72,7 +72,9 @@ def ago(millis: int) -> str:
 
 
 def left(millis: int) -> str:
-    return terminal.duration(millis / 1000 - time.time())
+    """To the nearest minute where there are several: what was given 90 days a moment ago has 90, not 89."""
+    seconds = millis / 1000 - time.time()
+    return terminal.duration(seconds if seconds < 120 else round(seconds / 60) * 60)
 
 
 def describe_request(request: Mapping[str, Any], *, scope: str | None = None) -> list[tuple[str, str]]:

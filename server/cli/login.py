@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--port", type=int, metavar="PORT", help="the port of its redirect address, if it is a fixed one"
 )
+@click.option("--dpop", is_flag=True, help="bind the login to a key kept here; `token` then prints none")
 @click.option("--qr/--no-qr", default=None, help="draw the address as a QR code, or never")
 @json_option
 def command(
@@ -37,6 +38,7 @@ def command(
     client_id: str | None,
     client_secret: str | None,
     port: int | None,
+    dpop: bool,
     qr: bool | None,
     as_json: bool,
 ) -> None:
@@ -52,6 +54,7 @@ def command(
 
     from server.cli import target
     from server.cli.login_screen import LoginScreen
+    from server.client.proof_key import ProofKey
     from server.client.signing_in import Wish, sign_in
     from server.client.tokens import Login
     from server.client.ways import headless
@@ -66,6 +69,7 @@ def command(
         scope=scope,
         identity=_identity(client_id, client_secret),
         port=port or 0,
+        key=ProofKey.new() if dpop else None,
     )
     address = target.address_of(url)
     file = target.token_file()

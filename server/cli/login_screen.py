@@ -63,11 +63,13 @@ class LoginScreen:
         # Never cut and never broken by us: it is there to be copied.
         say(f"  {paint(terminal.clean(link), 'bold', sys.stderr)}")
         say()
-        tasks = [self._count_down("waiting for the browser", seconds)]
         if pastes:
             say("if the browser is on another machine, paste here the address at which it ends")
-            tasks.append(lambda: _read_pasted(paste))
-        async with beside(*tasks):
+            # No line that is drawn anew each second: it would be drawn over what is typed.
+            say(f"waiting {terminal.duration(seconds)} for the browser, ctrl-c stops")
+        async with beside(
+            (lambda: _read_pasted(paste)) if pastes else self._count_down("waiting for the browser", seconds)
+        ):
             yield
         self._status.clear()
 

@@ -46,7 +46,7 @@ def show_link(answer: Mapping[str, Any], words: str) -> None:
     terminal.out(answer["url"])
     reachable = not is_loopback(answer["url"])
     minutes = round((answer["link_expires_at"] / 1000 - time.time()) / 60)  # it was made a moment ago
-    terminal.say(f"{words}; it works once, for {terminal.duration(minutes * 60)}")
+    terminal.tell(f"{words}; it works once, for {terminal.duration(minutes * 60)}")
     if reachable and terminal.is_terminal(sys.stderr):
         terminal.say()
         draw_qr(answer["url"])

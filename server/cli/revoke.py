@@ -39,9 +39,13 @@ def command(
         found = local.ask("sessions", which, data_dir=data_dir, config=config)
         if not found:
             terminal.say("there is nothing to revoke")
+            if as_json:
+                terminal.out_json({"ended": 0})
+            elif client is None:
+                _say_what_goes_on(user, data_dir=data_dir, config=config)
             return None
         many = f"{len(found)} login{'' if len(found) == 1 else 's'}"
-        if not yes and not click.confirm(f"end {many}", default=False, err=True):
+        if not terminal.agreed(f"end {many}", yes=yes):
             terminal.say("nothing was ended")
             return terminal.EXIT_FAILED
         answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
@@ -52,4 +56,19 @@ def command(
             terminal.out(f"revoked: {each}")
     else:
         terminal.out(f"revoked: {answer['ended']} login{'' if answer['ended'] == 1 else 's'}")
+        if client is None:
+            _say_what_goes_on(user, data_dir=data_dir, config=config)
     return None
+
+
+def _say_what_goes_on(user: str | None, *, data_dir: str | None, config: str | None) -> None:
+    """Whoever wants somebody out must not take the logins for all there is."""
+    keys = local.ask("api_keys", data_dir=data_dir, config=config)
+    browsers = local.ask("browsers", {"user": user}, data_dir=data_dir, config=config)
+    mine = [key for key in keys if user is None or key["user"] == user.casefold()]
+    if mine:
+        many = "1 API key goes on" if len(mine) == 1 else f"{len(mine)} API keys go on"
+        terminal.say(f"{many}: `ostiary api-keys list`, and `ostiary api-keys revoke ID` ends one")
+    if browsers:
+        many = "1 browser stays" if len(browsers) == 1 else f"{len(browsers)} browsers stay"
+        terminal.say(f"{many} signed in: `ostiary sessions --browsers`, and `ostiary revoke ID` ends one")

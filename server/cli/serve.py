@@ -176,12 +176,11 @@ def _announce(started: Started) -> None:
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
     if started.claim_url:
-        pairs.append(
-            (
-                "make it yours",
-                f"{started.claim_url}\n{' ' * 17}once, within 30 minutes, in a browser on this machine",
-            )
-        )
+        from server.client.address import is_loopback
+
+        where = "a browser on this machine" if is_loopback(started.claim_url) else "any browser"
+        words = f"once, within 30 minutes, in {where}"
+        pairs.append(("make it yours", f"{started.claim_url}\n{' ' * 17}{words}"))
     terminal.say()
     for name, value in pairs:
         terminal.say(f"  {terminal.paint(name.ljust(15), 'dim', sys.stderr)}{value}")

@@ -1,10 +1,12 @@
 """`ostiary --smoke-test`: does this very program work on this machine? It starts itself on a free port with a throw-away data
-directory, logs in, calls a tool, ends the login, stops, and says what worked. Every step is the command a person would type.
+directory, looks at its pages and parts, logs in, calls a tool, ends the login, stops, and says what worked. Nearly every step
+is the command a person would type.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import queue
 import re
@@ -14,7 +16,10 @@ import sys
 import tempfile
 import threading
 from collections.abc import Generator, Sequence
+from importlib import import_module
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import ProxyHandler, build_opener
 
 import click
 
@@ -47,6 +52,7 @@ def _steps(scratch: Path) -> Generator[str]:
         line = server.wait_for(re.compile(r"Listening on (http://\S+)"))
         url = f"{line.group(1)}/mcp"
         yield f"serve: listening on {line.group(1)}"
+        yield from _parts(line.group(1), _run(scratch, "claim", "--json", "--data-dir", data))
         with _running(scratch, "login", url) as login:
             code = login.wait_for(USER_CODE).group(0)
             yield "login: got a code"
@@ -67,6 +73,42 @@ def _steps(scratch: Path) -> Generator[str]:
         server.process.send_signal(signal.SIGTERM)
         server.wait_for_end()
         yield "serve: stopped when told to"
+
+
+def _parts(site: str, claimed: str) -> Generator[str]:
+    """What is only read when somebody needs it, and would be missed on no other step: pages, scripts, files, libraries."""
+    # A name, not a number: passkeys are offered to names alone.
+    site = site.replace("127.0.0.1", "localhost")
+    path = urlsplit(json.loads(claimed)["url"]).path
+    for where, wanted in ((path, "navigator.credentials"), ("/device", "<form"), ("/signin", "<form")):
+        if wanted not in _fetch(site + where):
+            raise StepFailed(f"pages: {where.partition('/claim/')[0] or '/claim'} is not whole")
+    yield "pages: claim, device and sign-in are whole"
+    from auth import pinned
+
+    for client_id in pinned.names():
+        try:
+            named = json.loads(pinned.body(client_id) or b"{}").get("client_id")
+        except (OSError, ValueError) as error:
+            raise StepFailed(f"clients: the document of {client_id} cannot be read: {error}") from error
+        if named != client_id:
+            raise StepFailed(f"clients: the document of {client_id} is of another")
+    yield f"clients: {len(pinned.names())} documents are there"
+    for module in ("cbor", "cose", "server", "webauthn"):
+        try:
+            import_module(f"fido2.{module}")
+        except Exception as error:  # of a library: a missing file of its data shows as whatever it likes
+            raise StepFailed(f"passkeys: their library cannot be loaded: {error!r}") from error
+    yield "passkeys: their library is there"
+
+
+def _fetch(url: str) -> str:
+    opener = build_opener(ProxyHandler({}))
+    try:
+        with opener.open(url, timeout=STEP_SECONDS) as page:
+            return page.read().decode("utf-8", "replace")
+    except OSError as error:
+        raise StepFailed(f"pages: {urlsplit(url).path.split('/')[1]} did not come: {error}") from error
 
 
 class _Running:

@@ -141,5 +141,6 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         hints.append("ostiary claim shows the link that makes you its owner")
     ended = [login["url"] for login in logins if login["state"] == "ended"]
     if ended or not logins:
-        hints.append(f"ostiary login {ended[0] if ended else 'URL'}")
+        here = f"{server['origin']}{next(iter(server['paths'].values()))}" if server is not None else "URL"
+        hints.append(f"ostiary login {ended[0] if ended else here}")
     return hints

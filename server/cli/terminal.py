@@ -73,13 +73,35 @@ def say(text: str = "") -> None:
 
 
 def error(message: str, *, hint: str | None = None) -> None:
-    say(f"{paint('error:', 'red', sys.stderr)} {clean(message)}")
+    first, *rest = wrapped(f"error: {clean(message)}", sys.stderr)
+    say(paint("error:", "red", sys.stderr) + first.removeprefix("error:"))
+    for line in rest:
+        say(line)
     if hint:
         say_hint(hint)
 
 
 def say_hint(text: str) -> None:
     say(f"{paint('hint:', 'cyan', sys.stderr)} {clean(as_started(text))}")
+
+
+def tell(text: str) -> None:
+    """A sentence of talk, broken between words. Commands and links are for `say`: they are there to be copied whole."""
+    for line in wrapped(text, sys.stderr):
+        say(line)
+
+
+def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
+    """Whether to go on. Raises `Misuse` where the question comes to an end of input instead of a person."""
+    if yes:
+        return True
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort:
+        if is_terminal(sys.stdin):
+            raise
+        say()
+        raise Misuse("nobody is here to be asked", hint=hint) from None
 
 
 def as_started(text: str) -> str:
@@ -151,6 +173,13 @@ def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
     except (OSError, ValueError):
         columns = 0
     return max(columns or get_terminal_size((80, 24)).columns, 20)
+
+
+def wrapped(text: str, stream: TextIO) -> list[str]:
+    """`text` in lines that fit a terminal; for a pipe in one."""
+    from textwrap import wrap
+
+    return wrap(text, width(stream), break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:

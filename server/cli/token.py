@@ -29,6 +29,11 @@ def command(url: str, as_json: bool) -> None:
             return await Access(target.token_file(), address.url, client=client).login()
 
     login = terminal.run_async(main)
+    if login.proof_key is not None:
+        raise terminal.CliError(
+            f"the login at {login.url} is bound to a key, so its token is worth nothing to another program",
+            hint=f"ostiary login {login.url} makes one that is not",
+        )
     if as_json:
         terminal.out_json(
             {

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.command("uninstall")
 @which_file
 @click.argument("name", required=False)
-@click.option("--yes", is_flag=True, help="do not ask")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @json_option
 def command(client: str, project: bool, name: str | None, yes: bool, as_json: bool) -> None:
     """Take out of CLIENT the servers that `ostiary install` put there, or only the one called NAME."""

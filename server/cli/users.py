@@ -87,6 +87,8 @@ def change(
     config: str | None,
     as_json: bool,
 ) -> None:
+    if scope is tools is expires is None:
+        raise terminal.Misuse("nothing to change was named", hint="--scope, --tools or --expires")
     arguments = {
         "name": name,
         "scope": scope,
@@ -130,7 +132,7 @@ def remove(name: str, yes: bool, data_dir: str | None, config: str | None, as_js
     (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
     logins = "login" if user["logins"] == 1 else "logins"
     question = f"remove {terminal.clean(user['name'])}, with {user['logins']} {logins}"
-    if not yes and not click.confirm(question, default=False, err=True):
+    if not terminal.agreed(question, yes=yes):
         terminal.say("nothing was removed")
         return terminal.EXIT_FAILED
     answer = local.ask("users.remove", {"name": name}, data_dir=data_dir, config=config)

@@ -16,6 +16,7 @@ import trio
 from server.client.address import origin, same_place
 from server.client.errors import BadAnswer, Busy, NotLoggedIn, TokenFileError, Unreachable
 from server.client.grants import Refusal, Tokens, ask_for_tokens
+from server.client.proof_key import BoundToken
 from server.client.tokens import Login, Millis, TokenFile
 from server.secret import Secret
 
@@ -45,13 +46,21 @@ class Access:
         self._client = client
         self._now = now
         self._sleep = sleep
+        self._nonces: dict[str, str] = {}  # what servers want in proofs of a key, by origin
 
     async def stored(self) -> Login | None:
         return await trio.to_thread.run_sync(self._file.get, self._url)
 
     async def token(self) -> Secret | None:
         """An access token with some time left, or None for somebody who is not logged in here."""
-        return None if await self.stored() is None else (await self.login()).access_token
+        return None if await self.stored() is None else self.shown(await self.login())
+
+    def shown(self, login: Login) -> Secret:
+        """The access token of a login, as requests show it."""
+        key = login.key
+        if key is None:
+            return login.access_token
+        return BoundToken(login.access_token.reveal(), key, now=self._now, nonces=self._nonces)
 
     async def login(self) -> Login:
         """The login, with an access token that has some time left."""
@@ -60,9 +69,9 @@ class Access:
             raise await self.not_logged_in()
         return login if login.fresh(self._now()) else await self._refresh(refused=None)
 
-    async def renew(self, refused: Secret) -> Login:
-        """The login after the server refused this access token; refreshed only if nobody did so meanwhile."""
-        return await self._refresh(refused=refused)
+    async def renew(self, refused: Secret) -> Secret:
+        """The access token after the server refused this one; refreshed only if nobody did so meanwhile."""
+        return self.shown(await self._refresh(refused=refused))
 
     async def _refresh(self, refused: Secret | None) -> Login:
         lock = await trio.to_thread.run_sync(self._file.lock_of, self._url)
@@ -98,8 +107,10 @@ class Access:
             # Final, whatever the reason: a spent refresh token never comes back.
             await trio.to_thread.run_sync(self._file.drop, self._url)
             raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {self._url}")
+        late = answer.error == "invalid_dpop_proof"  # whose time is all that can be wrong with it
         raise BadAnswer(
-            f"the login could not be refreshed ({answer.error})", hint=f"ostiary login {self._url}"
+            f"the login could not be refreshed ({answer.error})",
+            hint="is the clock of this machine right?" if late else f"ostiary login {self._url}",
         )
 
     async def _insist(self, login: Login, form: dict[str, str]) -> Tokens | Refusal:
@@ -110,7 +121,9 @@ class Access:
                 await self._sleep(attempt)
             try:
                 with trio.move_on_after(TRY_SECONDS):
-                    return await ask_for_tokens(self._client, endpoint, form, identity=login.identity)
+                    return await ask_for_tokens(
+                        self._client, endpoint, form, identity=login.identity, key=login.key, now=self._now()
+                    )
                 trouble = Unreachable(f"{origin(endpoint)} did not answer in time")
             except Busy:
                 raise

@@ -21,6 +21,8 @@ from server.client.errors import LoginError
 from server.client.grants import AUTHORIZATION_CODE, Refusal, Tokens, ask_for_tokens
 from server.client.identity import ClientIdentity
 from server.client.login import refused
+from server.client.proof_key import ProofKey
+from server.client.tokens import Millis
 from server.client.wire import host_of
 from server.secret import Secret
 
@@ -44,7 +46,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     verifier: Secret
 
 
-def begin(place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: str) -> Attempt:
+def begin(
+    place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: str, key: ProofKey | None = None
+) -> Attempt:
     """The link to open. Raises `LoginError` where the server could not be trusted with it."""
     server = place.server
     if server.authorization_endpoint is None or not server.browser_login:
@@ -70,6 +74,8 @@ def begin(place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: s
     }
     if scope:
         query["scope"] = scope
+    if key is not None:
+        query["dpop_jkt"] = key.thumbprint  # RFC 9449 §10: nobody else can redeem the code
     parts = urlsplit(server.authorization_endpoint)
     # RFC 6749 §3.1: a query that the endpoint has already is kept.
     joined = "&".join(part for part in (parts.query, urlencode(query)) if part)
@@ -106,7 +112,14 @@ def read_answer(query: str, attempt: Attempt, place: Place, identity: ClientIden
 
 
 async def redeem(
-    client: httpx2.AsyncClient, place: Place, attempt: Attempt, code: Secret, identity: ClientIdentity
+    client: httpx2.AsyncClient,
+    place: Place,
+    attempt: Attempt,
+    code: Secret,
+    identity: ClientIdentity,
+    *,
+    key: ProofKey | None = None,
+    now: Millis = 0,
 ) -> Tokens:
     """RFC 6749 §4.1.3. Raises `LoginError`, `Unreachable`, `BadAnswer`; a code is never sent twice."""
     form = {
@@ -116,7 +129,9 @@ async def redeem(
         "code_verifier": attempt.verifier.reveal(),
         "resource": place.resource,
     }
-    answer = await ask_for_tokens(client, place.server.token_endpoint, form, identity=identity)
+    answer = await ask_for_tokens(
+        client, place.server.token_endpoint, form, identity=identity, key=key, now=now
+    )
     if isinstance(answer, Tokens):
         return answer
     raise refused(answer, place.server.token_endpoint, identity)
@@ -127,6 +142,14 @@ def query_of(pasted: str) -> str:
     text = pasted.strip().strip("'\"<>")
     _, mark, query = text.partition("?")
     return (query if mark else text).partition("#")[0]
+
+
+def is_answer(query: str) -> bool:
+    """Does it say anything at all about how a login ended?"""
+    try:
+        return not {"code", "error"}.isdisjoint(_parameters(query))
+    except NotOurs:
+        return False
 
 
 def _parameters(query: str) -> Mapping[str, str]:

@@ -15,6 +15,7 @@ import httpx2
 from server.client.challenge import Challenge, read_challenge
 from server.client.door import Entrance
 from server.client.errors import BadAnswer, Busy, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
+from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.rpc import MAX_ANSWER
 from server.client.sse import EventDecoder
 from server.client.wire import (
@@ -26,10 +27,12 @@ from server.client.wire import (
     read,
     retry_after_seconds,
 )
-from server.secret import Secret
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
+
+# The token at hand, then a renewed one; each may be asked for with another nonce in its proof.
+TRIES: Final = 4
 
 PERHAPS_DONE: Final = "what was asked may have been carried out"
 
@@ -70,21 +73,31 @@ class Carrier:
         """A response whose body has not been read; never a 401. Raises `ClientError`s, also out of reading the body."""
         timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
         token = await self._entrance.token()
-        for last in (False, True):
+        renewed = False
+        for _ in range(TRIES):
+            another = False
             try:
                 with network_trouble(self.url):
                     async with self._client.stream(
-                        method, self.url, content=body, headers={**headers, **_bearer(token)}, timeout=timeout
+                        method,
+                        self.url,
+                        content=body,
+                        headers={**headers, **headers_of(token, method, self.url)},
+                        timeout=timeout,
                     ) as response:
                         if response.status_code != 401:
                             yield response
                             return
+                        another = only_wants_nonce(token, self.url, response.headers)
             except Unreachable as error:
                 if body is not None and error.sent and error.hint is None:
                     error.hint = PERHAPS_DONE
                 raise
-            if not last:
-                token = await self._entrance.after_refusal(token)
+            if another:
+                continue
+            if renewed:
+                break
+            token, renewed = await self._entrance.after_refusal(token), True
         raise NotLoggedIn(f"{self.host} does not accept this login", hint=f"ostiary login {self.url}")
 
     def problem(self, response: httpx2.Response) -> ClientError:
@@ -161,7 +174,3 @@ def lacks_scope(response: httpx2.Response) -> bool:
 def broken_off(host: str) -> Unreachable:
     """A stream that ended before the answer."""
     return Unreachable(f"{host} ended the answer before the result", hint=PERHAPS_DONE)
-
-
-def _bearer(token: Secret | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}

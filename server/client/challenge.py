@@ -1,4 +1,4 @@
-"""Reading `WWW-Authenticate` (RFC 9110 §11.6.1): the Bearer challenge of a 401 or 403, with its parameters."""
+"""Reading `WWW-Authenticate` (RFC 9110 §11.6.1): the Bearer challenge of a 401 or 403, or the DPoP one, with its parameters."""
 
 from __future__ import annotations
 
@@ -25,16 +25,22 @@ class Challenge(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
 
 
-def read_challenge(headers: Iterable[str]) -> Challenge | None:
-    """The first Bearer challenge of these header lines, or None."""
+def wants_nonce(headers: Iterable[str]) -> bool:
+    """RFC 9449 §9: the token is good, and its proof lacks what the server has just made up."""
+    found = read_challenge(headers, scheme="dpop")
+    return found is not None and found.error == "use_dpop_nonce"
+
+
+def read_challenge(headers: Iterable[str], *, scheme: str = "bearer") -> Challenge | None:
+    """The first challenge of this scheme in these header lines, or None."""
     for header in headers:
         found: dict[str, str] | None = None
         for part in _parts(header[:MAX_HEADER]):
             quoted, plain = part["quoted"], part["plain"]
             if quoted is None and plain is None:
                 if found is not None:
-                    break  # the next scheme begins: the Bearer challenge is complete
-                found = {} if part["name"].lower() == "bearer" else None
+                    break  # the next scheme begins: the challenge is complete
+                found = {} if part["name"].lower() == scheme else None
             elif found is not None:
                 value = re.sub(r"\\(.)", r"\1", quoted) if quoted is not None else plain
                 found.setdefault(part["name"].lower(), value)

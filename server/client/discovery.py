@@ -66,6 +66,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     challenge_methods: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
     names_itself: bool = False  # RFC 9207: every authorization response carries `iss`
+    proof_algorithms: tuple[str, ...] = ()  # RFC 9449: its tokens can be bound to such a key
     built_in_client: str | None = None  # an ostiary says which client id our terminal has there
 
     @property
@@ -236,6 +237,7 @@ async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> Serv
         challenge_methods=_strings(document.get("code_challenge_methods_supported")),
         scopes=_strings(document.get("scopes_supported")),
         names_itself=document.get("authorization_response_iss_parameter_supported") is True,
+        proof_algorithms=_strings(document.get("dpop_signing_alg_values_supported")),
         built_in_client=_client_id(document.get(BUILT_IN_CLIENT)),
     )
 

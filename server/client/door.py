@@ -53,7 +53,7 @@ class Door:
         """Another token than the one refused. Raises what logging in raises."""
         try:
             if refused is not None:
-                return (await self._access.renew(refused)).access_token
+                return await self._access.renew(refused)
             token = await self._access.token()  # somebody may have logged in meanwhile, in a terminal
             if token is not None:
                 return token

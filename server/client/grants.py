@@ -13,6 +13,7 @@ import msgspec
 
 from server.client.errors import BadAnswer, Busy
 from server.client.identity import ClientIdentity
+from server.client.proof_key import ProofKey, read_nonce
 from server.client.tokens import Login, Millis
 from server.client.wire import Answer, exchange, host_of, retry_after_seconds
 from server.secret import Secret
@@ -20,6 +21,7 @@ from server.secret import Secret
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 AUTHORIZATION_CODE = "authorization_code"
 REFRESH_TOKEN = "refresh_token"
+NONCE_WANTED = "use_dpop_nonce"
 # Ours are under 1 KiB; what does not fit a request header cannot be used.
 MAX_TOKEN = 16 * 1024
 MAX_LIFETIME_SECONDS = 10 * 365 * 24 * 3600
@@ -55,12 +57,27 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def ask_for_tokens(
-    client: httpx2.AsyncClient, endpoint: str, form: Mapping[str, str], *, identity: ClientIdentity
+    client: httpx2.AsyncClient,
+    endpoint: str,
+    form: Mapping[str, str],
+    *,
+    identity: ClientIdentity,
+    key: ProofKey | None = None,
+    now: Millis = 0,
 ) -> Tokens | Refusal:
-    """Raises `Unreachable`, `Busy` (try again later) or `BadAnswer`."""
+    """Raises `Unreachable`, `Busy` (try again later) or `BadAnswer`. With a `key`, only tokens that are bound to it are taken."""
     fields, headers = identity.signed(form)
-    answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
-    return read_tokens(answer, endpoint) if answer.status == 200 else read_refusal(answer, endpoint)
+    nonce: str | None = None
+    while True:
+        shown = {} if key is None else {"DPoP": key.proof("POST", endpoint, now=now, nonce=nonce)}
+        answer = await exchange(client, "POST", endpoint, form=fields, headers={**headers, **shown})
+        if answer.status == 200:
+            return read_tokens(answer, endpoint, bound=key is not None)
+        refusal = read_refusal(answer, endpoint)
+        wanted = read_nonce(answer.headers) if refusal.error == NONCE_WANTED else None
+        if key is None or wanted is None or nonce is not None:
+            return refusal
+        nonce = wanted  # RFC 9449 §8: once more, with what the server wants to see in the proof
 
 
 async def revoke(
@@ -74,7 +91,7 @@ async def revoke(
         raise BadAnswer(f"{host_of(endpoint)} did not revoke the login ({refusal.error})")
 
 
-def read_tokens(answer: Answer, endpoint: str) -> Tokens:
+def read_tokens(answer: Answer, endpoint: str, *, bound: bool = False) -> Tokens:
     body = answer.json_object()
     if body is None:
         raise BadAnswer(f"the token endpoint at {host_of(endpoint)} did not answer in JSON")
@@ -84,8 +101,9 @@ def read_tokens(answer: Answer, endpoint: str) -> Tokens:
     scope = body.get("scope")
     if access is None:
         raise BadAnswer(f"the token endpoint at {host_of(endpoint)} sent no usable access token")
-    if not isinstance(kind, str) or kind.lower() != "bearer":
-        raise BadAnswer(f"the token endpoint at {host_of(endpoint)} sent a token that is no bearer token")
+    if not isinstance(kind, str) or kind.lower() != ("dpop" if bound else "bearer"):
+        wanted = "is not bound to our key" if bound else "is no bearer token"
+        raise BadAnswer(f"the token endpoint at {host_of(endpoint)} sent a token that {wanted}")
     return Tokens(
         access_token=access,
         refresh_token=_token(body.get("refresh_token")),

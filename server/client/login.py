@@ -36,6 +36,7 @@ from server.client.grants import (
     revoke,
 )
 from server.client.identity import ClientIdentity
+from server.client.proof_key import ProofKey
 from server.client.tokens import Login, Millis, TokenFile
 from server.client.wire import exchange, host_of
 from server.secret import Secret
@@ -123,6 +124,7 @@ async def wait_for_tokens(
     sleep: Callable[[float], Awaitable[object]] = trio.sleep,
     trouble: Callable[[ClientError], None] = lambda error: None,
     identity: ClientIdentity = OURS,
+    key: ProofKey | None = None,
 ) -> Tokens:
     """Poll until somebody approved (RFC 8628 §3.4–3.5). Raises `LoginDenied`, `LoginExpired`, `LoginError`, `BadAnswer`.
 
@@ -142,7 +144,9 @@ async def wait_for_tokens(
             raise _expired(place)
         await sleep(min(pause, left))
         try:
-            answer = await ask_for_tokens(client, place.server.token_endpoint, form, identity=identity)
+            answer = await ask_for_tokens(
+                client, place.server.token_endpoint, form, identity=identity, key=key, now=now()
+            )
         except Unreachable as error:
             if not in_trouble:
                 trouble(error)
@@ -164,7 +168,13 @@ async def wait_for_tokens(
 
 
 def login_from(
-    place: Place, tokens: Tokens, *, asked_scope: str, now: Millis, identity: ClientIdentity = OURS
+    place: Place,
+    tokens: Tokens,
+    *,
+    asked_scope: str,
+    now: Millis,
+    identity: ClientIdentity = OURS,
+    key: ProofKey | None = None,
 ) -> Login:
     return Login(
         url=place.url,
@@ -177,6 +187,7 @@ def login_from(
         auth_method=identity.method,
         access_token=tokens.access_token,
         refresh_token=tokens.refresh_token,
+        proof_key=None if key is None else key.kept,
         scope=asked_scope if tokens.scope is None else tokens.scope,  # RFC 6749 §5.1: left out when as asked
         obtained_at=now,
         expires_at=tokens.expires_at(now),

@@ -14,8 +14,8 @@ import msgspec
 
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import BadAnswer, Busy, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
+from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.sse import EventDecoder
-from server.client.tokens import Login
 from server.client.wire import (
     CONNECT_SECONDS,
     MAX_DOCUMENT,
@@ -37,7 +37,7 @@ MAX_EVENTS = 100_000
 class TokenSource(Protocol):
     async def token(self) -> Secret | None: ...
 
-    async def renew(self, refused: Secret) -> Login: ...
+    async def renew(self, refused: Secret) -> Secret: ...
 
     async def not_logged_in(self) -> NotLoggedIn: ...
 
@@ -46,6 +46,10 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     session_id: str | None
     message: dict[str, Any] | None  # the JSON-RPC response; None when the body holds none
+
+
+class NonceWanted(msgspec.Struct, frozen=True):
+    """The token is good; the next proof of its key has what the server wants in it."""
 
 
 OnMessage = Callable[[dict[str, Any]], Awaitable[None]]
@@ -78,11 +82,13 @@ class Endpoint:
         body = msgspec.json.encode(message)
         token = await self._tokens.token()
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
+        if isinstance(reply, NonceWanted):
+            reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, Reply):
             return reply
         if token is None:
             raise await self._tokens.not_logged_in()
-        token = (await self._tokens.renew(token)).access_token
+        token = await self._tokens.renew(token)
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, Reply):
             return reply
@@ -93,7 +99,9 @@ class Endpoint:
         token = await self._tokens.token()
         with network_trouble(self.url):
             await self._client.delete(
-                self.url, headers={**headers, **_bearer(token)}, timeout=httpx2.Timeout(silence_seconds)
+                self.url,
+                headers={**headers, **headers_of(token, "DELETE", self.url)},
+                timeout=httpx2.Timeout(silence_seconds),
             )
 
     async def _once(
@@ -104,12 +112,12 @@ class Endpoint:
         token: Secret | None,
         silence_seconds: float,
         on_message: OnMessage,
-    ) -> Reply | Challenge:
+    ) -> Reply | Challenge | NonceWanted:
         sent = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
             **headers,
-            **_bearer(token),
+            **headers_of(token, "POST", self.url),
         }
         timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
         with network_trouble(self.url):
@@ -117,6 +125,8 @@ class Endpoint:
                 "POST", self.url, content=body, headers=sent, timeout=timeout
             ) as response:
                 challenge = read_challenge(response.headers.get_list("www-authenticate"))
+                if response.status_code == 401 and only_wants_nonce(token, self.url, response.headers):
+                    return NonceWanted()
                 if response.status_code == 401:
                     return challenge or Challenge()
                 self._refuse(response, challenge)
@@ -186,7 +196,3 @@ class Endpoint:
             f"{host_of(self.url)} ended the answer before the result",
             hint="the call may have been carried out",
         )
-
-
-def _bearer(token: Secret | None) -> dict[str, str]:
-    return {} if token is None else {"Authorization": f"Bearer {token.reveal()}"}

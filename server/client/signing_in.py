@@ -16,13 +16,14 @@ import msgspec
 import trio
 
 from server import __version__
-from server.client import browser_login, loopback
+from server.client import browser_login, loopback, proof_key
 from server.client.access import wall_clock
 from server.client.discovery import Place, discover
 from server.client.errors import ClientError, ClientUnknown, LoginError, LoginExpired
 from server.client.grants import Tokens
 from server.client.identity import ClientIdentity
 from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
+from server.client.proof_key import ProofKey
 from server.client.registration import Known, introduce, recall
 from server.client.tokens import Login, TokenFile
 from server.client.ways import Way, choose
@@ -32,6 +33,7 @@ from server.client.wire import peek
 MAX_NAME: Final = 80
 # Time to find a password and a second factor, and no more: the answer is waited for on an open port.
 BROWSER_SECONDS: Final = 600.0
+UNANSWERED: Final = "That is not the address at which it ends: that one has a code in it, or an error"
 
 
 class Screen(Protocol):
@@ -56,6 +58,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     identity: ClientIdentity | None = None
     port: int = 0  # of the redirect address, where a client was registered with one
     name: str = f"ostiary {__version__}"
+    key: ProofKey | None = None  # that the tokens are to be bound to
 
 
 async def sign_in(
@@ -64,6 +67,11 @@ async def sign_in(
     """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
     wished = wish or Wish()
     place = await discover(client, url)
+    if wished.key is not None and proof_key.ALGORITHM not in place.server.proof_algorithms:
+        raise LoginError(
+            f"{place.server.issuer} does not bind its tokens to a key",
+            hint="leave out --dpop: the login is then good for whoever holds its tokens",
+        )
     way = choose(place.server, url, asked=wished.way)
     scope = place.scope if wished.scope is None else " ".join(wished.scope.split())
     known = await recall(file, place, way, given=wished.identity, now=wall_clock())
@@ -76,7 +84,7 @@ async def sign_in(
         # Registrations are thrown away by servers that do not see them used. Once more, as somebody new.
         await trio.to_thread.run_sync(file.drop_registrations, place.server.issuer, known.identity.client_id)
         tokens, identity = await go(client, file, place, screen, wished, None, scope)
-    login = login_from(place, tokens, asked_scope=scope, now=wall_clock(), identity=identity)
+    login = login_from(place, tokens, asked_scope=scope, now=wall_clock(), identity=identity, key=wished.key)
     await remember(client, file, login)
     return login
 
@@ -102,7 +110,7 @@ async def _by_code(
     code = await ask_for_code(client, place, scope=scope, names=names, now=wall_clock, identity=identity)
     async with screen.code(code):
         tokens = await wait_for_tokens(
-            client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity
+            client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity, key=wish.key
         )
     return tokens, identity
 
@@ -126,16 +134,22 @@ async def _by_browser(
         )
         if known is not None and known.registered:
             await _check_known(client, place, identity, uri, scope)
-        attempt = browser_login.begin(place, identity, redirect_uri=uri, scope=scope)
+        attempt = browser_login.begin(place, identity, redirect_uri=uri, scope=scope, key=wish.key)
         callback.expect(lambda query: browser_login.read_answer(query, attempt, place, identity))
 
         def paste(text: str) -> str:
-            return callback.take_pasted(browser_login.query_of(text))
+            query = browser_login.query_of(text)
+            if not browser_login.is_answer(query):  # the link that was opened has our state in it, too
+                return UNANSWERED
+            return callback.take_pasted(query)
 
         async with screen.link(attempt.link, BROWSER_SECONDS, paste):
             with trio.move_on_after(BROWSER_SECONDS):
                 code = await callback.answer()
-                return await browser_login.redeem(client, place, attempt, code, identity), identity
+                tokens = await browser_login.redeem(
+                    client, place, attempt, code, identity, key=wish.key, now=wall_clock()
+                )
+                return tokens, identity
     raise LoginExpired("no answer came from the browser in time", hint=f"ostiary login {place.url} --browser")
 
 

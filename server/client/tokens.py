@@ -18,12 +18,13 @@ from server.client.errors import TokenFileError
 from server.client.identity import NONE, ClientIdentity
 from server.client.lock import FileLock
 from server.client.private_file import MAX_FILE, PrivateFile
+from server.client.proof_key import ProofKey, UnusableKey
 from server.secret import Secret
 
 Millis: TypeAlias = int
 
-# 2 added registrations, and secrets of clients. What was written as 1 is read as it is, and written as 2.
-FORMAT = 2
+# 2 added registrations, and secrets of clients; 3 keys that tokens are bound to. What is older is read as it is, and written as 3.
+FORMAT = 3
 # A token that ends within this time is refreshed first: it must survive the way to the server and a clock a little off.
 FRESH_FOR_MILLIS = 60_000
 
@@ -41,6 +42,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     auth_method: str = NONE
     access_token: Secret
     refresh_token: Secret | None = None
+    proof_key: Secret | None = None  # both tokens count only with a proof of it
     scope: str = ""
     obtained_at: Millis
     expires_at: Millis | None = None  # None: the server did not say
@@ -48,6 +50,16 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identity(self) -> ClientIdentity:
         return ClientIdentity(client_id=self.client_id, secret=self.client_secret, method=self.auth_method)
+
+    @property
+    def key(self) -> ProofKey | None:
+        """Raises `TokenFileError`."""
+        try:
+            return None if self.proof_key is None else ProofKey.of(self.proof_key)
+        except UnusableKey:
+            raise TokenFileError(
+                f"the key of the login at {self.url} was damaged", hint=f"ostiary login {self.url} --dpop"
+            ) from None
 
     def fresh(self, now: Millis) -> bool:
         if self.expires_at is None:

@@ -180,7 +180,11 @@ def _unreachable(url: str, error: httpx2.TransportError) -> Unreachable:
         )
     if "name or service not known" in said or "nodename nor servname" in said or "name resolution" in said:
         return Unreachable(
-            f"the name {host} is not known here", hint="check the spelling, or the network", sent=False
+            f"the name {host} is not known here",
+            hint="check the spelling, or the network"
+            if "." in host
+            else "check the spelling; ostiary mcp list shows the names that were given here",
+            sent=False,
         )
     if isinstance(error, httpx2.ConnectError):
         return Unreachable(

@@ -8,6 +8,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assertion_fakes import SECONDS, Signer
+from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 from identity_fakes import ORIGIN, b64, post
 from joserfc.jwk import ECKey
 
@@ -57,8 +60,13 @@ class Prover:
         return self.sign(self.claims(token, **changed), self.head(**(head or {})))
 
     def sign(self, claims: dict[str, Any] | bytes, head: dict[str, Any]) -> str:
+        """Any header and any payload. Libraries refuse to sign some of them."""
         payload = claims if isinstance(claims, bytes) else json.dumps(claims).encode()
-        return Signer("", self.key, self.algorithm).sign(payload, head)
+        if self.algorithm != "ES256":
+            return Signer("", self.key, self.algorithm).sign(payload, head)
+        signed = f"{b64(json.dumps(head).encode())}.{b64(payload)}"
+        r, s = decode_dss_signature(self.key.private_key.sign(signed.encode(), ECDSA(SHA256())))
+        return f"{signed}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
     def shown(self, token: str, method: str = "POST", **changed: Any) -> Presented:
         return Presented(self.proof(token, htm=method, **changed), method)

@@ -18,13 +18,13 @@ from auth.credentials import Access
 from auth.db import AuditEntry, Db, Row, Store
 from auth.device import CodeRequest, DeviceAuthorization
 from auth.documents import NO_DOCUMENTS, Documents, Fetch
-from auth.identity import Identity, found
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants import chain
 from auth.grants.device import redeem
 from auth.grants.exchange import Exchange, Issue
 from auth.grants.refresh import refresh
+from auth.identity import Identity, found
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
 from auth.policy import Policy
 from auth.requester import Requester

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from browser_fakes import header, location, values
+from browser_fakes import PASSPHRASE, header, location, values
 from code_fakes import Porch, Program, answer_of, body_of, open_porch, press
 from identity_fakes import MINUTE, ORIGIN, POLICY
 
@@ -188,6 +188,33 @@ async def test_what_moves_money_is_marked_unticked_and_asked_every_time() -> Non
         assert consent["scope"] == "mcp"
         assert (await browser.get(program.path(scope="mcp financial"), follow=False)).status == 200
         assert (await browser.get(program.path(scope="mcp"), follow=False)).status == 303
+
+
+async def test_what_moves_money_asks_who_is_there_once_more_when_that_was_long_ago() -> None:
+    async with open_porch(site=MONEY) as porch:
+        program = await porch.program(redirect_uris=(WEB,))
+        browser = await porch.browser()
+        porch.clock.now += 16 * MINUTE
+        await browser.get(program.path(scope="mcp financial"))
+        asked = await press(browser, "allow", scope=("mcp", "financial"))
+        assert (asked.status, "Is it you?" in browser.words) == (200, True)
+        assert "https://client.example" in (header(asked, "content-security-policy") or "")
+        assert await porch.rows("authorization_codes") == []
+        wrong = await browser.submit("/authorize/decide", passphrase="seven loud herons", follow=False)
+        assert wrong.status == 400
+        assert await porch.rows("authorization_codes") == []
+        await browser.submit("/authorize/decide", passphrase=PASSPHRASE, follow=False)
+        (row,) = await porch.rows("authorization_codes")
+        assert row["scope"] == "mcp financial"
+
+
+async def test_without_what_moves_money_nobody_is_asked_once_more() -> None:
+    async with open_porch(site=MONEY) as porch:
+        program = await porch.program(redirect_uris=(WEB,))
+        browser = await porch.browser()
+        porch.clock.now += 16 * MINUTE
+        await browser.get(program.path(scope="mcp financial"))
+        assert (await press(browser, "allow", scope=("mcp",))).status == 303
 
 
 async def test_a_scope_that_moves_money_is_asked_about_though_its_name_lies_under_one_that_was_given() -> (

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from auth import sessions
@@ -25,7 +27,10 @@ async def test_on_https_the_cookie_is_host_bound_and_hsts_is_set() -> None:
     browser = Browser(house)
     await browser.get("/signin")
     page = await browser.submit("/signin", follow=False, name="alice", passphrase=PASSPHRASE)
-    (cookie,) = values(page, "set-cookie")
+    cookie, known = values(page, "set-cookie")
+    assert re.fullmatch(
+        r"__Host-ostiary-known=[^;]+; Path=/; Max-Age=7776000; HttpOnly; SameSite=Strict; Secure", known
+    )
     name, *attributes = [part.strip() for part in cookie.split(";")]
     assert name.startswith("__Host-ostiary=")
     assert {"Path=/", "Secure", "HttpOnly", "SameSite=Lax", "Max-Age=604800"} == set(attributes)

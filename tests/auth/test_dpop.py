@@ -6,11 +6,12 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import trio
 from assertion_fakes import KEYS
-from code_fakes import open_porch
+from code_fakes import answer_of, open_porch, press
 from dpop_fakes import (
     ENDPOINT,
     TOKEN,
@@ -24,13 +25,26 @@ from dpop_fakes import (
     told,
     with_proof,
 )
-from identity_fakes import MINUTE, ORIGIN, SECOND, SITE, START, Clock, b64, get, header, logged_in, open_identity, post
+from identity_fakes import (
+    MINUTE,
+    ORIGIN,
+    SECOND,
+    SITE,
+    START,
+    Clock,
+    b64,
+    get,
+    header,
+    logged_in,
+    open_identity,
+    post,
+)
 from joserfc.jwk import ECKey, OctKey
+from token_fakes import RING, claims, signed
 
-from auth import dpop
+from auth import clients, dpop, verify
 from auth.client_assertion import BadAssertion
 from auth.clients import Registration
-from auth import clients
 from auth.dpop import Presented, Window
 from auth.model import Principal
 from auth.signatures import unpack
@@ -363,7 +377,12 @@ async def test_a_request_that_runs_on_is_looked_at_again_with_its_one_proof() ->
         clock.now += 5 * MINUTE
         again = replace(shown, again=True)
         assert isinstance(await call(identity, f"DPoP {token}", again), Principal)
-        await identity.store.write(lambda db: (db.execute("UPDATE grants SET revoked_at = 1"), db.changed("grant", db.fetch_all("SELECT id FROM grants")[0]["id"])))
+        await identity.store.write(
+            lambda db: (
+                db.execute("UPDATE grants SET revoked_at = 1"),
+                db.changed("grant", db.fetch_all("SELECT id FROM grants")[0]["id"]),
+            )
+        )
         assert isinstance(await call(identity, f"DPoP {token}", again), Refused)
 
 
@@ -446,7 +465,12 @@ async def test_a_key_beside_a_bound_token_is_two_credentials() -> None:
     async with open_identity() as identity:
         token = (await bound(identity, prover))["access_token"]
         refused = await identity.check(
-            f"DPoP {token}", server="agent", origin=ORIGIN, path="/mcp", api_key="ostk_x", proof=prover.shown(token)
+            f"DPoP {token}",
+            server="agent",
+            origin=ORIGIN,
+            path="/mcp",
+            api_key="ostk_x",
+            proof=prover.shown(token),
         )
         assert isinstance(refused, Refused)
 
@@ -472,16 +496,27 @@ async def test_the_first_challenge_is_bearers_and_whoever_used_dpop_is_told_by_d
         assert rest == ', error="invalid_dpop_proof", error_description="DPoP proof: is missing"'
 
 
-@pytest.mark.parametrize("cnf", [[], "x", {}, {"jkt": ""}, {"jkt": 1}, {"x5t#S256": "A" * 43}, {"jkt": "A" * 43, "x": 1}])
-async def test_a_token_bound_in_an_unknown_way_is_no_token(cnf: Any) -> None:
-    from token_corpus import signed_by
+@pytest.mark.parametrize(
+    "cnf",
+    [
+        [],
+        "x",
+        {},
+        {"jkt": ""},
+        {"jkt": 1},
+        {"x5t#S256": "A" * 43},
+        {"jkt": "A" * 43, "x": 1},
+        {"jkt": "A" * 42},
+    ],
+)
+def test_a_token_bound_in_an_unknown_way_is_no_token(cnf: Any) -> None:
+    with pytest.raises(verify.BadToken):
+        verify.read(signed(payload=claims(cnf=cnf)), ORIGIN, RING, START)
 
-    async with open_identity() as identity:
-        token = signed_by(identity, (await logged_in(identity))["access_token"], cnf=cnf)
-        for authorization in (f"Bearer {token}", f"DPoP {token}"):
-            refused = await call(identity, authorization, Prover().shown(token))
-            assert isinstance(refused, Refused)
-            assert refused.error == "invalid_token"
+
+def test_a_token_says_which_key_it_is_bound_to() -> None:
+    assert verify.read(signed(payload=claims(cnf={"jkt": ITS_KEY})), ORIGIN, RING, START).jkt == ITS_KEY
+    assert verify.read(signed(), ORIGIN, RING, START).jkt is None
 
 
 # ---------------------------------------------------------------- refreshing
@@ -516,7 +551,10 @@ async def test_whoever_has_a_spent_refresh_token_without_its_key_ends_nobodys_lo
         # With the key it is what it always was: the sign that two hold it.
         clock.now += 10 * MINUTE
         prover.seconds += 600
-        assert told(await sent(identity, refreshing(first["refresh_token"]), prover.proof()))[1] == "invalid_grant"
+        assert (
+            told(await sent(identity, refreshing(first["refresh_token"]), prover.proof()))[1]
+            == "invalid_grant"
+        )
         rows = await identity.store.read(lambda db: db.fetch_all("SELECT revoked_reason FROM grants"))
         assert [row["revoked_reason"] for row in rows] == ["refresh token used again"]
 
@@ -545,7 +583,9 @@ async def test_a_login_that_began_without_a_key_is_not_tied_to_one_later() -> No
     async with open_identity() as identity:
         tokens = await logged_in(identity)
         assert tokens["token_type"] == "Bearer"
-        with_key = json.loads((await sent(identity, refreshing(tokens["refresh_token"]), prover.proof())).body)
+        with_key = json.loads(
+            (await sent(identity, refreshing(tokens["refresh_token"]), prover.proof())).body
+        )
         assert with_key["token_type"] == "DPoP"  # §5: whoever proves a key gets a token for it
         without = json.loads((await sent(identity, refreshing(with_key["refresh_token"]), None)).body)
         assert without["token_type"] == "Bearer"
@@ -584,7 +624,9 @@ async def test_a_client_that_proves_who_it_is_may_change_its_key() -> None:
 # ---------------------------------------------------------------- codes that are bound before they exist
 
 
-async def test_a_code_asked_for_with_a_key_is_redeemed_with_that_key_alone_and_not_used_up_by_others() -> None:
+async def test_a_code_asked_for_with_a_key_is_redeemed_with_that_key_alone_and_not_used_up_by_others() -> (
+    None
+):
     prover = Prover()
     async with open_porch() as porch:
         program, browser = await porch.program(), await porch.browser()
@@ -597,7 +639,10 @@ async def test_a_code_asked_for_with_a_key_is_redeemed_with_that_key_alone_and_n
             "redirect_uri": program.request()["redirect_uri"],
         }
         for proof in (None, Prover().proof()):
-            assert told(await sent(porch.identity, post("/token", **form), proof))[:2] == (400, "invalid_grant")
+            assert told(await sent(porch.identity, post("/token", **form), proof))[:2] == (
+                400,
+                "invalid_grant",
+            )
         reply = await sent(porch.identity, post("/token", **form), prover.proof())
         assert reply.status == 200, reply.body
         assert json.loads(reply.body)["token_type"] == "DPoP"
@@ -625,10 +670,11 @@ async def test_a_pushed_request_with_a_proof_binds_its_code(named: bool) -> None
         assert pushed.status == 201, pushed.body
         again = await sent(porch.identity, post("/par", **asked), proof)
         assert told(again)[1] == "invalid_dpop_proof"
-        kept = json.loads(pushed.body)["request_uri"]
-        (row,) = await porch.rows("pushed_requests")
-        assert f"dpop_jkt={prover.jkt}" in row["parameters"]
-        assert kept
+        kept = {"client_id": program.client.id, "request_uri": json.loads(pushed.body)["request_uri"]}
+        await browser.get("/authorize?" + urlencode(kept), site="cross-site")
+        assert answer_of(await press(browser, "allow"))["code"]
+        (row,) = await porch.rows("authorization_codes")
+        assert row["dpop_jkt"] == prover.jkt
 
 
 @pytest.mark.parametrize(
@@ -657,7 +703,11 @@ async def test_introspection_tells_the_key_of_both_tokens() -> None:
     prover = Prover()
     async with open_identity() as identity:
         registration = Registration(
-            name="Gateway", client_id="gateway", auth_method="client_secret_post", grant_types=(), introspects=True
+            name="Gateway",
+            client_id="gateway",
+            auth_method="client_secret_post",
+            grant_types=(),
+            introspects=True,
         )
         added = await identity.store.write(
             lambda db: clients.add(db, registration, seed=bytes(32), by="local:0", now=START)

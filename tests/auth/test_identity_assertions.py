@@ -721,6 +721,19 @@ async def test_a_provider_that_is_down_is_said_to_be_and_left_alone_for_a_moment
         await firm.token(assertion)  # nothing was used up
 
 
+async def test_while_it_is_down_its_known_keys_count_for_an_hour_whatever_else_is_brought() -> None:
+    async with company() as firm:
+        await firm.token()
+        firm.idp.down = True
+        firm.clock.now += MINUTE
+        assert told(await firm.ask(_by_another(firm, "unknown")))[1] == "temporarily_unavailable"
+        await firm.token()
+        firm.clock.now += 58 * MINUTE
+        await firm.token()
+        firm.clock.now += MINUTE
+        assert told(await firm.ask())[1] == "temporarily_unavailable"
+
+
 @pytest.mark.parametrize(
     ("path", "answer"),
     [

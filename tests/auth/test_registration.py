@@ -287,7 +287,15 @@ async def nowhere(url: str) -> Fetched:
 
 @pytest.mark.parametrize(
     ("uri", "status"),
-    [("https://a.example/jwks", 201), ("http://a.example/jwks", 400), ("https://a b/", 400)],
+    [
+        ("https://a.example/jwks", 201),
+        ("http://a.example/jwks", 400),
+        ("https://a b/", 400),
+        # What would be refused whenever it is fetched is refused at once.
+        ("https://a.example:8443/jwks", 400),
+        ("https://10.0.0.7/jwks", 400),
+        ("https://localhost/jwks", 400),
+    ],
 )
 async def test_keys_may_be_at_an_https_address_where_this_server_can_fetch_them(
     uri: str, status: int

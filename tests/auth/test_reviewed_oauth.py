@@ -266,3 +266,15 @@ async def test_keys_that_this_process_cannot_read_are_no_keys_and_no_crash() -> 
         signer = Signer(made["client_id"])
         reply = await sent(identity, signer.request(grant_type="refresh_token"))
         assert (reply.status, body_of(reply)["error"]) == (401, "invalid_client")
+
+
+async def test_a_clock_that_is_set_back_locks_nobody_out_until_it_has_caught_up() -> None:
+    clock = Clock()
+    async with open_identity(site=PUBLIC, clock=clock) as identity:
+        right = clock.now
+        clock.now += 365 * 24 * 60 * MINUTE
+        for _ in range(20):
+            assert (await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status == 201
+        clock.now = right
+        statuses = [(await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status for _ in range(21)]
+        assert statuses == [201] * 20 + [429]

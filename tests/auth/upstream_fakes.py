@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 
 CLIENT = "ostiary-here"
 SECRET = "a secret of ours & theirs"
+TOKEN_EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
+ID_JAG = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def pack(value: bytes) -> str:
@@ -98,6 +100,8 @@ class FakeProvider:
         self.asked: list[str] = []
         self.codes: dict[str, dict[str, str]] = {}
         self.tokens: set[str] = set()
+        self.programs: dict[str, str] = {}  # those it vouches to: client id there → client id at our server
+        self.vouched: list[dict[str, Any]] = []
 
     # ------------------------------------------------------------ what a person does there
 
@@ -134,7 +138,9 @@ class FakeProvider:
             case "GET", "/keys":
                 return 200, {"keys": self.published}
             case "POST", "/token":
-                return self._redeem(headers, dict(parse_qsl(body, strict_parsing=True)))
+                form = dict(parse_qsl(body, strict_parsing=True))
+                exchange = form.get("grant_type") == TOKEN_EXCHANGE
+                return self._vouch(form) if exchange else self._redeem(headers, form)
             case "POST", "/login/oauth/access_token":
                 return self._redeem(headers, dict(parse_qsl(body, strict_parsing=True)))
             case "GET", "/api/v3/user":
@@ -175,6 +181,48 @@ class FakeProvider:
             claims = {name: value for name, value in claims.items() if value is not None}
             said["id_token"] = self.key.sign(claims, **self.header)
         return 200, said
+
+    def id_token(self, client_id: str) -> str:
+        """Of a person who has signed in to another program than us."""
+        seconds = self.clock() // 1_000
+        claims = {
+            "iss": self.origin,
+            "sub": self.subject,
+            "aud": client_id,
+            "iat": seconds,
+            "exp": seconds + 300,
+        }
+        token = self.key.sign(claims)
+        self.tokens.add(token)
+        return token
+
+    def _vouch(self, form: dict[str, str]) -> tuple[int, object]:
+        """RFC 8693, as the Identity Assertion JWT Authorization Grant has it (§4.3)."""
+        known = self.programs.get(form["client_id"])
+        if (
+            known is None
+            or form["subject_token"] not in self.tokens
+            or form["requested_token_type"] != ID_JAG
+        ):
+            return 400, {"error": "invalid_grant"}
+        seconds = self.clock() // 1_000
+        claims: dict[str, Any] = {
+            "iss": self.origin,
+            "sub": self.subject,
+            "aud": form["audience"],
+            "client_id": known,
+            "jti": secrets.token_urlsafe(16),
+            "iat": seconds,
+            "exp": seconds + 300,
+        }
+        claims |= {name: form[name] for name in ("resource", "scope") if name in form}
+        self.vouched.append(claims)
+        return 200, {
+            "issued_token_type": ID_JAG,
+            "access_token": self.key.sign(claims, typ="oauth-id-jag+jwt"),
+            "token_type": "N_A",
+            "expires_in": 300,
+        }
 
 
 @contextmanager

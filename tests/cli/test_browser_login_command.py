@@ -131,9 +131,11 @@ async def test_over_ssh_the_last_address_is_pasted_back(shell: Terminal, foreign
                     assert link is not None
                     async with httpx2.AsyncClient(trust_env=False) as browser:
                         last = (await browser.get(link[0])).headers["location"]
-                    os.write(master, f"https://elsewhere.example/\n{last}\n".encode())
+                    strange = last.replace("state=", "state=x")
+                    os.write(master, f"{link[0]}\n{strange}\n{last}\n".encode())
             assert await process.wait() == 0, written
     os.close(master)
+    assert "that is not the address at which it ends" in written, "the link itself was pasted"
     assert "this answer belongs to no login here" in written
     assert "logged in to" in written
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import pty
 import re
@@ -16,7 +17,7 @@ import pytest
 import trio
 from shell import WAIT_SECONDS, Terminal
 
-from server.cli import terminal
+from server.cli import local, terminal
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
 
 
@@ -263,3 +264,46 @@ async def test_a_full_disk_under_the_output_is_named_and_not_called_a_bug(
     assert done.returncode == 1
     assert done.stderr.endswith(b"error: no space left on device\n")
     assert b"bug" not in done.stderr
+
+
+async def test_an_error_is_broken_between_words_on_a_terminal_and_never_in_a_pipe(shell: Terminal) -> None:
+    told = "error: http to a-name-that-is-long.example would send tokens in the clear"
+    screen = await on_a_terminal(
+        shell, "tools", "http://a-name-that-is-long.example/mcp", columns=40, NO_COLOR="1"
+    )
+    lines = screen.replace("\r\n", "\n").split("\nhint:")[0].splitlines()
+    assert " ".join(lines) == told
+    assert all(len(line) <= 40 for line in lines)
+    piped = await shell.run("tools", "http://a-name-that-is-long.example/mcp")
+    assert piped.stderr.splitlines()[0] == told
+
+
+async def test_a_question_that_nobody_can_answer_is_a_misuse_that_names_the_way_round(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    with pytest.raises(terminal.Misuse, match="nobody is here to be asked") as refused:
+        terminal.agreed("end 2 logins", yes=False)
+    assert refused.value.hint == "--yes goes ahead"
+    assert capsys.readouterr().err == "end 2 logins [y/N]: \n"
+    assert terminal.agreed("end 2 logins", yes=True)
+    monkeypatch.setattr("sys.stdin", io.StringIO("y\n"))
+    assert terminal.agreed("end 2 logins", yes=False), "an answer through a pipe is one"
+
+
+async def test_the_help_of_a_family_of_commands_is_not_cut(shell: Terminal) -> None:
+    for family in ("users", "clients", "keys", "api-keys"):
+        told = (await shell.run(family, "--help")).stdout
+        assert "..." not in told.partition("commands:")[2], told
+    assert "(1 to 720)" in " ".join((await shell.run("invite", "--help")).stdout.split())
+
+
+async def test_what_was_given_ninety_days_a_moment_ago_has_ninety(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("server.cli.local.time.time", lambda: 1_000.0)
+    for seconds, said in (
+        (90 * 86_400 - 0.4, "90 days"),
+        (599.0, "10 minutes"),
+        (61.9, "61 seconds"),
+        (-5.0, "0 seconds"),
+    ):
+        assert local.left(int((1_000 + seconds) * 1_000)) == said

@@ -92,7 +92,7 @@ async def test_a_refused_token_is_renewed_unless_somebody_did_so_already(
 ) -> None:
     old = stored(fake, file, expired=False)
     new = await access.renew(old.access_token)
-    assert new.access_token != old.access_token
+    assert new != old.access_token
     assert await access.renew(old.access_token) == new
     assert fake.count["refreshed"] == 1
 

@@ -119,7 +119,10 @@ async def test_a_server_that_insists_on_a_secret_gets_it_the_way_it_wants_it(
     access = Access(file, foreign.url, client=client)
     renewed = await access.renew(login.access_token)
     assert foreign.count["refreshed"] == 1
-    assert await end(client, renewed)
+    kept = file.get(foreign.url)
+    assert kept is not None
+    assert kept.access_token == renewed
+    assert await end(client, kept)
     (revoked,) = foreign.requests("/revoke")
     shown = revoked.headers.get("authorization", "") if method == BASIC else revoked.form["client_secret"]
     assert shown.startswith("Basic " if method == BASIC else "s3cret")
@@ -306,6 +309,7 @@ async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
         async with httpx2.AsyncClient(trust_env=False) as browser:
             url = (await browser.get(screen.links[0])).headers["location"]
         said.append(screen.paste("what is this"))
+        said.append(screen.paste(screen.links[0]))
         said.append(screen.paste(url.replace("state=", "state=x")))
         said.append(screen.paste(shape.format(url=url, query=urlsplit(url).query)))
 
@@ -313,7 +317,7 @@ async def test_the_last_address_of_a_browser_elsewhere_can_be_pasted(
         nursery.start_soon(elsewhere)
         login = await log_in(foreign, file, client, screen)
     assert login.client_id == "client-1"
-    assert [line.startswith("The answer has arrived") for line in said] == [False, False, True]
+    assert [line.startswith("The answer has arrived") for line in said] == [False, False, False, True]
 
 
 async def test_nobody_answering_ends_the_login_with_the_time(

@@ -117,7 +117,7 @@ def test_a_damaged_file_is_kept_under_another_name_and_told(file: TokenFile, dam
 
 def test_a_file_of_a_newer_version_is_left_alone(file: TokenFile) -> None:
     file.put(login())
-    newer = b'{"version": 3, "secrets": "elsewhere"}'
+    newer = b'{"version": 4, "secrets": "elsewhere"}'
     file.path.write_bytes(newer)
     with pytest.raises(TokenFileError, match="newer"):
         file.all()
@@ -194,18 +194,22 @@ def registration(issuer: str = "https://a.example", client_id: str = "client-1")
     )
 
 
-def test_a_file_of_the_first_format_is_read_and_written_as_the_second(file: TokenFile) -> None:
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_format_is_read_and_written_as_the_newest(file: TokenFile, version: int) -> None:
     file.put(login())
     kept = json.loads(file.path.read_text())
-    del kept["registrations"]
     for old in kept["logins"].values():
-        del old["client_secret"], old["auth_method"]
-    file.path.write_text(json.dumps({**kept, "version": 1}))
+        del old["proof_key"]
+        if version == 1:
+            del old["client_secret"], old["auth_method"]
+    if version == 1:
+        del kept["registrations"]
+    file.path.write_text(json.dumps({**kept, "version": version}))
     assert file.get("https://a.example/mcp") == login()
-    assert json.loads(file.path.read_text())["version"] == 1  # reading writes nothing
+    assert json.loads(file.path.read_text())["version"] == version  # reading writes nothing
     file.put_registration(registration())
     written = json.loads(file.path.read_text())
-    assert written["version"] == 2
+    assert written["version"] == 3
     assert file.get("https://a.example/mcp") == login()
 
 

@@ -7,7 +7,7 @@ has to be true of every state is in test_pages_accessible.py.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -21,7 +21,8 @@ from auth import api_keys, clients, pkce, sessions, wire
 from auth.clients import Registration
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
 from auth.policy import DevicePolicy, Policy
-from auth.scopes import FINANCIAL, RESOURCES, TOOLS, Scope, Vocabulary
+from auth.requester import Requester
+from auth.scopes import FINANCIAL, Scope, Vocabulary
 from auth.upstream import Provider
 from auth.upstream_provider import Answer, Upstreams
 from server.config import Config, ServerConfig
@@ -30,7 +31,7 @@ from server.resolve import Resolved
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
-from tests.e2e.chromium import Devices, Server, fill_in, serving, sign_in
+from tests.e2e.chromium import Devices, Server, fill_in, sign_in
 
 SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -49,7 +50,11 @@ Tour = Callable[[Server, Page], Iterator[str]]
 
 
 def register(
-    server: Server, client_id: str, *redirect_uris: str, kind: str = "dynamic", name: str = "Claude Code (agent)"
+    server: Server,
+    client_id: str,
+    *redirect_uris: str,
+    kind: str = "dynamic",
+    name: str = "Claude Code (agent)",
 ) -> str:
     """A program that logs in through a browser or with a code; its client id."""
     house = server.house
@@ -61,7 +66,12 @@ def register(
     )
     assert house.store.now(
         partial(
-            clients.insert, client_id=client_id, registration=registration, kind=kind, hashed=None, now=house.time
+            clients.insert,
+            client_id=client_id,
+            registration=registration,
+            kind=kind,
+            hashed=None,
+            now=house.time,
         )
     )
     house.time += 2 * MINUTE
@@ -150,7 +160,7 @@ def _furnish_the_rest(server: Server) -> None:
             "INSERT INTO consents VALUES (?, ?, ?, 'agent', 'mcp:tools', 'h', ?, ?)",
             house.owner_id, client_id, host, house.time, house.time + 90 * DAY,
         )  # fmt: skip
-    for name, more in {
+    keys: dict[str, dict[str, Any]] = {
         "home-assistant": {},
         "a script that somebody wrote once and gave a name of nearly a hundred letters, for nobody knows why": {
             "tools": "search_*; lookup_*",
@@ -158,7 +168,8 @@ def _furnish_the_rest(server: Server) -> None:
             "expires_at": house.time + 30 * DAY,
         },
         "last year’s": {"expires_at": house.time + HOUR},
-    }.items():
+    }
+    for name, more in keys.items():
         order = api_keys.Order(name=name, user_id=house.owner_id, scope="mcp:tools", **more)
         house.store.now(
             partial(api_keys.create, order=order, seed=house.entropy(32), by="local:0", now=house.time)
@@ -241,7 +252,9 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "signin-too-many"
     house.time += HOUR
 
-    page.goto(origin + invited(house, "frida", scope="mcp:tools", tools="readonly", expires_at=house.time + DAY))
+    page.goto(
+        origin + invited(house, "frida", scope="mcp:tools", tools="readonly", expires_at=house.time + DAY)
+    )
     yield "invite"
     passphrases(page, "one that is long", "one that differs")
     press(page, "Come in")
@@ -312,7 +325,12 @@ def devices(server: Server, page: Page) -> Iterator[str]:
     opened.value.close()
     press(page, "Approve")
     yield "already-denied"
-    ask(client=client(server, register(server, "cli_dyn", name=LONG)), client_name=LONG, user_agent="", hostname="")
+    ask(
+        client=client(server, register(server, "cli_dyn", name=LONG)),
+        client_name=LONG,
+        user_agent="",
+        hostname="",
+    )
     yield "confirm-long-name"
     for box in page.get_by_role("checkbox").all():
         box.uncheck()
@@ -356,8 +374,12 @@ def devices(server: Server, page: Page) -> Iterator[str]:
 def programs(server: Server, page: Page) -> Iterator[str]:
     """A program's request: who it can be, where it can lead, and what it can ask for."""
     house = server.house.owned()
-    more = [Scope(name=f"team:{word}", words=f"Do what the {word} team does") for word in ("red", "green", "blue")]
-    odd = Scope(name="x:" + "y" * 70, words="Anything else, in words that go on for longer than a line has room")
+    more = [
+        Scope(name=f"team:{word}", words=f"Do what the {word} team does") for word in ("red", "green", "blue")
+    ]
+    odd = Scope(
+        name="x:" + "y" * 70, words="Anything else, in words that go on for longer than a line has room"
+    )
     money = replace(FINANCIAL, listed=True)
     site = replace(house.parts.site, scopes=Vocabulary((money, *more, odd)))
     house.parts = replace(house.parts, site=site, documents=Found())
@@ -365,6 +387,10 @@ def programs(server: Server, page: Page) -> Iterator[str]:
 
     page.goto(link(server, "gone", LOCAL))
     yield "authorize-unknown"
+    host = ".".join(("a-very-long-part-of-a-name-of-a-host-that-goes-on",) * 4) + ".example"
+    long = f"https://{host}/{'path/' * 30}"
+    page.goto(link(server, named("cli_long", long, name=LONG), long, prompt="none"))
+    yield "authorize-refused"
     page.goto(link(server, named("cli_claude", LOCAL), LOCAL))
     yield "signin-for-program"
     fill_in(page)
@@ -389,8 +415,6 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     house.time -= 2 * MINUTE
     page.reload()
     yield "consent-unverified-web"
-    host = ".".join(("a-very-long-part-of-a-name-of-a-host-that-goes-on",) * 4) + ".example"
-    long = f"https://{host}/{'path/' * 30}"
     address = f"https://{host}/{'client/' * 20}"
     named(address, long, kind="document", name=LONG)
     page.goto(link(server, address, long, scope=" ".join(site.scopes.names)))
@@ -406,7 +430,9 @@ def programs(server: Server, page: Page) -> Iterator[str]:
 def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
     """The owner's, with so many logins."""
     furnish(server, logins)
-    for agent in ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "curl/8")[: bool(logins) * 2]:
+    for agent in ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", "curl/8")[
+        : bool(logins) * 2
+    ]:
         server.house.store.now(partial(_another_browser, house=server.house, agent=agent))
     sign_in(page, server)
     server.house.time += 5 * MINUTE
@@ -423,7 +449,7 @@ def _another_browser(db: Any, *, house: House, agent: str) -> None:
         cookie="cookie of " + agent,
         replaces="",
         user_id=house.owner_id,
-        who=sessions.Requester.of(request),
+        who=Requester.of(request),
         now=house.time,
     )
 
@@ -434,17 +460,14 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     house, origin = server.house, server.origin
     house.store.now(partial(_another_browser, house=house, agent="curl/8"))
     sign_in(page, server)
-    for button, name in (
-        ("End Ostiary on rowan", "account-login-ended"),
-        ("Revoke home-assistant", "account-key-revoked"),
-        ("Forget Remote bridge", "account-consent-forgotten"),
+    for button in (
+        "End Ostiary on rowan",
+        "Revoke home-assistant",
+        "Sign out curl/8",
+        "Forget Remote bridge",
     ):
         press(page, button)
-        yield name
-    page.get_by_role("button", name="Sign out curl").or_(
-        page.get_by_role("button", name="Sign out a")
-    ).first.click()
-    yield "account-browser-ended"
+    yield "account-consent-forgotten"
     page.goto(origin + "/account?did=gone")
     yield "account-gone"
     house.time += HOUR
@@ -558,7 +581,9 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
 
         page.goto(origin + "/signin")
         yield "provider-signin"
-        forge_action = "document.querySelector('form[action^=\"/signin/with\"]').action = '/signin/with/nobody'"
+        forge_action = (
+            "document.querySelector('form[action^=\"/signin/with\"]').action = '/signin/with/nobody'"
+        )
         page.evaluate(forge_action)
         press(page, "Sign in with Example Ltd")
         yield "provider-none"
@@ -576,7 +601,9 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         leave()
         yield "provider-not-let-in"
         page.route("**/authorize?*", lambda route: route.fulfill(status=204))
-        fake.discovery = {"authorization_endpoint": fake.origin.replace("127.0.0.1", "localhost") + "/authorize"}
+        fake.discovery = {
+            "authorization_endpoint": fake.origin.replace("127.0.0.1", "localhost") + "/authorize"
+        }
         _forget(house)
         leave()
         yield "provider-off-to"
@@ -594,7 +621,7 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
 
 
 @contextmanager
-def _provider(house: House) -> Iterator[FakeProvider]:
+def _provider(house: House) -> Generator[FakeProvider]:
     with provided(lambda: house.time) as fake:
 
         async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
@@ -632,5 +659,3 @@ TOURS: tuple[Tour, ...] = (
     with_passkeys,
     with_providers,
 )
-
-__all__ = ["RESOURCES", "SERVERS", "TOOLS", "TOURS", "furnish", "link", "register", "serving"]

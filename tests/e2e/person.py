@@ -1,6 +1,6 @@
 """Somebody with a browser, as far as our pages need one: keeps cookies, fills in forms, presses buttons, follows where that leads.
 
-Real Chromium is in test_pages_in_chromium.py; this one is for the tests of other people's programs, which only need that
+Real Chromium is in chromium.py; this one is for the tests of other people's programs, which only need that
 somebody says yes.
 """
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import subprocess
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 from handmade import Handmade
-from programs import SOURCE, WAIT_SECONDS, Program
+from programs import SOURCE, Program
+from test_readme import terminal
 
 pytestmark = pytest.mark.slow
 
@@ -18,36 +20,34 @@ def test_approving_in_a_terminal_shows_every_fact_and_nothing_happens_without_a_
         client = Handmade(server.url)
         try:
             codes = client.ask_for_device(client_name="Lamp\x1b[2J", hostname="rowan.lan", scope="mcp:tools")
-            approve = ("approve", codes["user_code"], "--data-dir", str(program.data_dir))
-            shown = program.run(*approve, code=130)  # nobody is at this terminal, which is not a yes
-            for fact in (
-                "ostiary-cli",
-                "unverified",
-                "Lamp",
-                "rowan.lan",
-                "127.0.0.1",
-                "python-httpx2",
-                "mcp:tools",
-                server.url,
-                "seconds ago",
-                "runs out in",
-                "List and call the agent's tools",
-                "up to 30 days, as owner",
-                "let it in [y/N]",
-            ):
-                assert fact in shown.stdout + shown.stderr, fact
-            assert "\x1b" not in shown.stdout + shown.stderr
-            enter = subprocess.run(
-                (*program.command, *approve),
-                env=program.environment(),
-                input="\n",
-                capture_output=True,
-                text=True,
-                timeout=WAIT_SECONDS,
-                check=False,
+            line = shlex.join(
+                (*program.command, "approve", codes["user_code"], "--data-dir", str(program.data_dir))
             )
-            assert enter.returncode == 1
-            assert "nothing was decided" in enter.stderr
+            for typed in ("\n", "n\n", "perhaps\nn\n"):
+                with terminal(line, program, 0) as owner:
+                    owner.await_words(re.escape("let it in [y/N]:"))
+                    owner.type(typed)
+                    owner.await_words("nothing was decided")
+                    assert owner.wait() == 1
+                for fact in (
+                    "ostiary-cli",
+                    "unverified",
+                    "Lamp",
+                    "rowan.lan",
+                    "127.0.0.1",
+                    "python-httpx2",
+                    "mcp:tools",
+                    "List and call the agent's tools",
+                    "up to 30 days, as owner",
+                    server.url,
+                    "seconds ago",
+                    "runs out in",
+                ):
+                    assert fact in owner.seen(), fact
+                assert "\x1b[2J" not in owner.seen()
+            # Where nobody can be asked, the answer is no.
+            refused = program.run("approve", codes["user_code"], "--data-dir", str(program.data_dir), code=2)
+            assert "nobody is here to be asked" in refused.stderr
             assert client.poll(codes["device_code"]).json()["error"] == "authorization_pending"
             program.at_machine("approve", codes["user_code"], "--yes")
             assert client.poll(codes["device_code"]).status_code == 200

@@ -117,6 +117,20 @@ def test_oauth4webapi_finds_nothing_to_object_to(house: House, way: str) -> None
     assert found == {"text": ["oauth4webapi", "renewed"], "scope": "mcp:tools", "afterwards": 401}
 
 
+@pytest.mark.parametrize("way", ["code", "par", "device"])
+def test_oauth4webapi_binds_all_it_gets_to_its_key(house: House, way: str) -> None:
+    script = node("oauth4webapi_dpop.mjs")
+    assert house.let_in(*script, way, house.server.url, house.server.endpoint) == {
+        "kind": ["dpop", "dpop"],
+        "said": ["with a key", "renewed"],
+        "without": ["invalid_grant", "invalid_grant"],
+        "opened": [200, "text/event-stream"],
+        "stolen": {"POST": [401, 401, 401], "GET": [401, 401, 401], "DELETE": [401, 401, 401]},
+        "ended": 204,
+        "afterwards": ["bearer", "dpop invalid_token"],
+    }
+
+
 @pytest.mark.parametrize("secret", [False, True], ids=["public", "confidential"])
 @pytest.mark.parametrize("library", ["authlib", "requests"])
 def test_python_libraries_that_know_nothing_of_mcp_log_in(house: House, library: str, secret: bool) -> None:

@@ -5,17 +5,30 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
-from programs import BINARY, ROOT, Program, claim_in_browser, expire_access_token, needed, until
+from person import PASSPHRASE as THEIRS
+from person import Person
+from programs import BINARY, ROOT, WAIT_SECONDS, Program, claim_in_browser, expire_access_token, needed, until
 
 from server import __version__
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
 PASSPHRASE = "seven quiet herons cross the ford"
+CLAUDE_CODE = {
+    "response_type": "code",
+    "client_id": "https://claude.ai/oauth/claude-code-client-metadata",
+    "redirect_uri": "http://localhost:53682/callback",
+    "state": "a state",
+    "code_challenge": "E9Melhoa2OwvFrEMTJguCHaoeK1t8URWbuGJSstw-cM",
+    "code_challenge_method": "S256",
+    "scope": "mcp",
+}
 
 
 @pytest.fixture
@@ -49,6 +62,16 @@ def test_it_names_its_version_and_every_command_explains_itself(ostiary: Program
         "token",
         "revoke",
         "init",
+        "keys",
+        "audit",
+        "verify",
+        "api-keys",
+        "status",
+        "whoami",
+        "mcp",
+        "install",
+        "uninstall",
+        "connect",
     ):
         assert command in overview
         assert ostiary.run(command, "--help").stdout
@@ -103,6 +126,53 @@ def test_the_pages_are_in_the_file(ostiary: Program) -> None:
         assert "<form" in page.text
 
 
+def test_a_browser_a_key_an_invitation_and_new_signing_keys_work_and_the_audit_trail_is_sound(
+    ostiary: Program,
+) -> None:
+    """What is read or imported only when it is used: documents of clients, pages of people, keys, the trail's check."""
+    with (
+        ostiary.serving("--client-documents", "pinned") as server,
+        closing(Person()) as olivia,
+        closing(Person()) as bob,
+    ):
+        olivia.claim(ostiary, server)
+
+        with ostiary.starting("login", server.endpoint, "--browser", "--no-browser") as login:
+            link = login.await_words(r"http://\S+/authorize\?\S+")[0]
+            assert "You can close this window" in olivia.allow(link).text
+            assert login.wait() == 0, login.said()
+        assert ostiary.ask("whoami", server.endpoint)["account"]["credential"]["how"] == "code"
+        assert "hello" in ostiary.run("call", server.endpoint, "echo", "text=hello").stdout
+
+        made = ostiary.at_machine("api-keys", "create", "ci")
+        assert call_echo(server.endpoint, {"X-API-Key": made["key"]}) == "hello"
+        assert call_echo(server.endpoint, {"Authorization": f"Bearer {made['key']}"}) == "hello"
+
+        invited = ostiary.at_machine("invite", "bob")
+        page = bob.browser.get(invited["url"])
+        bob.press(page, "Come in", {"passphrase": THEIRS, "passphrase_again": THEIRS})
+        people = {user["name"]: user["state"] for user in ostiary.at_machine("users", "list")}
+        assert people == {"olivia": "enabled", "bob": "enabled"}
+
+        # A well-known client, known by the document that is in the file, is led to the sign-in page.
+        known = bob.browser.get(f"{server.url}/authorize", params=CLAUDE_CODE | {"resource": server.endpoint})
+        assert known.status_code == 200, known.text
+        assert "Claude Code" in known.text
+
+        old = ostiary.at_machine("keys", "list")[0]["kid"]
+        assert ostiary.at_machine("keys", "rotate", "--now", "--yes")["dropped"] == [old]
+        # The old token is refused, and nobody has to log in again for that.
+        assert "again" in ostiary.run("call", server.endpoint, "echo", "text=again").stdout
+
+        checked = ostiary.at_machine("verify")
+        assert checked["sound"] and checked["checked"] > 5
+        assert "key.dropped" in {row["event"] for row in ostiary.at_machine("audit")}
+        assert server.end(signal.SIGTERM) == 0
+        log = server.said()
+    for name, secret in {"key": made["key"], "invitation": invited["url"].rpartition("/")[2]}.items():
+        assert secret not in log, f"the server's log holds the {name}"
+
+
 def test_nothing_stays_unpacked_after_sigterm(ostiary: Program) -> None:
     with ostiary.serving() as server:
         assert unpacked(ostiary)
@@ -141,6 +211,21 @@ def ask_for_device_code(site: str) -> str:
         )
         assert refused.json()["error"] == "authorization_pending"
         return answer["device_code"]
+
+
+def call_echo(endpoint: str, headers: dict[str, str]) -> str:
+    body: dict[str, Any] = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "echo", "arguments": {"text": "hello"}},
+    }
+    accepts = {"Accept": "application/json, text/event-stream"}
+    answer = httpx2.post(
+        endpoint, json=body, headers=accepts | headers, trust_env=False, timeout=WAIT_SECONDS
+    )
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]["content"][0]["text"]
 
 
 def unpacked(program: Program) -> list[Path]:

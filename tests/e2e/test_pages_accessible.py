@@ -97,7 +97,9 @@ def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, ren
     )
     table = {(row, method) for row, steps in entry.ENDPOINTS.items() for method in steps}
     assert answered >= table, f"no tour in page_states.py leads to {sorted(table - answered)}"
-    whole = {each.name for each in TEMPLATES.glob("*.html") if '{% extends "shell.html" %}' in each.read_text()}
+    whole = {
+        each.name for each in TEMPLATES.glob("*.html") if '{% extends "shell.html" %}' in each.read_text()
+    }
     assert rendered >= whole, f"no tour in page_states.py shows {sorted(whole - rendered)}"
 
 
@@ -110,7 +112,7 @@ def _look(page: Page, name: str, folder: Path, axe: str) -> list[str]:
             page.set_viewport_size({"width": width, "height": height})
             faults += page.evaluate(LOOK)
             faults += page.evaluate(ASK_AXE, [RULES, light == "dark"])
-            page.screenshot(path=folder / f"{name}-{size}-{light}.png", full_page=True)
+            page.screenshot(path=folder / f"{name}-{size}-{light}.png", full_page=True, caret="initial")
     page.emulate_media(color_scheme="light")
     return faults
 
@@ -127,7 +129,9 @@ def test_the_style_sheet_stays_small_and_asks_for_nothing_from_outside() -> None
     assert len(style.encode()) < STYLE_SHEET
     for template in TEMPLATES.iterdir():
         text = template.read_text("utf-8")
-        assert not re.search(r"<[^>]+ (style|on\w+)=", text), f"{template.name}: our policy does not let these be"
+        assert not re.search(r"<[^>]+ (style|on\w+)=", text), (
+            f"{template.name}: our policy does not let these be"
+        )
         assert "@import" not in text
         assert "url(http" not in text
         assert 'src="http' not in text

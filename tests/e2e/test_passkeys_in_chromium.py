@@ -1,68 +1,24 @@
 """Passkeys in a real browser: Chromium's own authenticator answers what our pages ask, and only a browser's idea of an origin,
-of a relying party and of our content policy decides. The pages are served as in test_pages_in_chromium.py, under `localhost`.
+of a relying party and of our content policy decides. The pages are served as in chromium.py, under `localhost`; what they look like
+is in test_pages_accessible.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, CDPSession, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
 from auth import links
 from tests.auth.browser_fakes import PASSPHRASE
-from tests.e2e.test_pages_in_chromium import CHROMIUM, FLAGS, LIGHTS, PICTURES, SIZES, Server, serving, tab
+from tests.e2e.chromium import Devices, Server, serving, tab
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
 ELSEWHERE = "198.51.100.9"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        try:
-            yield browser
-        finally:
-            browser.close()
-
-
-class Devices:
-    """The authenticators of one browser. At most one of a kind is there at a time, as with real ones built in."""
-
-    def __init__(self, session: CDPSession) -> None:
-        self._session = session
-        self._session.send("WebAuthn.enable")
-        self.id = ""
-
-    def plug_in(self, *, verifies: bool = True) -> str:
-        options: dict[str, Any] = {
-            "protocol": "ctap2",
-            "transport": "internal",
-            "hasResidentKey": True,
-            "hasUserVerification": True,
-            "isUserVerified": verifies,
-            "automaticPresenceSimulation": True,
-        }
-        made = self._session.send("WebAuthn.addVirtualAuthenticator", {"options": options})
-        self.id = made["authenticatorId"]
-        return self.id
-
-    def unplug(self) -> None:
-        self._session.send("WebAuthn.removeVirtualAuthenticator", {"authenticatorId": self.id})
-
-    def recognise(self, *, somebody: bool) -> None:
-        """Whether the person passes the device's own check."""
-        self._session.send(
-            "WebAuthn.setUserVerified", {"authenticatorId": self.id, "isUserVerified": somebody}
-        )
-
-    def credentials(self) -> list[dict[str, Any]]:
-        return self._session.send("WebAuthn.getCredentials", {"authenticatorId": self.id})["credentials"]
 
 
 @contextmanager
@@ -194,59 +150,3 @@ def test_at_an_address_in_digits_the_page_leads_to_where_passkeys_work(chromium:
         page.get_by_label("Name").fill("alice")
         page.get_by_role("button", name="Use a passkey").click()
         expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
-
-
-@pytest.mark.parametrize("light", LIGHTS)
-@pytest.mark.parametrize("size", SIZES)
-def test_every_page_with_passkeys_fits_its_screen(chromium: Browser, size: str, light: str) -> None:
-    PICTURES.mkdir(parents=True, exist_ok=True)
-    with at_localhost(chromium, size=size, light=light) as (server, page, devices):
-        house = server.house
-
-        def look(name: str) -> None:
-            page.evaluate("document.getAnimations().forEach(animation => animation.finish())")
-            wide = page.evaluate(
-                "document.documentElement.scrollWidth - document.documentElement.clientWidth"
-            )
-            assert wide == 0, f"{name} scrolls sideways by {wide}px"
-            page.screenshot(path=PICTURES / f"passkey-{name}-{size}-{light}.png", full_page=True)
-
-        devices.plug_in(verifies=False)
-        page.goto(server.origin + house.claim_path())
-        look("claim")
-        page.get_by_label("Name").fill("alice")
-        page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("status")).to_contain_text("Nothing came of it")
-        look("claim-refused")
-        devices.recognise(somebody=True)
-        claim(server, page)
-        page.goto(server.origin + "/account")
-        look("account-one")
-        page.get_by_role("button", name="Add a passkey").click()
-        look("new")
-        devices.unplug()
-        devices.plug_in()
-        page.get_by_label("What to call it").fill(
-            "A key with a name as long as a name can be, which is sixty"
-        )
-        page.get_by_role("button", name="Make a passkey").click()
-        expect(page.get_by_text("The passkey was added")).to_be_visible()
-        look("account-two")
-        house.time += 61_000
-        page.goto(f"{server.origin}/device?user_code={house.ask(ip=ELSEWHERE)}")
-        look("confirm-elsewhere")
-        house.store.db.execute("UPDATE users SET passphrase_hash = ?", "plain:" + PASSPHRASE)
-        page.reload()
-        look("confirm-elsewhere-both")
-        house.time += 20 * 60_000
-        page.goto(server.origin + "/account")
-        page.get_by_role("button", name="Add a passkey").click()
-        look("prove-both")
-        page.goto(server.origin + "/account")
-        sign_out(page)
-        look("signin")
-        house.store.db.execute("DELETE FROM passkeys")
-        page.get_by_role("button", name="Sign in with a passkey").click()
-        expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
-        expect(page.get_by_text("That passkey was not accepted")).to_be_visible()
-        look("signin-unknown")

@@ -127,7 +127,7 @@ def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
     assert "there is no login" in refused.stderr
 
     program.log_in(server)
-    asked = program.run("revoke", "--user", "olivia", "--data-dir", str(program.data_dir), code=130)
+    asked = program.run("revoke", "--user", "olivia", "--data-dir", str(program.data_dir), code=2)
     assert "end 1 login" in asked.stderr
     assert len(program.at_machine("sessions")) == 1, "without a yes nothing is ended"
     assert program.at_machine("revoke", "--user", "olivia", "--yes") == {"ended": 1}
@@ -136,6 +136,11 @@ def test_logins_and_browsers_are_ended_by_id_by_person_and_all_together(
     program.log_in(server)
     assert program.at_machine("revoke", "--all", "--yes") == {"ended": 1}
     assert program.at_machine("sessions") == []
+
+    program.at_machine("api-keys", "create", "ci")
+    for arguments in (["--all"], ["--user", "olivia"]):
+        told = program.run("revoke", *arguments, "--yes", "--data-dir", str(program.data_dir))
+        assert "1 API key goes on" in told.stderr, "a key is no login, and whoever ends logins is told"
 
 
 def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Callable[[], Person]) -> None:
@@ -152,7 +157,6 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ),
         (("users", "disable", "carol"), "carol is invited and cannot be disabled"),
         (("users", "show", "ghost"), "there is nobody called ghost"),
-        (("users", "set", "carol"), "nothing to change was named"),
         (("users", "set", "carol", "--scope", "root"), "scope: some of"),
         (("users", "set", "carol", "--tools", "a b!"), "selection of tools"),
         (("invite", "olivia", "--json"), "there is somebody called olivia already"),
@@ -165,6 +169,8 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
     for arguments in (
         ("revoke",),
         ("revoke", "--all", "grt_x"),
+        ("users", "set", "carol"),
+        ("users", "remove", "carol"),  # nobody to be asked, and no --yes
         ("invite", "dora"),  # no terminal: a link would end up who knows where
         ("users", "reset", "olivia"),
         ("invite", "dora", "--account-expires", "5x", "--json"),

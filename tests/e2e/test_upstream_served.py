@@ -17,7 +17,7 @@ from playwright.sync_api import expect, sync_playwright
 from programs import SOURCE, WAIT_SECONDS, Program, Server, claim_in_browser
 
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
-from tests.e2e.test_pages_in_chromium import CHROMIUM, FLAGS, PICTURES, tab
+from tests.e2e.chromium import CHROMIUM, FLAGS, PICTURES, tab
 
 pytestmark = pytest.mark.slow
 
