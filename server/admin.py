@@ -15,11 +15,12 @@ from auth import device, links, scopes, users
 from auth.db import Db, Store
 from auth.model import Millis
 from auth.scopes import Vocabulary
-from server.admin_api_keys import ApiKeyAdmin, Known
+from server.admin_api_keys import ApiKeyAdmin
 from server.admin_clients import ClientAdmin
 from server.admin_people import PeopleAdmin
 from server.admin_status import counted
 from server.control import Handler, Refused
+from server.selection import Known
 from server.store.jobs import StoreUnavailable
 
 
@@ -46,7 +47,11 @@ class Admin:
             "approve": self.approve,
             "deny": self.deny,
             **PeopleAdmin(
-                store=self.store, clock=self.clock, origin=self.origin, scopes=self.scopes
+                store=self.store,
+                clock=self.clock,
+                origin=self.origin,
+                scopes=self.scopes,
+                servers=self.servers,
             ).commands(),
             **ApiKeyAdmin(
                 store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers

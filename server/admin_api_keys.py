@@ -14,19 +14,12 @@ from auth.db import Db, Store
 from auth.entropy import SEED_BYTES
 from auth.model import Millis
 from auth.scopes import Vocabulary
+from server import selection
 from server.control import Handler, Refused
-from server.selection import BadSelection, unknown
+from server.selection import BadSelection, Known
 
 LONGEST_DAYS: Final = 3_650
 _DAY: Final = 86_400_000
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
-    """What a selection may name at one server."""
-
-    groups: Collection[str]
-    tools: Collection[str]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,19 +81,17 @@ class ApiKeyAdmin:
                 raise Refused(f"{name} is no scope", f"there is {', '.join(self.scopes.names)}")
         if not scopes.parse(scope):
             raise Refused("a key has at least one scope")
-        known = [servers[server]] if server is not None else list(servers.values())
-        try:
-            strange = [unknown(tools, groups=each.groups, tools=each.tools) for each in known]
-        except BadSelection as problem:
-            raise Refused(str(problem)) from problem
-        # Bound to no server, it may name what only one of them has.
-        nowhere = [
-            word
-            for word in dict.fromkeys(strange[0] if strange else ())
-            if all(word in words for words in strange)
-        ]
-        if nowhere:
-            raise Refused(f"{', '.join(nowhere)} is no tool or group", "ostiary tools URL lists them")
+        check_selection(tools, servers.values() if server is None else (servers[server],))
+
+
+def check_selection(tools: str, servers: Collection[Known]) -> None:
+    """Raises `Refused`."""
+    try:
+        strange = selection.nowhere(tools, servers)
+    except BadSelection as problem:
+        raise Refused(str(problem)) from problem
+    if strange:
+        raise Refused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
 
 
 def _user_id(db: Db, name: str) -> str:

@@ -22,8 +22,9 @@ from auth.people import NotDone, Person, Terms
 from auth.scopes import Vocabulary
 from auth.sessions import Signed
 from auth.users import Unfit, User
-from server import selection
+from server.admin_api_keys import check_selection
 from server.control import Handler, Refused
+from server.selection import Known
 
 IDS: Final = 100  # logins named in one command
 TEXT: Final = 2_048
@@ -39,6 +40,7 @@ class PeopleAdmin:
     clock: Callable[[], Millis]
     origin: Callable[[], str]
     scopes: Vocabulary
+    servers: Callable[[], Mapping[str, Known]]  # what they offer may change
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -133,10 +135,7 @@ class PeopleAdmin:
         )
         if problems := terms.check(self.scopes, now):
             raise Refused("; ".join(problems))
-        try:
-            selection.parse(terms.tools or "")
-        except selection.BadSelection as bad:
-            raise Refused(str(bad)) from bad
+        check_selection(terms.tools or "", self.servers().values())
         return terms
 
     def _link(self, kind: str, token: str, expires_at: Millis) -> dict[str, Any]:

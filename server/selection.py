@@ -3,7 +3,7 @@
     default · all · none · readonly · read · write · financial · a group of the settings · a tool; with `-`, without it
 
 Read from left to right. A text that begins by taking away begins with the default. `;` joins texts that must all agree: the
-first is what the caller has (empty: the server's default), and each further one can only narrow it. Pure. Field sheet P13.
+first is what the caller has (empty: the server's default), and each further one can only narrow it. Pure.
 """
 
 from __future__ import annotations
@@ -59,6 +59,22 @@ def parse(text: str) -> tuple[Part, ...]:
 def unknown(text: str, *, groups: Collection[str], tools: Collection[str]) -> list[str]:
     """Its words that are neither of the language, nor a group, nor a tool. Raises `BadSelection`."""
     return [word for _, word in parse(text) if word not in WORDS and word not in groups and word not in tools]
+
+
+class Known(NamedTuple):
+    """What a selection may name at one server."""
+
+    groups: Collection[str]
+    tools: Collection[str]
+
+
+def nowhere(text: str, servers: Collection[Known]) -> list[str]:
+    """Its words that mean nothing at any of these: bound to no server, it may name what only one of them has. Raises
+    `BadSelection`."""
+    strange = [unknown(text, groups=known.groups, tools=known.tools) for known in servers]
+    return [
+        word for word in dict.fromkeys(strange[0] if strange else ()) if all(word in them for them in strange)
+    ]
 
 
 class Selections:

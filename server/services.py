@@ -28,7 +28,6 @@ from auth.visit import Parts
 from server import __version__
 from server.access import access_of
 from server.admin import Admin
-from server.admin_api_keys import Known
 from server.admin_audit import AuditAdmin
 from server.admin_keys import KeysAdmin
 from server.client_documents import open_documents
@@ -41,6 +40,7 @@ from server.observe.metrics import Metrics
 from server.offering import Offering
 from server.resolve import Resolved
 from server.secret import read_secret
+from server.selection import Known
 from server.store import keyfile, meta
 from server.store.home import Home
 from server.store.jobs import Store

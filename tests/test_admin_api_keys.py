@@ -10,8 +10,9 @@ import pytest
 
 from auth.identity import Identity
 from auth.model import Principal
-from server.admin_api_keys import ApiKeyAdmin, Known
+from server.admin_api_keys import ApiKeyAdmin
 from server.control import Handler, Refused
+from server.selection import Known
 from tests.auth.identity_fakes import DAY, ORIGIN, START, open_identity
 
 SERVERS = {

@@ -14,6 +14,7 @@ from auth.identity import Identity
 from auth.users import User
 from server.admin_people import IDS, PeopleAdmin
 from server.control import Handler, Refused
+from server.selection import Known
 from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, logged_in, open_identity
 
 BY = "local:1000"
@@ -23,7 +24,11 @@ BY = "local:1000"
 async def table(clock: Clock | None = None) -> AsyncGenerator[tuple[Identity, dict[str, Handler]]]:
     async with open_identity(clock=clock or Clock()) as identity:
         admin = PeopleAdmin(
-            store=identity.store, clock=identity.clock, origin=lambda: ORIGIN, scopes=identity.site.scopes
+            store=identity.store,
+            clock=identity.clock,
+            origin=lambda: ORIGIN,
+            scopes=identity.site.scopes,
+            servers=lambda: {"agent": Known(groups=(), tools=("delete",))},
         )
         yield identity, admin.commands()
 
@@ -50,6 +55,8 @@ async def everything(identity: Identity) -> list[dict[str, Any]]:
         ("invite", {"name": "bob", "tools": 7}),
         ("invite", {"name": "bob", "tools": "x" * 3_000}),
         ("invite", {"name": "bob", "tools": "two words"}),
+        ("invite", {"name": "bob", "tools": "no-such-tool"}),
+        ("users.set", {"name": "owner", "tools": "readonly,-no-such-tool"}),
         ("invite", {"name": "bob", "account_ms": 0}),
         ("invite", {"name": "bob", "account_ms": -1}),
         ("invite", {"name": "bob", "account_ms": True}),

@@ -79,7 +79,7 @@ def _parts(site: str, claimed: str) -> Generator[str]:
     """What is only read when somebody needs it, and would be missed on no other step: pages, scripts, files, libraries."""
     # A name, not a number: passkeys are offered to names alone.
     site = site.replace("127.0.0.1", "localhost")
-    path = urlsplit(json.loads(claimed)["url"]).path
+    path = urlsplit(str(json.loads(claimed)["url"])).path
     for where, wanted in ((path, "navigator.credentials"), ("/device", "<form"), ("/signin", "<form")):
         if wanted not in _fetch(site + where):
             raise StepFailed(f"pages: {where.partition('/claim/')[0] or '/claim'} is not whole")

@@ -34,9 +34,11 @@ from upstream_fakes import Key
 
 from auth import client_metadata, clients, metadata, self_test, upstream
 from auth.clients import CLI_CLIENT_ID, Registration
+from auth.db import Db
 from auth.grants import admin as grants
+from auth.grants.assertion import Grant, Refuse, decide
 from auth.identity import found
-from auth.identity_assertion import PROFILE
+from auth.identity_assertion import PROFILE, read
 from auth.model import AUTHORIZATION_CODE, JWT_BEARER, Principal, PrincipalKind
 from auth.scopes import Vocabulary
 from auth.site import Site
@@ -314,6 +316,7 @@ async def test_a_narrower_ceiling_counts_at_the_next_call_and_a_disabled_account
 async def test_a_login_that_goes_on_is_one_row_and_one_that_was_ended_is_another() -> None:
     async with company() as firm:
         first = await firm.token()
+        assert isinstance(await firm.caller(first), Principal)  # its end is remembered from now on
         firm.clock.now += 30 * MINUTE
         second = await firm.token()
         (row,) = await firm.rows("grants")
@@ -327,6 +330,7 @@ async def test_a_login_that_goes_on_is_one_row_and_one_that_was_ended_is_another
         third = await firm.token()
         assert isinstance(await firm.caller(third), Principal)
         assert isinstance(await firm.caller(second), Refused)
+        await firm.token()
         assert len(await firm.rows("grants")) == 2
 
 
@@ -359,6 +363,8 @@ async def test_an_assertion_counts_once_for_as_long_as_it_could_count() -> None:
     async with company() as firm:
         assertion = firm.assertion()
         await firm.token(assertion)
+        (kept,) = await firm.rows("client_assertions")
+        assert kept["expires_at"] == firm.clock.now + 330_000
         for seconds in (0, 100, 229):
             firm.clock.now += seconds * 1_000
             assert told(await firm.ask(assertion))[:2] == (400, "invalid_grant")
@@ -636,6 +642,8 @@ async def test_only_programs_with_the_grant_and_with_something_to_show_may_ask()
                 post("/token", **firm.shown, grant_type=JWT_BEARER, assertion=firm.idp.signed({})),
             )
             assert told(reply)[:2] == (401, "invalid_client")
+        firm.shown = {**await firm.program(), "client_secret": "wrong"}
+        assert told(await firm.ask())[:2] == (401, "invalid_client")
         assert firm.idp.asked == []  # none of them makes us ask anybody
         assert await firm.rows("grants") == []
 
@@ -659,6 +667,32 @@ async def test_a_row_that_somebody_else_wrote_is_not_enough(kind: str, method: s
             del firm.shown["client_secret"]
         assert told(await firm.ask())[1] in ("unauthorized_client", "invalid_grant")
         assert await firm.rows("grants") == []
+
+
+async def test_an_assertion_that_was_read_for_one_program_is_worth_nothing_to_another() -> None:
+    async with company() as firm:
+        said = read(
+            firm.assertion(),
+            client_id=firm.client_id,
+            names={ORIGIN},
+            providers=[provider()],
+            now=firm.clock.now,
+        ).asserted
+        other = (await firm.program())["client_id"]
+
+        def job(db: Db) -> list[object]:
+            listed = upstream.account_of(db, said.person, said.provider, firm.clock.now)
+            found = (clients.lookup(db, each) for each in (firm.client_id, other))
+            return [
+                decide(said, each, listed, server="agent", asked="", known=SITE.scopes, now=firm.clock.now)
+                for each in found
+                if each is not None
+            ]
+
+        assert await firm.identity.store.read(job) == [
+            Grant(server="agent", scope="mcp mcp:tools"),
+            Refuse(error="invalid_grant", reason="made for another client"),
+        ]
 
 
 async def test_a_disabled_program_brings_nobody_in_and_what_it_has_is_refused() -> None:

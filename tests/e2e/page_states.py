@@ -411,6 +411,10 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     yield "consent-verified-local"
     page.goto(link(server, DOCUMENT, WEB, scope="mcp financial"))
     yield "consent-verified-web"
+    house.time += 20 * MINUTE
+    page.get_by_label("Call the agent's tools that move money").check()
+    press(page, "Allow")
+    yield "prove-money"
     page.goto(link(server, named("cli_new", WEB, name=LONG), WEB))
     house.time -= 2 * MINUTE
     page.reload()

@@ -40,7 +40,7 @@ def test_approving_in_a_terminal_shows_every_fact_and_nothing_happens_without_a_
                     "List and call the agent's tools",
                     "up to 30 days, as owner",
                     server.url,
-                    "seconds ago",
+                    " ago, ",
                     "runs out in",
                 ):
                     assert fact in owner.seen(), fact
