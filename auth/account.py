@@ -1,4 +1,4 @@
-"""The account page: what has access, which browsers are signed in, what was agreed to, how one signs in (oauth.md §4.1, last lines).
+"""The account page: what has access, which browsers are signed in, what was agreed to, how one signs in.
 
 It is made of sections, a row each in the table below; a section reads in its own module and does what its buttons say there.
 Everything works without script. What the page says after an act is in notices.py.

@@ -1,4 +1,4 @@
-"""What has access, on the account page: each login in words, and a button that ends it (oauth.md §4.1).
+"""What has access, on the account page: each login in words, and a button that ends it.
 
 A person sees and ends their own; the owner everybody's, after proving themselves lately. Somebody else's login and one that is
 not there are one answer.

@@ -2,7 +2,7 @@
 
 A key belongs to a user and may never do more than that user may: their state, their end and their ceilings bound it at every
 use. What is here: making, listing, revoking, and the decision whether a key may be used. How a request shows one is
-credentials.py's; which keys are remembered, key_ring.py's. Field sheet P17, M15; oauth.md §4.4.
+credentials.py's; which keys are remembered, key_ring.py's.
 """
 
 from __future__ import annotations

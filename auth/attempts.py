@@ -1,4 +1,4 @@
-"""Counting tries, so that nobody can guess: passphrases at sign-in, user codes at entry (oauth.md §4.1, §4.2).
+"""Counting tries, so that nobody can guess: passphrases at sign-in, user codes at entry.
 
 A try is counted in the same transaction that admits it, before anything slow looks at what was typed: parallel guesses
 are serialised by the store and cannot pass together. What is counted where is decided by the callers; the rows hold a

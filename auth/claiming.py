@@ -1,4 +1,4 @@
-"""Claiming the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page (oauth.md §5.2).
+"""Claiming the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page.
 
 Following the link shows a form and uses nothing up; the POST does, once. Who makes links, and what a claim writes, is in
 links.py and users.py.

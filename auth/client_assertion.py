@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from auth.requester import Requester
 
 LONGEST: Final = 8 * 1_024
-LIFE_SECONDS: Final = 5 * 60  # oauth.md §4.6: at most so far ahead
+LIFE_SECONDS: Final = 5 * 60  # at most so far ahead
 LEEWAY_SECONDS: Final = 30
 JTI_LENGTH: Final = 256
 

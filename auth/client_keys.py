@@ -64,7 +64,7 @@ def read_set(document: object) -> tuple[PublicKey, ...]:
     """The usable keys of a decoded JWK set, at least one. Kinds that we do not know are passed over (RFC 7517 §5)."""
     listed = _members(document).get("keys")
     if not isinstance(listed, list):
-        raise BadKeys('is an object with a list called keys')
+        raise BadKeys("is an object with a list called keys")
     entries = cast("list[object]", listed)
     if len(entries) > KEYS:
         raise BadKeys(f"holds at most {KEYS} keys")

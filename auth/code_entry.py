@@ -1,4 +1,4 @@
-"""Entering a user code (RFC 8628 §3.3, §5.1; oauth.md §4.1): sign in first, then the code, and few wrong ones.
+"""Entering a user code (RFC 8628 §3.3, §5.1): sign in first, then the code, and few wrong ones.
 
 Without a session no code is ever looked up. Wrong codes are counted in the transaction that looks, so parallel guesses
 cannot pass. What a right code shows is in confirm.py.

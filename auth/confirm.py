@@ -1,4 +1,4 @@
-"""The confirm page: everything an approver should see before saying yes (RFC 8628 §5.4; oauth.md §4.1).
+"""The confirm page: everything an approver should see before saying yes (RFC 8628 §5.4).
 
 Shown whenever a code is right, also for the complete link. It carries a token that its session only gets by having entered
 the right code. Entering codes is in code_entry.py, the answer to this page in decision.py.

@@ -1,4 +1,4 @@
-"""Jobs of the authorization endpoint (oauth.md §4.2): what is asked, whether a person has agreed to it before, and their yes or no.
+"""Jobs of the authorization endpoint: what is asked, whether a person has agreed to it before, and their yes or no.
 
 Each looks everything up anew, so that nothing that changed under a page counts. Reading a request is in authorize.py, pages are
 in authorize_page.py and consent_page.py.

@@ -1,4 +1,4 @@
-"""The consent page and its answer (oauth.md §4.2): everything a person should see before a program gets in as them.
+"""The consent page and its answer: everything a person should see before a program gets in as them.
 
 What is ticked can only be less than what was asked. GET /authorize is in authorize_page.py, the jobs are in consent.py.
 """
@@ -163,7 +163,12 @@ async def _deny(visit: Visit, asked: Asked, path: str) -> Reply:
 async def _allow(visit: Visit, session: Session, found: Opened, *, copied: bool) -> Reply:
     parts = visit.parts
     if any(parts.site.scopes.financial(name) for name in visit.scopes):
-        asking = await proving.ask(_leading(visit, found), session, "to let a program move money")
+        asking = await proving.ask(
+            _leading(visit, found),
+            session,
+            "to let a program move money",
+            back=authorize.path_of(found.text),
+        )
         if asking is not None:
             return asking
     outcome = await parts.store.write(

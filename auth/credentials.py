@@ -4,7 +4,7 @@
     Authorization: DPoP <token> with a proof of the key that it is bound to
 
 Each server says which kinds it takes. The challenge is OAuth's wherever a login is taken: who holds a key knows what to do
-with it. Tokens are verify.py's, keys api_keys.py's. RFC 6750 §2.1, RFC 7617; field sheet K6, M11, M15.
+with it. Tokens are verify.py's, keys api_keys.py's. RFC 6750 §2.1, RFC 7617.
 """
 
 from __future__ import annotations

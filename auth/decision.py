@@ -1,4 +1,4 @@
-"""The answer to the confirm page (RFC 8628 §3.3; oauth.md §4.1): approve or deny, once.
+"""The answer to the confirm page (RFC 8628 §3.3): approve or deny, once.
 
 The job that decides checks everything again: the session, the proof where one is due, and that the request still waits.
 Asking for a code and redeeming it are in device.py and grants.
@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final, Literal
 
 from auth import confirm, device, proof, proving, scopes, sessions
-from auth.code_entry import sign_in_then
+from auth.code_entry import path_with, sign_in_then
 from auth.confirm import mac_of, waiting
 from auth.db import Db
 from auth.device import Approved, Denied, DeviceRequest, NotPending
@@ -111,7 +111,7 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
         return await again(problem="Leave at least one thing ticked, or choose Deny.")
 
     if any(visit.parts.site.scopes.financial(name) for name in ticked):
-        asking = await proving.ask(visit, session, "to let a program move money")
+        asking = await proving.ask(visit, session, "to let a program move money", back=path_with(code))
         if asking is not None:
             return asking
 

@@ -29,7 +29,7 @@ TYPE: Final = "dpop+jwt"
 BACK_SECONDS: Final = 60  # how old a proof may be: clocks differ, and requests wait
 AHEAD_SECONDS: Final = 10
 JTI_LENGTH: Final = 256
-# Proofs that are remembered, about 200 bytes each. One costs about 0.1 ms to check, so a minute has room for few more.
+# Proofs that are remembered, about 200 bytes each. One costs some tenths of a millisecond to check: a minute has room for few more.
 REMEMBERED: Final = 100_000
 
 # No client has this id: those that are entered by hand have no colon, the others are addresses or begin with cli_.

@@ -2,7 +2,7 @@
 
 HTML is served over https or on loopback only; a POST must come from one of our own pages; fields are bounded and come once.
 The endpoints are in the modules that the table names. GET changes nothing that a person would miss: at most it
-counts a wrong code, or sends a program the code that its person agreed to before (oauth.md §4.1, §4.2; design §12.14).
+counts a wrong code, or sends a program the code that its person agreed to before.
 """
 
 from __future__ import annotations

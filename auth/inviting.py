@@ -1,4 +1,4 @@
-"""The pages of the links that people get: accepting an invitation, and choosing a new passphrase (oauth.md §5.2).
+"""The pages of the links that people get: accepting an invitation, and choosing a new passphrase.
 
 Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. What the links do is in
 people.py, making them in the command line's admin socket and on the account page.

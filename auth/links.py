@@ -1,4 +1,4 @@
-"""One-time links: a secret in a URL that works once, soon, and only by pressing its button (oauth.md §5.2, design §12.16).
+"""One-time links: a secret in a URL that works once, soon, and only by pressing its button.
 
 Following a link shows a form and uses nothing up, so that a mail scanner or a preview cannot spend it; the POST does.
 Only the SHA-256 of the token is stored. What a link lets its holder do is in users.py (claim) and people.py (accept an

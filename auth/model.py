@@ -44,7 +44,9 @@ class Principal:
     tools: str = ""
     # Of a person's login: what they could grant it besides. Nobody who asks a machine for more finds somebody there.
     reach: frozenset[str] = frozenset({"*"})
-    user: str | None = None  # whose state and ceiling bound it, where that is not the subject (an API key's user)
+    user: str | None = (
+        None  # whose state and ceiling bound it, where that is not the subject (an API key's user)
+    )
 
 
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")

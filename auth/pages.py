@@ -1,4 +1,4 @@
-"""Page values to HTML: one shell, its headers, and the few words for times and waits (oauth.md §4.2).
+"""Page values to HTML: one shell, its headers, and the few words for times and waits.
 
 Only pages that ask for a passkey have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
 by its endpoint. Other packages get the same look from `shell_page` and `error_page`.

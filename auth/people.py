@@ -1,4 +1,4 @@
-"""People besides the owner: inviting, ceilings and expiry, disabling, locking, removing, a new passphrase (oauth.md §5.2).
+"""People besides the owner: inviting, ceilings and expiry, disabling, locking, removing, a new passphrase.
 
 Each is a job, and known everywhere at its commit: the sign-in, the redemption of a code, a refresh, every call and every task
 that runs read the account again. Nobody signs up by themselves. No job locks an account because of wrong passphrases: then a

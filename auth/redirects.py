@@ -1,4 +1,4 @@
-"""Where a browser may be sent back to after a login (RFC 8252 §7, oauth.md §4.2): which addresses a client may register, whether a
+"""Where a browser may be sent back to after a login (RFC 8252 §7): which addresses a client may register, whether a
 requested one is registered, and how the answer is put on it.
 
 Who may ask for what is decided in authorize.py.

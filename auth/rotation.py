@@ -1,4 +1,4 @@
-"""When signing keys come and go (oauth.md §4.4): a next key is published a day before it signs, and an old one stays published
+"""When signing keys come and go: a next key is published a day before it signs, and an old one stays published
 until the last token that it signed is over. `decide` is the whole rule; the jobs do what it says, and what people ask for.
 
 A job decides on the rows that it finds in its own transaction, so two processes that rotate at once make one key, not two.

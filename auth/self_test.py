@@ -1,4 +1,4 @@
-"""Whether what this server announces is what it does (oauth.md §4.4): looked at once at every start, and by `ostiary doctor`.
+"""Whether what this server announces is what it does: looked at once at every start, and by `ostiary doctor`.
 
 Clients believe the metadata to the letter and give up on the first promise that is not kept. The documents are built from the
 tables of what exists; this holds what comes out against those tables once more, and signs and verifies a token with the key

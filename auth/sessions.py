@@ -1,4 +1,4 @@
-"""Browser sessions: the cookie, the row behind it, and proof that a form was ours (oauth.md §4.2, design §12.14).
+"""Browser sessions: the cookie, the row behind it, and proof that a form was ours.
 
 Before sign-in the cookie holds a random value that no row knows: it binds forms to this browser and opens nothing. Signing
 in never reuses it, so that a value planted beforehand is worth nothing afterwards. Rows hold the SHA-256 of the cookie.

@@ -97,5 +97,9 @@ def _begin_chain(db: Db, now: Millis) -> None:
         older = db.fetch_one("SELECT count(*) AS n FROM audit")
         if older is not None and older["n"]:
             audit.record(
-                db, at=now, event="audit.began", actor=SETUP, reason=f"{older['n']} rows before this are not chained"
+                db,
+                at=now,
+                event="audit.began",
+                actor=SETUP,
+                reason=f"{older['n']} rows before this are not chained",
             )

@@ -1,4 +1,4 @@
-"""Signing in with name and passphrase, and out again (oauth.md §4.2).
+"""Signing in with name and passphrase, and out again.
 
 A try is counted before it is hashed, an unknown name costs as much as a wrong passphrase, and signing in always makes a new
 cookie. Where it leads is one of our own pages, put together here and never taken from the query as it came.

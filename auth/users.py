@@ -1,4 +1,4 @@
-"""Accounts: the owner's claim, and proving with a passphrase who one is (oauth.md §4.2, §5.2).
+"""Accounts: the owner's claim, and proving with a passphrase who one is.
 
 Hashing takes tens of milliseconds, so it is never part of a job: a sign-in is `admit` (count the try, read the account),
 then a hash comparison in a thread that the caller lends, then `conclude`. Browser sessions are in sessions.py; inviting,

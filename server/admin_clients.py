@@ -19,7 +19,7 @@ from auth.model import AUTHORIZATION_CODE, Client, Millis
 from auth.scopes import Vocabulary
 from server.control import Handler, Refused
 
-# oauth.md §4.3: what a registration may be at most, whoever makes it.
+# What a registration may be at most, whoever makes it.
 LIST_ITEMS: Final = 10
 ITEM_LENGTH: Final = 2_048
 TEXT_LENGTH: Final = 512

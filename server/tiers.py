@@ -1,6 +1,6 @@
 """How much a tool can do: read, write, or move money; which scopes a call of it needs for that, and whether it is offered at all.
 
-The settings' word counts, then the author's (`_meta` "io.ostiary/tier"), then the annotations. Design §12.12; field sheet P13, M10.
+The settings' word counts, then the author's (`_meta` "io.ostiary/tier"), then the annotations.
 """
 
 from __future__ import annotations

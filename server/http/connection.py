@@ -2,7 +2,7 @@
 
 No task per request and no timers: `deadline` is a field that the reaper looks at (roster.py). Bytes are read when somebody
 needs them; what belongs to later requests waits in `buffer`, bounded, and the rest stays with the peer. What a head or a body
-may look like is in head.py and body.py, how a response is framed in response.py, sockets in listen.py. RFC 9112; design §3.
+may look like is in head.py and body.py, how a response is framed in response.py, sockets in listen.py. RFC 9112.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Both stop DNS rebinding: a page of any site can make a browser connect to a private address under the page's own name, and
 then Host and Origin name that site. What an allowed cross-origin caller may read and send (CORS) is said by whoever answers;
-here it is only decided whether it may call. MCP basic/transports/streamable-http, design §4 «On loopback», §12.2, §12.3.
+here it is only decided whether it may call. MCP basic/transports/streamable-http.
 """
 
 from __future__ import annotations

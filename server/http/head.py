@@ -96,7 +96,7 @@ class Head:
             else:
                 special[name] += b"," + value
             if name == b"upgrade" or name == b"http2-settings":
-                return  # Never upgraded (design §3): answered as if it had not been asked.
+                return  # Never upgraded: answered as if it had not been asked.
         self._fields.append((name, value))
 
     def on_headers_complete(self) -> None:

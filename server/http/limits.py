@@ -1,4 +1,4 @@
-"""Every bound of the connection layer, with its unit and its reason (design §3). Rate limits of callers are not here."""
+"""Every bound of the connection layer, with its unit and its reason. Rate limits of callers are not here."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Limits:
     header_count: int = 100
     # Authorization requests with a signed request object are the longest honest targets, about 4 KiB.
     target_bytes: int = 8 * 1024
-    # One JSON-RPC message (design §12.4).
+    # One JSON-RPC message.
     body_bytes: int = 2 * 1024 * 1024
     # Trailers are ignored, so they need only be bounded.
     trailer_bytes: int = 8 * 1024

@@ -1,4 +1,4 @@
-"""The server from start to end of drain: our own nursery tree over Hypercorn's sockets, design §3.
+"""The server from start to end of drain: our own nursery tree over Hypercorn's sockets.
 
     serve > reaper > connections > listeners
 

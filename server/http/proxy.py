@@ -2,7 +2,7 @@
 
 Hops are walked from the right, from the peer that we see to the first address that is not ours: counting them would believe
 whatever the caller wrote in front. One family of headers is believed, the configured one, because a proxy that sets one kind
-passes the other on as the caller sent it. RFC 7239; design §3.
+passes the other on as the caller sent it. RFC 7239.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One accepted socket as a trio stream that knows whether its peer still reads. TLS lies on top of it (trio.SSLStream).
 
 trio's own SocketStream does the same work with a checkpoint and a lock around every call; this one tries the socket first and
-waits only when it must, and it keeps the account that the write rule of design §3 needs: the write rule is decided here, and
+waits only when it must, and it keeps the account that the write rule needs: that rule is decided here, and
 enforced by whoever asks `overdue`.
 """
 

@@ -14,7 +14,7 @@ from auth import wire
 from server.http import guard
 from server.http.serving import Receive, Scope, Send
 
-FORM_BYTES: Final = 64 * 1024  # oauth.md §4.6: more is not a form of ours
+FORM_BYTES: Final = 64 * 1024  # more is not a form of ours
 FORM_FIELDS: Final = 100
 FORM: Final = "application/x-www-form-urlencoded"
 JSON: Final = "application/json"

@@ -1,4 +1,4 @@
-"""Backing a database up while it is in use, and putting a copy back in its place. The key file is never in a copy. Design §5.
+"""Backing a database up while it is in use, and putting a copy back in its place. The key file is never in a copy.
 
 Synchronous: the command line runs it, or the server in a thread.
 """

@@ -1,4 +1,4 @@
-"""Reading `changes`: how a process learns what others revoked. Jobs; writing is `Db.changed`. Design §4, §5."""
+"""Reading `changes`: how a process learns what others revoked. Jobs; writing is `Db.changed`."""
 
 from __future__ import annotations
 

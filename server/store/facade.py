@@ -1,4 +1,4 @@
-"""What a job holds instead of the connection: a few verbs, and no way to end its neighbours' transaction. Design §5.
+"""What a job holds instead of the connection: a few verbs, and no way to end its neighbours' transaction.
 
 The refusals here keep honest code honest; `transactions.py` still notices when a job has ended the transaction in another way (a trigger, an interrupted statement).
 """

@@ -1,4 +1,4 @@
-"""The data directory: private, on a local disk, and used by one process at a time. Design §5, §3.
+"""The data directory: private, on a local disk, and used by one process at a time.
 
 What lies in it is named here; opening the database is `sqlite.py`, the key file `keyfile.py`.
 """

@@ -5,7 +5,7 @@ reads no clock, draws no randomness, logs nothing and changes nothing outside; `
 that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
 returns, because not every engine could go on.
 
-The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here. Design §5.
+The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The one secret that is not in the database: 32 random bytes in a file, from which every other key is derived. Design §5.
+"""The one secret that is not in the database: 32 random bytes in a file, from which every other key is derived.
 
 A missing or different key never leads to a new one where a database knows the old: that would silently end every login and
 lose every sealed value. What the subkeys are used for is not here.

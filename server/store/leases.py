@@ -1,4 +1,4 @@
-"""Leases with fences: who may work on a running row, and proof that it still may. Jobs. Design §5.
+"""Leases with fences: who may work on a running row, and proof that it still may. Jobs.
 
 The fence is a number that only grows. Taking a lease raises it, so whoever held it before can no longer write: every write of
 an owner is conditional on owner and fence. A lease is taken only when free or expired; a living owner loses nothing.

@@ -1,4 +1,4 @@
-"""Sweeping away rows that nobody needs any more: in small pieces, by one node at a time. Design §5.
+"""Sweeping away rows that nobody needs any more: in small pieces, by one node at a time.
 
 What is looked for is found by reads, which hold nobody up; each piece is then deleted by one small write, which checks the
 lease and the age again. Nothing here decides anything: a row that has expired is refused long before it is swept.

@@ -1,7 +1,7 @@
 """Bringing a database to the schema of this version: numbered SQL files, each in one transaction, never backwards.
 
 The files are package data (`migrations/0001_name.sql`). An existing database is copied before it is changed; one that a newer
-version wrote is refused, because an older program would read it wrongly. Design §5.
+version wrote is refused, because an older program would read it wrongly.
 """
 
 from __future__ import annotations

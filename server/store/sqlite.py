@@ -1,4 +1,4 @@
-"""The store on SQLite with threads of its own: one writer that commits in groups, readers that never wait for it. Design §5.
+"""The store on SQLite with threads of its own: one writer that commits in groups, readers that never wait for it.
 
 A batch is whatever waits when the writer gets to it: a lone job commits at once, a crowd shares one sync of the disk. Callers
 are woken after COMMIT, all of a batch with one call into trio. What a transaction is, and what happens when one breaks, is in

@@ -2,7 +2,7 @@
 
 What a task is about arrives sealed and leaves sealed (task_ledger.py). A change by whoever runs a task shows its lease: owner and
 fence are conditions of the same UPDATE. It does not ask whether the lease has expired, because a fence that was not raised
-proves that nobody took over: a machine that slept loses nothing. Design §5.
+proves that nobody took over: a machine that slept loses nothing.
 """
 
 from __future__ import annotations

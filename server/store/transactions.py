@@ -1,4 +1,4 @@
-"""How jobs become transactions on one SQLite connection: batches with a savepoint each, lone jobs, reads. Design §5.
+"""How jobs become transactions on one SQLite connection: batches with a savepoint each, lone jobs, reads.
 
 Synchronous and without threads: `sqlite.py` calls it from its own threads, `inline.py` from the caller's. The schema has no
 deferred constraints: with them a neighbour in the batch could mend, unasked, what a job alone would be refused for.

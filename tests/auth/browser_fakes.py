@@ -26,7 +26,6 @@ from auth.requester import Requester
 from auth.site import Site
 from auth.visit import Parts
 from auth.wire import Reply, Request
-
 from server.store.audit_chain import AuditChain
 
 T = TypeVar("T")

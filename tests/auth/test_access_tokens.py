@@ -1,4 +1,4 @@
-"""Access tokens: what is in them, and everything that is not one (RFC 9068, oauth.md §4.4)."""
+"""Access tokens: what is in them, and everything that is not one (RFC 9068)."""
 
 from __future__ import annotations
 

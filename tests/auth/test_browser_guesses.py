@@ -1,4 +1,4 @@
-"""How often a code may be guessed, proven by count (oauth.md §4.1)."""
+"""How often a code may be guessed, proven by count."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, one yes gives at most one login (RFC 6749 §4.1.2; oauth.md §5.4)."""
+"""Whatever happens in whatever order, one yes gives at most one login (RFC 6749 §4.1.2)."""
 
 from __future__ import annotations
 

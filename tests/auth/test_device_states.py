@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order, one device code gives at most one login (RFC 8628; oauth.md §5.4)."""
+"""Whatever happens in whatever order, one device code gives at most one login (RFC 8628)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cache of live logins never serves what was revoked, whatever overtakes what (design §4)."""
+"""The cache of live logins never serves what was revoked, whatever overtakes what."""
 
 from __future__ import annotations
 

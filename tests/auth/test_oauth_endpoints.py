@@ -1,4 +1,4 @@
-"""The OAuth endpoints as clients use them: manners, statuses and headers (oauth.md §4.6, clients.md §4)."""
+"""The OAuth endpoints as clients use them: manners, statuses and headers."""
 
 from __future__ import annotations
 

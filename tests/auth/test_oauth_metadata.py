@@ -1,4 +1,4 @@
-"""The published documents, member for member, and the clean 404s beside them (RFC 8414, RFC 9728, design §12.10-11)."""
+"""The published documents, member for member, and the clean 404s beside them (RFC 8414, RFC 9728)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The registrations and authorization requests that real programs send, word by word, all the way to a token (clients.md §2, §4)."""
+"""The registrations and authorization requests that real programs send, word by word, all the way to a token."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The refresh chain: rotation, the replay window, reuse, and what ends it (oauth.md §4.5)."""
+"""The refresh chain: rotation, the replay window, reuse, and what ends it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Programs that register themselves: what real ones send, what strangers try, and how many (RFC 7591; oauth.md §4.3)."""
+"""Programs that register themselves: what real ones send, what strangers try, and how many (RFC 7591)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tokens that are not ours, or not any more, made from one that is (oauth.md §4.4, RFC 8725): what every door must refuse.
+"""Tokens that are not ours, or not any more, made from one that is (RFC 8725): what every door must refuse.
 
 With our own private key over wrong content, with other keys over right content, and with bytes that are no token at all.
 """

@@ -146,6 +146,7 @@ async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_
     login, key = await log_in(fake, client, file)
     assert fake.requests("/authorize")[-1].asked["dpop_jkt"] == key.thumbprint
     kept = file.get(fake.url)
+    assert kept is not None
     assert kept == login
     assert kept.proof_key == key.kept
     assert key.kept.reveal() not in repr(kept)

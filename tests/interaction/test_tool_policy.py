@@ -1,4 +1,4 @@
-"""Who may know of what, who may be granted it, and what a selection leaves out: by era, credential and tier (design §12.12)."""
+"""Who may know of what, who may be granted it, and what a selection leaves out: by era, credential and tier."""
 
 from __future__ import annotations
 
