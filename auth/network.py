@@ -1,6 +1,7 @@
 """Addresses as people share them: one household, office or phone is a /24 of IPv4 or a /64 of IPv6.
 
-Used to count tries per requester, and to ask "does this request come from where you are?" on the confirm page. Reading the address off a connection, and trusting a proxy's word for it, is the listener's.
+Used to count tries per requester, and to ask "does this request come from where you are?" on the confirm page.
+Reading the address off a connection, and trusting a proxy's word for it, is the listener's.
 """
 
 from __future__ import annotations
