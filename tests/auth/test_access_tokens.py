@@ -174,13 +174,14 @@ def test_no_private_key_shows_in_public_or_in_a_repr() -> None:
 
 
 async def checked(identity: Identity, authorization: str | None, **fields: Any) -> Principal | Refused:
-    return await identity.check(authorization, **{"server": "agent", "origin": ORIGIN, **fields})
+    where: dict[str, Any] = {"server": "agent", "origin": ORIGIN, **fields}
+    return await identity.check(authorization, **where)
 
 
 async def test_a_live_token_is_its_principal_and_the_second_time_without_waiting() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
-        where = {"server": "agent", "origin": ORIGIN}
+        where: dict[str, Any] = {"server": "agent", "origin": ORIGIN}
         assert identity.check_nowait(f"Bearer {token}", **where) is None
         principal = await checked(identity, f"Bearer {token}")
         assert isinstance(principal, Principal)
@@ -221,7 +222,7 @@ async def test_a_revocation_counts_from_its_commit_on(sql: str) -> None:
             db.changed(kind, entity)
 
         await identity.store.write(change)
-        where = {"server": "agent", "origin": ORIGIN}
+        where: dict[str, Any] = {"server": "agent", "origin": ORIGIN}
         assert identity.check_nowait(f"Bearer {token}", **where) is None
         assert isinstance(await checked(identity, f"Bearer {token}"), Refused)
 

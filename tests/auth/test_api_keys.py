@@ -273,7 +273,7 @@ async def test_after_the_first_look_nobody_waits_for_the_store() -> None:
     async with door() as at:
         text = (await at.make()).secret.reveal()
         await at.show(None, text)
-        where = {"server": "agent", "origin": ORIGIN}
+        where: dict[str, Any] = {"server": "agent", "origin": ORIGIN}
         assert isinstance(at.identity.check_nowait(f"Bearer {text}", **where), Principal)
         assert isinstance(at.identity.check_nowait("Bearer ost_" + "A" * 49, **where), Refused)
         unknown = (await at_world_key()).secret.reveal()  # well made, of another server

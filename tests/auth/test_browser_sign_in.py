@@ -260,7 +260,9 @@ async def test_who_is_signed_in_already_is_led_on() -> None:
     assert (page.status, location(page)) == (303, "/welcome")
 
 
-@pytest.mark.parametrize("path", ["/signin", "/device", "/welcome", "/claim/abc", "/invite/abc", "/reset/abc", "/account"])
+@pytest.mark.parametrize(
+    "path", ["/signin", "/device", "/welcome", "/claim/abc", "/invite/abc", "/reset/abc", "/account"]
+)
 async def test_off_loopback_plain_http_is_refused_before_anything_is_asked(path: str) -> None:
     house = House("http://agent.example", loopback=False).owned()
     browser = Browser(house)

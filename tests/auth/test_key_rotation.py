@@ -41,7 +41,7 @@ from server.store.sqlite import open_store
 
 KEYS = KeyPolicy()
 TOKENS = TokenPolicy()
-WHERE = {"server": "agent", "origin": "http://127.0.0.1:8420"}
+WHERE: dict[str, Any] = {"server": "agent", "origin": "http://127.0.0.1:8420"}
 
 
 def row(

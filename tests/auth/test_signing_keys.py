@@ -110,7 +110,7 @@ async def test_a_key_added_later_is_noticed_and_signs_when_its_time_comes() -> N
         await identity.check(f"Bearer {old}", server="agent", origin="http://127.0.0.1:8420")
         added = keys.generate(SEAL, nonce=b"m" * 12, now=clock.now, signs_from=clock.now + DAY)
         await identity.store.write(lambda db: keys.insert(db, added))
-        where = {"server": "agent", "origin": "http://127.0.0.1:8420"}
+        where: dict[str, Any] = {"server": "agent", "origin": "http://127.0.0.1:8420"}
         assert identity.check_nowait(f"Bearer {old}", **where) is None  # the ring must be read again first
         await identity.check(f"Bearer {old}", **where)
         assert identity.check_nowait(f"Bearer {old}", **where) is not None

@@ -9,6 +9,7 @@ import json
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from identity_fakes import MINUTE, ORIGIN, SECOND, START, Clock, logged_in, open_identity, post, subkey
@@ -33,7 +34,7 @@ async def forging(clock: Clock | None = None) -> AsyncGenerator[tuple[Identity, 
 
 
 async def let_in(identity: Identity, token: str, server: str = "agent") -> Principal | Refused:
-    where = {"server": server, "origin": ORIGIN}
+    where: dict[str, Any] = {"server": server, "origin": ORIGIN}
     answer = await identity.check(f"Bearer {token}", **where)
     again = identity.check_nowait(f"Bearer {token}", **where)
     assert again is None or type(again) is type(answer), "the second look says something else"

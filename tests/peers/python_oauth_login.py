@@ -101,7 +101,16 @@ def main(library: str, issuer: str, endpoint: str, client_id: str) -> None:
     after = requests.post(
         endpoint, headers={"Authorization": f"Bearer {renewed['access_token']}"}, timeout=30
     ).status_code
-    say({"answer": {"text": [first, second], "scope": "".join(renewed["scope"]), "ended": ended, "afterwards": after}})
+    say(
+        {
+            "answer": {
+                "text": [first, second],
+                "scope": "".join(renewed["scope"]),
+                "ended": ended,
+                "afterwards": after,
+            }
+        }
+    )
 
 
 if __name__ == "__main__":
