@@ -348,7 +348,7 @@ WHOLE: Final = (
     _L("A-1", "real clients of many makers log in by themselves and call a tool", (
         *_of("e2e/test_mcp_remote", "mcp_remote_logs_in_by_device_code_and_calls_a_tool_over_stdio", "mcp_remote_registers_itself_for_a_device_login", "mcp_remote_registers_itself_and_logs_in_with_a_browser"),
         *_of("e2e/test_clients_log_in", "the_python_sdk_logs_in_and_registers", "the_typescript_sdk_logs_in_registers_and_refreshes", "the_inspector_logs_in_with_a_browser_and_calls_a_tool", "openid_client_logs_in_refreshes_and_ends_it", "oauth4webapi_finds_nothing_to_object_to", "python_libraries_that_know_nothing_of_mcp_log_in"),
-        *_of("e2e/test_browser_login", "a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out"),
+        *_of("e2e/test_terminal_browser_login", "a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out"),
         *_of("e2e/test_machines", "the_python_sdk_logs_in_by_itself_with_a_secret_and_with_a_signature"),
     )),
     _L("A-2", "the official suite has nothing against the authorization server, at any revision", (
