@@ -94,6 +94,7 @@ def _row(visit: Visit, login: Login) -> Row:
     grant, site = login.grant, visit.parts.site
     document = login.client_kind == "document"
     host = urlsplit(grant.client_id).hostname or "" if document else ""
+    idles = grant.idle_until < grant.expires_at  # each refresh moves that on
     return Row(
         id=grant.id,
         name=login.registered_name if document else grant.client_name or login.registered_name,
@@ -105,7 +106,7 @@ def _row(visit: Visit, login: Login) -> Row:
         last_ip=grant.last_ip if grant.last_ip != grant.ip else "",
         since=day(grant.created_at),
         used=ago(grant.last_used_at, visit.now),
-        until=day(min(grant.expires_at, grant.idle_until)),
+        until=f"{day(grant.idle_until)} if unused" if idles else day(grant.expires_at),
         server=grant.server if len(site.servers) > 1 else "",
         may=people.in_words(site.scopes, grant.scope),
         paused=login.paused,

@@ -8,9 +8,9 @@ from types import MappingProxyType
 from auth import scopes
 from auth.credentials import Access, digest_of, static_principal
 from auth.model import Principal
-from server.config import ServerConfig
 from server.policy_settings import LEAST_TOKEN
 from server.secret import SecretUnreadable, read_secret
+from server.settings import ServerConfig
 
 
 def access_of(servers: Sequence[ServerConfig]) -> Mapping[str, Access]:

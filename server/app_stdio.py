@@ -21,10 +21,10 @@ from auth.model import Principal, PrincipalKind
 from server import __version__
 from server.backends.catalog import CatalogError
 from server.client.lines import Read, Write, reader, writer
-from server.config import ServerConfig
 from server.lending import CannotStart, now_millis, open_lender, subkeys
 from server.resolve import Resolved
 from server.secret import SecretUnreadable
+from server.settings import ServerConfig
 from server.stdio import Conversation
 from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, Store, StoreError

@@ -20,13 +20,13 @@ from server.agents import Subkey
 from server.backends.base import BackendError
 from server.backends.catalog import CatalogError
 from server.calls import Measure
-from server.config import ServerConfig
 from server.desk import Tasking
 from server.exchange import Lent
 from server.library import Me
 from server.mcp.cursors import Cursors
 from server.mcp.rounds import Rounds
 from server.offering import Offering, open_offering
+from server.settings import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 from server.task_logins import Allowed, everybody

@@ -19,12 +19,12 @@ from server.agents import Subkey
 from server.backends.base import Active, Announce, BackendError
 from server.backends.catalog import Catalog, CatalogError
 from server.calls import Calls, Measure
-from server.config import ServerConfig
 from server.library import Library, Me
 from server.mcp.messages import Icon, Implementation
 from server.mcp.results import Server
 from server.selection import Selections, unknown
 from server.sessions import Sessions
+from server.settings import ServerConfig
 from server.standing import selecting
 from server.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tiers import Rules

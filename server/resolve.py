@@ -17,8 +17,9 @@ from urllib.parse import urlsplit
 
 from auth.scopes import Vocabulary
 from server import paths
-from server.config import Config, ConfigInvalid, Loaded, Problem, ServerConfig
+from server.config import ConfigInvalid, Loaded, Problem
 from server.policy_settings import vocabulary
+from server.settings import Config, ServerConfig
 from server.upstream_settings import UpstreamConfig
 
 LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})

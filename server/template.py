@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from server.config import Config
+from server.settings import Config
 
 SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
     (

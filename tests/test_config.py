@@ -5,8 +5,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.config import Config, ConfigInvalid, Loaded, find_file, load, misspelt
+from server.config import ConfigInvalid, Loaded, find_file, load, misspelt
 from server.resolve import Resolved, resolve
+from server.settings import Config
 from server.template import SECTIONS, commented_configuration
 
 

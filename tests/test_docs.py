@@ -17,9 +17,10 @@ from auth.endpoints import FORMS, SPECIAL
 from auth.entry import ENDPOINTS as PAGES
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
-from server.config import AGENT_KINDS, Compat, Config, ServerConfig, agent_shape, load
+from server.config import AGENT_KINDS, agent_shape, load
 from server.policy_settings import ScopeConfig, TokenConfig, ToolConfig
 from server.resolve import resolve
+from server.settings import Compat, Config, ServerConfig
 from server.store.migrate import packaged_migrations
 from server.upstream_settings import UpstreamConfig, UpstreamUser
 

@@ -17,12 +17,13 @@ from auth.scopes import Vocabulary
 from server import app
 from server.access import access_of
 from server.backends.catalog import BadTerms, Catalog, CatalogError, Source, Terms
-from server.config import ConfigInvalid, ServerConfig, load
+from server.config import ConfigInvalid, load
 from server.mcp.messages import Tool, ToolAnnotations
 from server.offering import check_words
 from server.policy_settings import ToolConfig
 from server.resolve import Resolved, resolve
 from server.secret import SecretUnreadable
+from server.settings import ServerConfig
 from server.tiers import TIER, Rules
 from tests.interaction.agents import agent
 

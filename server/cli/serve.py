@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from structlog.typing import FilteringBoundLogger
 
     from server.app import Started
-    from server.config import ServerConfig
     from server.lending import CannotStart
     from server.observe.logs import Lines
     from server.resolve import Resolved
+    from server.settings import ServerConfig
 
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.

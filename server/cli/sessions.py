@@ -64,7 +64,9 @@ def _show_login(login: Mapping[str, Any]) -> None:
     ]
     terminal.out(f"    {', '.join(places)}")
     ends = min(login["expires_at"], login["idle_until"])
-    terminal.out(f"    {login['scope']}; used {local.ago(login['last_used_at'])}, ends in {local.left(ends)}")
+    unused = " if it is not used" if login["idle_until"] < login["expires_at"] else ""
+    used = f"used {local.ago(login['last_used_at'])}, ends in {local.left(ends)}{unused}"
+    terminal.out(f"    {login['scope']}; {used}")
 
 
 def _show_browser(browser: Mapping[str, Any]) -> None:

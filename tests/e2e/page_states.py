@@ -25,9 +25,9 @@ from auth.requester import Requester
 from auth.scopes import FINANCIAL, Scope, Vocabulary
 from auth.upstream import Provider
 from auth.upstream_provider import Answer, Upstreams
-from server.config import Config, ServerConfig
 from server.http import landing
 from server.resolve import Resolved
+from server.settings import Config, ServerConfig
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
