@@ -161,7 +161,7 @@ def check(asked: Asked, client: Client | None, site: Site, origin: str) -> NoPla
     redirect_uri = _redirect_uri(asked, client)
     if isinstance(redirect_uri, NoPlace):
         return redirect_uri
-    server = site.choose(asked.resources, (origin,)) or site.default
+    server = site.meant(asked.resources, (origin,), client.server)
     scope = site.scopes.asked(asked.get("scope") or "", client.scope)
     prompts = frozenset((asked.get("prompt") or "").split())
     problem = _problem(asked, client, server, scope, prompts)

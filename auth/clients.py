@@ -186,6 +186,7 @@ class Registration:
     jwks: str | None = None  # a JWK set, as client_keys.py has judged it
     jwks_uri: str | None = None
     introspects: bool = False
+    server: str | None = None  # the one that it is for
 
     def check(self, known: Vocabulary) -> list[str]:
         problems: list[str] = []
@@ -269,8 +270,8 @@ def insert(
     return bool(
         db.execute(
             "INSERT INTO clients (id, kind, name, secret_hash, auth_method, grant_types, redirect_uris, scope, state,"
-            " client_uri, jwks, jwks_uri, introspects, registration_hash, network, metadata, created_at)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'enabled', ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
+            " client_uri, jwks, jwks_uri, introspects, server, registration_hash, network, metadata, created_at)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, 'enabled', ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO NOTHING",
             client_id,
             kind,
             registration.name,
@@ -283,6 +284,7 @@ def insert(
             registration.jwks,
             registration.jwks_uri,
             int(registration.introspects),
+            registration.server,
             registration_hash,
             network,
             metadata,

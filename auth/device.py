@@ -126,7 +126,7 @@ def request_code(
     now: Millis,
 ) -> DeviceAuthorization | Refusal:
     """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
-    server = site.choose(ask.resources, (ask.requester.origin,)) or site.default
+    server = site.meant(ask.resources, (ask.requester.origin,), client.server)
     scope = site.scopes.asked(ask.scope, client.scope)
     refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester.network, policy, now)
     if refusal is not None:

@@ -163,7 +163,7 @@ def use_up(db: Db, proof: Proof) -> bool:
 
 class Window:
     """The proofs that resources have seen in the last minute, by the second in which they were made. One per process; what it
-    had to forget for want of room it refuses."""
+    has forgotten, for its age or for want of room, it refuses."""
 
     def __init__(self, remembered: int = REMEMBERED) -> None:
         self._remembered = remembered
@@ -176,6 +176,8 @@ class Window:
         oldest = now // 1_000 - BACK_SECONDS
         for second in [each for each in self._seen if each < oldest]:
             self._count -= len(self._seen.pop(second))
+            # Or else a clock that is set back would let them in again.
+            self._forgotten = max(self._forgotten, second)
         if proof.issued_at <= self._forgotten:
             return False
         seen = self._seen.setdefault(proof.issued_at, set())

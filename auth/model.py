@@ -93,6 +93,7 @@ class Client:
     jwks: str | None = None
     jwks_uri: str | None = None
     introspects: bool = False  # may ask what a token is worth
+    server: str | None = None  # the one that it is for
     network: str | None = None  # from where it registered itself
 
     @property
@@ -122,6 +123,7 @@ class Client:
             jwks=row["jwks"],
             jwks_uri=row["jwks_uri"],
             introspects=bool(row["introspects"]),
+            server=row["server"],
             network=row["network"],
             secret_hash=row["secret_hash"],
         )

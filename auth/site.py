@@ -60,6 +60,16 @@ class Site:
         server = found.pop()
         return Foreign() if found or server is None else server
 
+    def meant(
+        self, resources: Sequence[str], origins: Sequence[str], bound: str | None = None
+    ) -> str | Foreign:
+        """The server that a client asks for: what its resources name, else the one that it is bound to, else the first."""
+        named = self.choose(resources, origins)
+        if isinstance(named, Foreign) or (bound is not None and bound not in self.servers):
+            return Foreign()
+        server = named or bound or self.default
+        return server if bound in (None, server) else Foreign()
+
 
 @dataclass(frozen=True, slots=True)
 class Foreign:

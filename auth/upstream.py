@@ -252,11 +252,17 @@ def person_of(subject: str, claims: Mapping[str, Any]) -> Person:
     proven = isinstance(email, str) and claims.get("email_verified") is True
     return Person(
         subject=subject,
-        also=(f"email:{email.casefold()}",) if proven and isinstance(email, str) else (),
+        also=(f"email:{folded(email)}",) if proven and isinstance(email, str) else (),
         shown=f"{clean(email, 100)} ({clean(subject, 100)})"
         if isinstance(email, str)
         else clean(subject, 100),
     )
+
+
+def folded(word: str) -> str:
+    """Addresses and logins are the same in capitals. Of ASCII alone: folding other letters makes one of `straße` and `strasse`,
+    who are two."""
+    return word.lower() if word.isascii() else word
 
 
 def _is_time(value: object) -> TypeGuard[float]:
@@ -269,7 +275,7 @@ def github_person(user: Mapping[str, Any]) -> Person | NotBelieved:
     if not isinstance(number, int) or isinstance(number, bool) or number <= 0 or not isinstance(login, str):
         return NotBelieved("the provider named nobody")
     return Person(
-        subject=str(number), also=(f"login:{login.casefold()}",), shown=f"{clean(login, 60)} ({number})"
+        subject=str(number), also=(f"login:{folded(login)}",), shown=f"{clean(login, 60)} ({number})"
     )
 
 

@@ -56,7 +56,9 @@ class Admin:
             **ApiKeyAdmin(
                 store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers
             ).commands(),
-            **ClientAdmin(store=self.store, clock=self.clock, scopes=self.scopes).commands(),
+            **ClientAdmin(
+                store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers
+            ).commands(),
             **self.more,
         }
         return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}

@@ -6,7 +6,7 @@ The other commands behind the admin socket are in admin.py; how programs registe
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -32,6 +32,7 @@ class ClientAdmin:
     store: Store
     clock: Callable[[], Millis]
     scopes: Vocabulary
+    servers: Callable[[], Collection[str]]  # their names
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -51,6 +52,10 @@ class ClientAdmin:
         registration = _registration(arguments)
         if problems := registration.check(self.scopes):
             raise Refused("; ".join(problems))
+        if registration.server is not None and registration.server not in self.servers():
+            raise Refused(
+                f"there is no server {registration.server}", f"there is {', '.join(self.servers())}"
+            )
         seed, now = secrets.token_bytes(SEED_BYTES), self.clock()
         added = await self.store.write(lambda db: clients.add(db, registration, seed=seed, by=actor, now=now))
         if added is None:
@@ -109,6 +114,7 @@ def _registration(arguments: Mapping[str, Any]) -> Registration:
         jwks=jwks,
         jwks_uri=jwks_uri,
         introspects=introspects,
+        server=_text(arguments, "server") if arguments.get("server") is not None else None,
         **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
     )
 
@@ -154,6 +160,7 @@ def _client(client: Client) -> dict[str, Any]:
         "scope",
         "state",
         "introspects",
+        "server",
         "client_uri",
         "jwks_uri",
         "network",

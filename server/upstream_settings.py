@@ -146,8 +146,10 @@ def _of_people(each: UpstreamConfig, where: str) -> Iterable[tuple[str, str, str
 
 
 def _word(subject: str) -> str:
-    """Addresses and logins are the same however they are written; a `sub` is not."""
-    return subject.casefold() if subject.startswith(("email:", "login:")) else subject
+    """Addresses and logins are the same in capitals; a `sub` is not."""
+    from auth import upstream
+
+    return upstream.folded(subject) if subject.startswith(upstream.MUTABLE) else subject
 
 
 def providers(upstreams: Sequence[UpstreamConfig]) -> dict[str, Provider]:

@@ -22,7 +22,12 @@ DEVICE = "urn:ietf:params:oauth:grant-type:device_code"
 @asynccontextmanager
 async def table() -> AsyncGenerator[tuple[Identity, Mapping[str, Handler]]]:
     async with open_identity() as identity:
-        admin = ClientAdmin(store=identity.store, clock=identity.clock, scopes=identity.site.scopes)
+        admin = ClientAdmin(
+            store=identity.store,
+            clock=identity.clock,
+            scopes=identity.site.scopes,
+            servers=lambda: identity.site.servers,
+        )
         yield identity, admin.commands()
 
 
@@ -50,6 +55,7 @@ async def table() -> AsyncGenerator[tuple[Identity, Mapping[str, Handler]]]:
             {"auth_method": "client_secret_post", "introspects": True},
             {"introspects": True, "grant_types": ()},
         ),
+        ({"server": "agent"}, {"server": "agent"}),
     ],
 )
 async def test_what_is_not_said_follows_from_what_is(
@@ -96,3 +102,9 @@ async def test_every_change_is_in_the_audit_trail_with_who_made_it() -> None:
             "client.removed ok",
             "client.removed refused",
         ]
+
+
+async def test_a_client_cannot_be_for_a_server_that_is_not_there() -> None:
+    async with table() as (_, commands):
+        with pytest.raises(Refused, match="there is no server cellar"):
+            await commands["clients.add"]({"name": "Tool", "server": "cellar"}, "local:0")

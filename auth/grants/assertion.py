@@ -78,7 +78,7 @@ def decide(
         return Refuse(error="unauthorized_client", reason="registered by itself, or without credentials")
     if said.client_id != client.id:
         return Refuse(error="invalid_grant", reason="made for another client")
-    if isinstance(server, Foreign):
+    if isinstance(server, Foreign) or client.server not in (None, server):
         return Refuse(error="invalid_target", reason="another resource")
     if isinstance(listed, NotLetIn):
         return Refuse(error="invalid_grant", reason=listed.why)

@@ -45,19 +45,17 @@ def subject_of(client: Client) -> str:
     return f"client:{client.id}"
 
 
-def decide(
-    client: Client, asked: str | Foreign | None, scope: str, *, default: str, known: Vocabulary
-) -> Grant | Refuse:
-    """Pure. `asked` is the server that the request's `resource` names, `default` the one if it names none."""
+def decide(client: Client, server: str | Foreign, scope: str, *, known: Vocabulary) -> Grant | Refuse:
+    """Pure. `server` is the one that the request means."""
     if client.kind != "registered" or client.public:
         # That the client is registered for this grant type was checked; a row that somebody else wrote is not enough.
         return Refuse(error="unauthorized_client", reason="not added by the operator, or without credentials")
-    if isinstance(asked, Foreign):
+    if isinstance(server, Foreign):
         return Refuse(error="invalid_target", reason="another resource")
     granted = machine_scope(client, scope, known)
     if not granted:
         return Refuse(error="invalid_scope", reason="no scope left")
-    return Grant(server=asked or default, scope=granted)
+    return Grant(server=server, scope=granted)
 
 
 def machine_scope(client: Client, scope: str, known: Vocabulary) -> str:
@@ -75,9 +73,8 @@ def grant(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
     site, form = exchange.site, exchange.form
     outcome = decide(
         client,
-        site.choose(form.resources, (exchange.requester.origin,)),
+        site.meant(form.resources, (exchange.requester.origin,), client.server),
         form.scope,
-        default=site.default,
         known=site.scopes,
     )
     if isinstance(outcome, Refuse):

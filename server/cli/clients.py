@@ -67,6 +67,7 @@ def _show(client: Mapping[str, Any]) -> None:
     terminal.out(f"{name}  {terminal.clean(client['name'])}{state}")
     does = [DOES[grant] for grant in DOES if grant in client["grant_types"]]
     does += ["asks about tokens"] if client["introspects"] else []
+    does += [f"for {terminal.clean(client['server'])} alone"] if client["server"] else []
     shows = SHOWS.get(client["auth_method"], "shows a secret")
     hosts = list(dict.fromkeys(_host(uri) for uri in client["redirect_uris"]))
     terminal.out(f"  {shows}; {', '.join(does) or 'may do nothing'}")
@@ -111,6 +112,7 @@ def _host(uri: str) -> str:
 @click.option(
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"
 )
+@click.option("--server", metavar="NAME", help="the one server that it is for; otherwise any")
 @click.option("--introspect", is_flag=True, help="it may ask what a token is worth (needs a secret or a key)")
 @local.which_server
 @terminal.json_option
@@ -123,6 +125,7 @@ def add(
     redirect_uris: tuple[str, ...],
     grants: tuple[str, ...],
     scope: str | None,
+    server: str | None,
     introspect: bool,
     data_dir: str | None,
     config: str | None,
@@ -142,6 +145,7 @@ def add(
         "grant_types": [GRANT_TYPES[grant] for grant in grants],
         "scope": scope,
         "introspects": introspect,
+        "server": server,
     }
     added = local.ask("clients.add", arguments, data_dir=data_dir, config=config)
     _tell(added, as_json=as_json)

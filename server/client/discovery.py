@@ -186,7 +186,11 @@ async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challen
         places.insert(0, named)
     found_at, document = await _first_document(client, places, what="resource metadata")
     resource = document.get("resource")
-    if not isinstance(resource, str) or not same_resource(resource, url):
+    # RFC 9728 §3.3: a document speaks for what its place was made from, which at the root is the origin; one that the
+    # challenge named speaks for the address that was asked.
+    from_root = found_at == places[-1] and found_at != named
+    expected = (url, origin(url)) if from_root else (url,)
+    if not isinstance(resource, str) or not any(same_resource(resource, each) for each in expected):
         spelled = resource[:300] if isinstance(resource, str) else "nothing"
         raise DiscoveryError(
             f"the server calls itself {spelled}, not {url}",

@@ -98,7 +98,7 @@ def restore(
     """
     incoming = database.with_name(f"{database.name}.incoming")
     try:
-        incoming.unlink(missing_ok=True)
+        _clear(incoming)
         kept_out = _bring_in(
             copy,
             incoming,
@@ -121,8 +121,14 @@ def restore(
     except StoreError as error:
         raise RestoreRefused(f"cannot restore {copy}: {error}", hint=error.hint) from error
     finally:
-        incoming.unlink(missing_ok=True)
+        _clear(incoming)
     return Restored(aside=aside, kept_out=kept_out)
+
+
+def _clear(incoming: Path) -> None:
+    """Away with what a restore that was cut off has left. Its log, too: SQLite would play it back into the next copy."""
+    for suffix in ("", "-journal", "-wal", "-shm"):
+        incoming.with_name(incoming.name + suffix).unlink(missing_ok=True)
 
 
 def _bring_in(

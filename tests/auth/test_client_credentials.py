@@ -269,3 +269,36 @@ async def test_a_lowered_ceiling_holds_for_tokens_that_are_out_already() -> None
         who = await checked(identity, answer)
         assert isinstance(who, Principal)
         assert who.scopes == {"mcp:resources"}
+
+
+async def test_a_machine_that_is_for_one_server_gets_tokens_for_no_other() -> None:
+    async with open_identity(site=SITE) as identity:
+        job = await added(identity, server="other")
+        given = await token(identity, **job)
+        assert isinstance(await checked(identity, given, "other"), Principal)
+        assert isinstance(await checked(identity, given, "agent"), Refused)
+        assert isinstance(
+            await checked(identity, await token(identity, **job, resource=f"{ORIGIN}/other/mcp"), "other"),
+            Principal,
+        )
+        refused = await asked(identity, **job, resource=f"{ORIGIN}/mcp")
+        assert (refused.status, json.loads(refused.body)["error"]) == (400, "invalid_target")
+
+
+async def test_a_machine_of_a_server_that_is_not_configured_any_more_gets_nothing() -> None:
+    async with open_identity(site=SITE) as identity:
+        job = await added(identity, server="gone")
+        assert json.loads((await asked(identity, **job)).body)["error"] == "invalid_target"
+
+
+@pytest.mark.parametrize(("resource", "answered"), [("", "other"), ("/other/mcp", "other"), ("/mcp", None)])
+async def test_a_device_of_a_client_for_one_server_asks_for_that_one(
+    resource: str, answered: str | None
+) -> None:
+    async with open_identity(site=SITE) as identity:
+        job = await added(identity, server="other", grant_types=(DEVICE_CODE,))
+        form = {**job, **({"resource": ORIGIN + resource} if resource else {})}
+        reply = await sent(identity, post("/device_authorization", **form))
+        rows = await identity.store.read(lambda db: db.fetch_all("SELECT server FROM device_codes"))
+        assert [row["server"] for row in rows] == ([answered] if answered else [])
+        assert reply.status == (200 if answered else 400)

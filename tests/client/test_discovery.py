@@ -126,6 +126,35 @@ async def test_a_resource_that_is_not_the_one_typed_is_refused(
         await discover(client, fake.url)
 
 
+async def test_a_document_found_at_the_root_may_speak_for_the_whole_origin(
+    fake: FakeServer, client: httpx2.AsyncClient
+) -> None:
+    fake.overrides["/mcp"] = challenging("Bearer")
+    fake.overrides[PRM_PATH] = answering(as_json({}, 404))
+    fake.overrides[PRM_ROOT] = answering(as_json({**fake.resource_metadata(), "resource": fake.origin}))
+    assert (await discover(client, fake.url)).resource == fake.origin
+
+
+@pytest.mark.parametrize(
+    ("where", "named", "resource"),
+    [
+        (PRM_PATH, "", "{origin}"),
+        (PRM_ROOT, f', resource_metadata="{{origin}}{PRM_ROOT}"', "{origin}"),
+        (PRM_ROOT, "", "{origin}/other"),
+        (PRM_ROOT, "", "https://a.example"),
+    ],
+)
+async def test_no_other_document_may(
+    fake: FakeServer, client: httpx2.AsyncClient, where: str, named: str, resource: str
+) -> None:
+    fake.overrides["/mcp"] = challenging("Bearer realm=x" + named.format(origin=fake.origin))
+    fake.overrides[PRM_PATH] = answering(as_json({}, 404))
+    document = {**fake.resource_metadata(), "resource": resource.format(origin=fake.origin)}
+    fake.overrides[where] = answering(as_json(document))
+    with pytest.raises(DiscoveryError, match="calls itself"):
+        await discover(client, fake.url)
+
+
 async def test_a_trailing_slash_in_the_resource_is_forgiven_and_sent_back_as_it_was(
     fake: FakeServer, client: httpx2.AsyncClient
 ) -> None:

@@ -143,6 +143,29 @@ def test_a_log_without_its_database_does_not_haunt_the_restored_one(copy: Path, 
     assert not (directory / "fresh.db-wal").exists()
 
 
+def test_what_a_restore_that_was_cut_off_has_left_spoils_no_other(
+    database: Path, copy: Path, directory: Path
+) -> None:
+    # The journal of a half-done change, as a power cut leaves it. SQLite would play it back into the next copy.
+    incoming = directory / "ostiary.db.incoming"
+    shutil.copy(copy, directory / "elsewhere.db")
+    with closing(sqlite3.connect(directory / "elsewhere.db", isolation_level=None)) as cut_off:
+        cut_off.execute("PRAGMA cache_size = 1")
+        cut_off.execute("UPDATE meta SET value = 'of another copy' WHERE key = 'kept'")
+        cut_off.execute("BEGIN IMMEDIATE")
+        cut_off.execute("UPDATE meta SET value = 'half' WHERE key = 'kept'")
+        cut_off.execute("CREATE TABLE more (text)")
+        cut_off.executemany("INSERT INTO more VALUES (zeroblob(4000))", [()] * 200)
+        for suffix in ("", "-journal"):
+            shutil.copy(f"{directory / 'elsewhere.db'}{suffix}", f"{incoming}{suffix}")
+    assert (directory / "ostiary.db.incoming-journal").stat().st_size > 0
+
+    restore_known(copy, database)
+
+    assert values(database)["kept"] == "x"
+    assert not list(directory.glob("*incoming*"))
+
+
 def test_a_damaged_database_can_be_replaced_and_is_kept_with_its_log(copy: Path, directory: Path) -> None:
     target = directory / "damaged.db"
     target.write_bytes(b"rubbish" * 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -131,6 +132,16 @@ def test_who_was_shut_out_since_the_copy_stays_out_and_the_trail_names_them(
     assert reason == (
         "from a back-up; 5 API keys revoked; users kept out: alice bob carol; clients kept out: ci old"
     )
+
+
+def test_what_a_killed_server_has_only_in_its_log_counts(database: Path, copy: Path, directory: Path) -> None:
+    killed = directory / "killed.db"
+    with closing(open_it(database)) as now:
+        now.execute("UPDATE users SET state = 'disabled' WHERE name = 'alice'")
+        for suffix in ("", "-wal"):
+            shutil.copy(f"{database}{suffix}", f"{killed}{suffix}")
+    assert put_back(copy, killed).kept_out.users == ("alice",)
+    assert states(killed, "users")["usr_alice"] == "disabled"
 
 
 def test_somebody_who_was_let_in_again_since_is_as_the_copy_has_them(database: Path, directory: Path) -> None:

@@ -14,6 +14,7 @@ ALTER TABLE clients ADD COLUMN metadata TEXT NOT NULL DEFAULT '{}'; -- what else
 ALTER TABLE clients ADD COLUMN registration_hash TEXT;              -- SHA-256 of the registration access token (RFC 7592)
 ALTER TABLE clients ADD COLUMN network TEXT;                        -- who registered it over the network
 ALTER TABLE clients ADD COLUMN authorized_at BIGINT;                -- when somebody first let it in; NULL: never
+ALTER TABLE clients ADD COLUMN server TEXT;                         -- the one [[server]] that it is for; NULL: any
 ALTER TABLE clients ADD COLUMN introspects INTEGER NOT NULL DEFAULT 0;  -- may ask what a token is worth (RFC 7662)
 UPDATE clients SET scope = '*' WHERE kind = 'builtin';              -- kinds: builtin | registered | dynamic | document
 CREATE INDEX clients_by_registration ON clients (kind, created_at);
