@@ -176,13 +176,13 @@ def test_an_emergency_can_end_every_login_and_says_what_it_does_before(
     where = ("--data-dir", str(program.data_dir))
     refused = program.run("keys", "rotate", "--revoke-logins", *where, code=2)
     assert "--now" in refused.stderr
-    asked = program.run("keys", "rotate", "--now", *where, code=130)  # nobody there who could say yes
+    asked = program.run("keys", "rotate", "--now", *where, code=2)  # nobody there who could say yes
     assert "every access token" in asked.stderr
     assert [key["state"] for key in program.at_machine("keys", "list")] == ["signing"]
     done = program.run("keys", "rotate", "--now", "--revoke-logins", "--yes", *where)
     assert "everybody signs in again" in done.stderr
     assert "ended:     1 login" in done.stdout
-    assert program.at_machine("sessions") == [] or not program.at_machine("sessions")
+    assert program.at_machine("sessions") == []
     assert program.run("tools", server.endpoint, code=1).stderr
 
 
