@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from auth import endpoints, entry, links, wire
+from auth import endpoints, entry, links, pages, wire
 from server.admission import Admission, anybody
 from server.http import guard, landing
 from server.http.asgi import Router
@@ -124,13 +124,20 @@ def _answer_for(services: Services) -> Answer:
                 reply = await identity.handle(request) or await entry.handle(request, services.pages)
         except StoreUnavailable as error:
             services.log.warning("store.unavailable", reason=str(error), path=endpoint)
-            return landing.unavailable()
+            return landing.unavailable(_frame(request))
         except Exception:  # a bug: told once, here, because the framework would print the path
             services.log.exception("site.crashed", path=endpoint)
-            return landing.broken()
+            return landing.broken(_frame(request))
         return reply or landing.answer(request, services.resolved, entropy=secrets.token_bytes)
 
     return answer
+
+
+def _frame(request: wire.Request) -> pages.Frame | None:
+    """Around an answer that a person reads; None where a program does."""
+    if entry.endpoint_of(request.path) is None:
+        return None
+    return pages.frame_for(request.origin, secrets.token_bytes(pages.NONCE_BYTES))
 
 
 def _scheme(issuer: str) -> str:

@@ -14,6 +14,7 @@ import pytest
 import trio
 
 from auth import entry
+from auth.identity import Identity
 from server import app
 from server.app import Started
 from server.config import load
@@ -246,10 +247,30 @@ async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_
         path = link.removeprefix(server.started.origin)
         full, broken = await server.get(path), await server.get(path)
     assert (full.status_code, broken.status_code) == (503, 500)
-    assert broken.json()["error"] == "server_error"
+    # People get pages that say what to do.
+    assert "its disk may be full" in full.text and full.headers["retry-after"] == "5"
+    assert "Something went wrong" in broken.text
+    assert "frame-ancestors 'none'" in broken.headers["content-security-policy"]
     assert "/claim/{token}" in server.log.getvalue() and "site.crashed" in server.log.getvalue()
     secret = path.removeprefix("/claim/")
     assert secret not in server.log.getvalue() and secret not in caplog.text
+
+
+async def test_programs_can_read_why_nothing_could_be_done_whatever_page_they_are_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble: list[Exception] = [DiskFull("the disk is full"), ZeroDivisionError("a bug")]
+
+    async def fail(*_: object) -> object:
+        raise trouble.pop(0)
+
+    async with running(tmp_path) as server:
+        monkeypatch.setattr(Identity, "handle", fail)
+        path = "/.well-known/oauth-authorization-server"
+        full, broken = await server.get(path), await server.get(path)
+    assert (full.status_code, full.json()["error"]) == (503, "temporarily_unavailable")
+    assert (broken.status_code, broken.json()["error"]) == (500, "server_error")
+    assert {answer.headers["access-control-allow-origin"] for answer in (full, broken)} == {"*"}
 
 
 @pytest.mark.requirement("compat.arguments", era="modern", transport="http")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 from collections.abc import Callable
 
 from markupsafe import Markup
@@ -32,21 +33,35 @@ def answer(request: wire.Request, resolved: Resolved, *, entropy: Callable[[int]
     return _plain(404, "nothing here\n")
 
 
-def unavailable() -> wire.Reply:
-    body = b'{"error":"temporarily_unavailable","error_description":"the server cannot store anything right now"}'
-    headers = (
-        ("content-type", "application/json"),
-        ("cache-control", "no-store"),
-        ("retry-after", str(RETRY_AFTER_SECONDS)),
-    )
-    return wire.Reply(status=503, headers=headers, body=body)
+def unavailable(frame: pages.Frame | None) -> wire.Reply:
+    """The store cannot do it now. `frame` where a person reads the answer; programs get OAuth's form of it."""
+    wait = ("retry-after", str(RETRY_AFTER_SECONDS))
+    if frame is None:
+        return _told(503, "temporarily_unavailable", "the server cannot store anything right now", wait)
+    return pages.error_page(
+        503, "Not right now", "The server cannot store anything at the moment. Nothing was changed.",
+        "Try again in a moment. If it stays so, look at the server’s log: its disk may be full.",
+        frame, headers=(wait,),
+    )  # fmt: skip
 
 
-def broken() -> wire.Reply:
+def broken(frame: pages.Frame | None) -> wire.Reply:
     """The log has the details."""
-    headers = (("content-type", "application/json"), ("cache-control", "no-store"))
+    if frame is None:
+        return _told(500, "server_error", "internal error")
+    return pages.error_page(
+        500, "Something went wrong", "That was a fault of the server, not yours.",
+        "Try again. If it happens again, the server’s log says more.", frame,
+    )  # fmt: skip
+
+
+def _told(status: int, error: str, description: str, *headers: tuple[str, str]) -> wire.Reply:
+    """Readable by a page of any origin, as every answer of these endpoints is."""
+    body = json.dumps({"error": error, "error_description": description}).encode()
+    kind = ("content-type", "application/json")
+    open_to_all = ("access-control-allow-origin", "*")
     return wire.Reply(
-        status=500, headers=headers, body=b'{"error":"server_error","error_description":"internal error"}'
+        status=status, headers=(kind, ("cache-control", "no-store"), open_to_all, *headers), body=body
     )
 
 

@@ -90,7 +90,12 @@ async def _read(receive: Receive) -> bytes | None:
 
 _TOO_LARGE: Final = wire.Reply(
     status=413,
-    headers=(("content-type", "application/json"), ("cache-control", "no-store"), ("connection", "close")),
+    headers=(
+        ("content-type", "application/json"),
+        ("cache-control", "no-store"),
+        ("access-control-allow-origin", "*"),
+        ("connection", "close"),
+    ),
     body=b'{"error":"invalid_request","error_description":"the form is larger than any that is understood here"}',
 )
 

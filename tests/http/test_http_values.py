@@ -58,5 +58,6 @@ async def test_a_form_larger_than_any_of_ours_is_refused_before_identity_sees_it
     async with running(asked.app) as server, await server.connect() as peer:
         answer = await peer.ask(HEAD % (b"POST", FORM, len(body)) + body)
     assert answer.status == 413
+    assert answer.headers["access-control-allow-origin"] == "*"
     assert b"invalid_request" in answer.body
     assert not asked.requests
