@@ -37,7 +37,7 @@ def claim(server: Server, page: Page) -> None:
 
 def sign_out(page: Page) -> None:
     page.get_by_role("button", name="Sign out", exact=True).first.click()
-    expect(page.get_by_role("heading", name="Sign in")).to_be_visible()
+    expect(page.get_by_role("heading", name="Sign in", exact=True)).to_be_visible()
 
 
 def add_another(page: Page, server: Server, name: str) -> None:
@@ -59,7 +59,7 @@ def test_a_passkey_from_claim_to_approving_a_device_elsewhere(chromium: Browser)
 
         sign_out(page)
         page.get_by_role("button", name="Sign in with a passkey").click()
-        expect(page.get_by_role("heading", name="alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
         expect(page.get_by_text("your only way in")).to_be_visible()
 
         devices.unplug()
@@ -93,7 +93,7 @@ def test_an_invitation_is_accepted_with_a_passkey(chromium: Browser) -> None:
         devices.plug_in()
         page.goto(server.origin + links.path_of(token, links.INVITE))
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("heading", name="bob")).to_be_visible()
+        expect(page.get_by_role("heading", name="bob", exact=True)).to_be_visible()
         assert [row["user_id"] for row in house.rows("passkeys")] == ["usr_bob"]
 
 
@@ -130,7 +130,7 @@ def test_the_whole_way_is_there_for_the_keyboard(chromium: Browser) -> None:
         sign_out(page)
         page.get_by_role("button", name="Sign in with a passkey").focus()
         page.keyboard.press("Enter")
-        expect(page.get_by_role("heading", name="alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
 
 
 def test_without_javascript_only_the_passphrase_is_offered(chromium: Browser) -> None:
