@@ -12,7 +12,6 @@ from typing import Final
 import trio
 
 from auth.upstream_provider import Answer, CannotAsk
-from server.fetch import DeadlinePassed, Fetcher, FetchFailed
 
 ANSWER_BYTES: Final = 256 * 1024  # some providers publish a dozen keys with their certificates
 SECONDS: Final = 10.0  # somebody looks at a blank page meanwhile
@@ -26,6 +25,9 @@ class Asking:
         self._slots = trio.CapacityLimiter(AT_ONCE)
 
     async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        # Megabytes and tenths of a second that a server without providers never spends.
+        from server.fetch import DeadlinePassed, Fetcher, FetchFailed
+
         deadline = trio.current_time() + SECONDS
         try:
             with trio.fail_at(deadline):
