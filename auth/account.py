@@ -7,9 +7,10 @@ Everything works without script. What the page says after an act is in notices.p
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from auth import (
     account_browsers,
@@ -32,8 +33,7 @@ from auth.visit import Visit
 from auth.wire import Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+class Section(msgspec.Struct, frozen=True):
     """`look` reads what the template shows under the name `it`; None leaves the section out."""
 
     template: str

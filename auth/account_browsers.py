@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from auth import audit, notices, sessions
 from auth.code_entry import sign_in_then
@@ -40,8 +41,7 @@ _SYSTEMS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     ip: str
@@ -50,8 +50,7 @@ class Row:
     this: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     form_token: str
 

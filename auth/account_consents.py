@@ -5,9 +5,10 @@ Forgetting ends no login; it makes the program ask before the next one. Remember
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from auth import audit, notices, people, sessions
 from auth.code_entry import sign_in_then
@@ -23,8 +24,7 @@ PURPOSE: Final = "account consents"
 SHOWN: Final = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Consent:
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str
     redirect_host: str
     server: str
@@ -34,8 +34,7 @@ class Consent:
     until: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Consent, ...]
     several: bool  # servers
     form_token: str

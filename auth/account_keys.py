@@ -4,9 +4,10 @@ done at the machine (`ostiary api-keys create`).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from auth import api_keys, notices, sessions
 from auth.api_keys import ApiKey
@@ -23,8 +24,7 @@ PURPOSE: Final = "account keys"
 SHOWN: Final = 200
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     hint: str
@@ -36,8 +36,7 @@ class Row:
     over: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     more: bool  # than are shown
     form_token: str

@@ -6,11 +6,12 @@ not there are one answer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Final, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from auth import notices, people, proving, sessions
 from auth.code_entry import sign_in_then
@@ -28,8 +29,7 @@ PURPOSE: Final = "account logins"
 END: Final = "/account/logins/end"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str  # as claimed, where `standing` says so
     standing: str
@@ -46,14 +46,12 @@ class Row:
     paused: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Group:
+class Group(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # empty: one's own
     rows: tuple[Row, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     groups: tuple[Group, ...]
     everybody: bool
     more: bool

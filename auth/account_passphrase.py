@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
+
+import msgspec
 
 from auth import audit, notices, proving, sessions, users
 from auth.code_entry import sign_in_then
@@ -21,8 +22,7 @@ PURPOSE: Final = "account passphrase"
 WRONG: Final = "That is not your present passphrase. Nothing was changed."
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True):
     has_one: bool
 
 

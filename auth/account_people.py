@@ -5,9 +5,10 @@ What takes more thought (inviting, ceilings, locking, removing) is done in the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
+
+import msgspec
 
 from auth import notices, people, proving, sessions
 from auth.code_entry import sign_in_then
@@ -24,8 +25,7 @@ PURPOSE: Final = "account people"
 DONE: Final = {"disable": "person-disabled", "enable": "person-enabled"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     seen: str
@@ -37,8 +37,7 @@ class Row:
     verb: str  # what the button does; empty: there is none
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Shown:
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     form_token: str
 

@@ -13,6 +13,8 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import msgspec
+
 from auth import audit, scopes
 from auth.db import Db, Row
 from auth.entropy import Entropy
@@ -123,8 +125,7 @@ def _check(body: str) -> str:
     return letters
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Order:
+class Order(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants a key for."""
 
     name: str
@@ -135,14 +136,12 @@ class Order:
     expires_at: Millis | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class Made(msgspec.Struct, frozen=True, kw_only=True):
     key: ApiKey
     secret: Secret
 
 
-@dataclass(frozen=True, slots=True)
-class NotMade:
+class NotMade(msgspec.Struct, frozen=True):
     reason: Literal["no_user", "beyond_the_user", "name_taken", "too_many"]
     ceiling: str = ""
 

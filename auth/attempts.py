@@ -10,8 +10,9 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth.db import Db
 from auth.model import Millis
@@ -21,8 +22,7 @@ from auth.policy import MINUTE
 AHEAD: Final[Millis] = MINUTE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class Limit(msgspec.Struct, frozen=True, kw_only=True):
     """`tries` within `window`, then closed until the oldest of them is out of the window and `lock` has passed."""
 
     tries: int
@@ -31,8 +31,7 @@ class Limit:
     delays: tuple[Millis, ...] = ()  # how long to wait after the 1st, 2nd, … try of the window
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Counted:
+class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """One try as it was written down, so that it can be taken back when it turns out to be no guess."""
 
     bucket: str

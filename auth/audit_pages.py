@@ -6,8 +6,9 @@ A page looks at a bounded stretch of the table, so that a rare event does not ho
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth.db import Db, Row
 from auth.model import Millis
@@ -16,8 +17,7 @@ from auth.model import Millis
 STRETCH: Final = 20_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """What a row must be; None: anything."""
 
     since: Millis | None = None  # from then on
@@ -50,8 +50,7 @@ class Wanted:
         return "".join(f" AND {test}" for test in tests), values
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Page:
+class Page(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     go_on: int | None  # where the next page begins (`at`); None: there is no more
 

@@ -7,10 +7,11 @@ is in authorize_page.py, what a person says to it in consent.py, requests that a
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import parse_qsl, urlencode
+
+import msgspec
 
 from auth import dpop, pkce, redirects
 from auth.forms import LENGTH, LENGTHS
@@ -45,8 +46,7 @@ CHARACTERS: Final = 8_000
 MAX_AGE: Final[Millis] = 365 * DAY  # more is not meant
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it came, with what is wrong with its form: names that came twice, or hold what they never can."""
 
     values: Mapping[str, str]
@@ -58,16 +58,14 @@ class Asked:
         return None if name in self.repeated or name in self.unfit else self.values.get(name)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoPlace:
+class NoPlace(msgspec.Struct, frozen=True, kw_only=True):
     """There is no address that the browser may be sent to: a page of ours tells the person. The client is told the same text
     where it pushed the request itself."""
 
     why: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SendBack:
+class SendBack(msgspec.Struct, frozen=True, kw_only=True):
     """§4.1.2.1: the client learns what was wrong, at an address that is its own."""
 
     redirect_uri: str
@@ -79,8 +77,7 @@ class SendBack:
     description: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """A request that a person may be asked about."""
 
     client_id: str

@@ -38,16 +38,14 @@ _TICKET: Final = re.compile(r"([0-9]{1,15})\.([A-Za-z0-9_-]{22})")
 Purpose = Literal["register", "sign_in", "confirm"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Party:
+class Party(msgspec.Struct, frozen=True, kw_only=True):
     """Us, as an authenticator knows us: both have to fit exactly."""
 
     rp_id: str
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
-class NoPasskeys:
+class NoPasskeys(msgspec.Struct, frozen=True):
     """Why passkeys cannot be used at the address that somebody came by, and what to do."""
 
     sentence: str
@@ -177,8 +175,7 @@ class _Assertion(msgspec.Struct, frozen=True):
     response: _Asserted
 
 
-@dataclass(frozen=True, slots=True)
-class NotBelieved:
+class NotBelieved(msgspec.Struct, frozen=True):
     """The answer is malformed or does not fit the question. The reason is for the audit trail."""
 
     reason: str

@@ -11,9 +11,11 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
 
 from auth import client_keys, clients
 from auth.client_key_sets import NoKeys
@@ -41,8 +43,7 @@ class BadAssertion(Exception):
     """Why an assertion proves nothing, for its client: the text continues "client_assertion: …"."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Assertion:
+class Assertion(msgspec.Struct, frozen=True, kw_only=True):
     """What an assertion says, before its signature is looked at."""
 
     subject: str  # a client id

@@ -9,9 +9,10 @@ job, and nothing is fetched here: that is lent.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, Protocol
+
+import msgspec
 
 from auth import attempts, audit, client_metadata, pinned, scopes
 from auth.attempts import Limit
@@ -46,8 +47,7 @@ class Share(Protocol):
     async def __call__(self, key: str, work: Callable[[], Awaitable[str | None]]) -> str | None: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Copy:
+class Copy(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was found good."""
 
     body: str
@@ -58,8 +58,7 @@ class Copy:
     problem: str = ""  # why it is a pinned one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """A row of `client_documents`."""
 
     body: str | None
@@ -72,8 +71,7 @@ class Known:
         return None if self.body is not None else _told(self.problem)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     told: str  # to whoever asked
     reason: str  # to the operator
     definite: bool

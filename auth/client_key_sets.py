@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth.client_keys import BadKeys, PublicKey, parse_set, read_set
 from auth.documents import CannotFetch, Fetch
@@ -28,8 +29,7 @@ class NoKeys(Exception):
     """There are no keys to check with. The text says why, for the client."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(msgspec.Struct, frozen=True, kw_only=True):
     keys: tuple[PublicKey, ...]  # empty: there are none
     problem: str
     fetched_at: Millis

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
+import msgspec
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
@@ -34,8 +34,7 @@ class BadKeys(ValueError):
     """No usable set of public keys. The text continues "jwks: …"."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PublicKey:
+class PublicKey(msgspec.Struct, frozen=True, kw_only=True):
     kid: str  # empty where it has none
     algorithms: frozenset[str]
     key: Any  # of `cryptography`: an EC, RSA or Ed25519 public key

@@ -8,7 +8,6 @@ machine. Fetching is not here, nor is how long a document counts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 from urllib.parse import urlsplit
@@ -57,8 +56,7 @@ class BadDocument(ValueError):
     """The text says why, to continue a sentence about the document."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Described:
+class Described(msgspec.Struct, frozen=True, kw_only=True):
     """A client as its document describes it, in the form of its row."""
 
     name: str

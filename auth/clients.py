@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_plus
 
+import msgspec
+
 from auth import audit, redirects, scopes
 from auth.db import Db
 from auth.documents import Address, read_address
@@ -58,8 +60,7 @@ class BadCredentials(ValueError):
         self.error = error
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """An assertion that a key of the client has signed. What is left for a job to say: that the key is still the client's, and
     that this is its first use."""
 
@@ -166,14 +167,12 @@ def note_use(db: Db, client: Client, now: Millis) -> None:
 # ---------------------------------------------------------------- for the operator
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewClient:
+class NewClient(msgspec.Struct, frozen=True, kw_only=True):
     client: Client
     secret: Secret | None  # shown once; the row holds its hash
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Registration:
+class Registration(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is to be. `check` says what is wrong with what an operator asks for, in words for the terminal."""
 
     name: str

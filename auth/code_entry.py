@@ -6,10 +6,11 @@ cannot pass. What a right code shows is in confirm.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 from urllib.parse import quote
+
+import msgspec
 
 from auth import attempts, audit, confirm, device
 from auth.attempts import Limit
@@ -42,8 +43,7 @@ def sign_in_then(path: str) -> str:
     return f"/signin?next={quote(path)}"
 
 
-@dataclass(frozen=True, slots=True)
-class NoSuchCode:
+class NoSuchCode(msgspec.Struct, frozen=True):
     """Unknown, expired, denied, approved or used: nobody is told which."""
 
 

@@ -6,8 +6,9 @@ the right code. Entering codes is in code_entry.py, the answer to this page in d
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from auth import clients, device, proof, scopes
 from auth.db import Db
@@ -24,8 +25,7 @@ from auth.wire import Reply
 PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a proof may be when the device is somewhere else
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     """A request under the code, and all that its approver is shown."""
 
     ask: DeviceRequest
@@ -50,8 +50,7 @@ def mac_of(visit: Visit, code: str) -> str:
     return device.user_code_mac(visit.parts.subkey(device.MAC_PURPOSE), code)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str
     ticked: bool

@@ -12,6 +12,8 @@ from functools import cached_property
 from typing import Final
 from urllib.parse import urlsplit
 
+import msgspec
+
 from auth import audit, authorize, clients, codes, par, proving, redirects, scopes, sessions
 from auth.authorize import Asked, NoPlace, SendBack, Wanted
 from auth.db import Db
@@ -70,13 +72,11 @@ class Sent:
     location: str = field(repr=False)
 
 
-@dataclass(frozen=True, slots=True)
-class SignedOut:
+class SignedOut(msgspec.Struct, frozen=True):
     """The session or the account ended between the page and its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class NotAgreed:
+class NotAgreed(msgspec.Struct, frozen=True):
     """Somebody has to be asked, or has left nothing ticked."""
 
 

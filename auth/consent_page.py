@@ -6,10 +6,12 @@ What is ticked can only be less than what was asked. GET /authorize is in author
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Final, Literal
 from urllib.parse import urlsplit
+
+import msgspec
 
 from auth import authorize, consent, proving, redirects
 from auth.authorize import Asked, NoPlace, SendBack
@@ -29,8 +31,7 @@ DECIDE: Final = "/authorize/decide"
 NOTHING_TICKED: Final = "Leave at least one thing ticked, or choose Deny."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str
     ticked: bool
@@ -38,8 +39,7 @@ class Offer:
     financial: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, as far as anybody knows."""
 
     standing: Literal["verified", "registered", "unverified"]

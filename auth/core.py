@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -34,6 +33,7 @@ from authlib.oauth2.rfc6749 import (
 )
 from authlib.oauth2.rfc6749.errors import UnauthorizedClientError
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
+from msgspec.structs import replace
 
 from auth import audit, clients, dpop
 from auth.clients import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, Credentials

@@ -6,9 +6,10 @@ Asking for a code and redeeming it are in device.py and grants.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal
+
+import msgspec
 
 from auth import confirm, device, proof, proving, scopes, sessions
 from auth.code_entry import path_with, sign_in_then
@@ -27,23 +28,19 @@ from auth.wire import Reply
 PROVE: Final = "Show that it is you, to approve a device on another network."
 
 
-@dataclass(frozen=True, slots=True)
-class NeedsProof:
+class NeedsProof(msgspec.Struct, frozen=True):
     """The person has to show once more who they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class SignedOut:
+class SignedOut(msgspec.Struct, frozen=True):
     """The session or the account ended, or changed, between the page and its answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrongProof:
+class WrongProof(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Over:
+class Over(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing waits any more: somebody decided, or the time ran out."""
 
     state: Literal["approved", "denied", "expired"]

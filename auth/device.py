@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from auth import audit, scopes
 from auth.db import Db, Row
@@ -31,8 +32,7 @@ HOSTNAME_LENGTH: Final = 120
 PENDING_SHOWN: Final = 1_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CodeRequest:
+class CodeRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a device asks for, as it came; the texts are claims."""
 
     scope: str
@@ -42,8 +42,7 @@ class CodeRequest:
     requester: Requester
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceAuthorization:
+class DeviceAuthorization(msgspec.Struct, frozen=True, kw_only=True):
     """§3.2. The secrets leave in the reply; rows hold a hash and a MAC of them."""
 
     device_code: Secret
@@ -52,8 +51,7 @@ class DeviceAuthorization:
     interval_seconds: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceRequest:
+class DeviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     """All that an approver should see before saying yes. The code itself is known to whoever typed it, and not to us."""
 
     id: str
@@ -71,19 +69,16 @@ class DeviceRequest:
     expires_at: Millis
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Approved:
+class Approved(msgspec.Struct, frozen=True, kw_only=True):
     request: DeviceRequest
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True, kw_only=True):
     request: DeviceRequest
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotPending:
+class NotPending(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing was decided. `gone` is all that an outsider may learn: unknown, expired, decided already."""
 
     reason: Literal["gone", "user_not_enabled", "no_scope"]

@@ -7,9 +7,10 @@ client_documents.py.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Protocol
 from urllib.parse import unquote
+
+import msgspec
 
 from auth.model import Millis
 
@@ -27,8 +28,7 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LAST_LABEL: Final = re.compile(r"[a-z]{2,63}|xn--[a-z0-9-]{1,59}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Fetched:
+class Fetched(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON document that a stranger's server gave."""
 
     body: bytes
@@ -71,8 +71,7 @@ def is_document(client_id: str) -> bool:
     return client_id.startswith(PREFIX)
 
 
-@dataclass(frozen=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True):
     """The parts of an address that a stranger names and that may be asked."""
 
     host: str

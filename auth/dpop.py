@@ -16,6 +16,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from auth import clients
 from auth.client_assertion import BadAssertion, number_in, split, text_in, unpacked
 from auth.client_keys import ALGORITHMS, BadKeys, PublicKey, read_key
@@ -41,8 +43,7 @@ class BadProof(BadAssertion):
     """Why a proof proves nothing, for its client: the text continues "DPoP proof: …"."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proof:
+class Proof(msgspec.Struct, frozen=True, kw_only=True):
     """What is left to say of it: that it counts for the first time."""
 
     jkt: str  # the thumbprint of its key

@@ -5,9 +5,10 @@ An expected refusal is *returned*, so that what a job wrote about it (an audit r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 # RFC 6749 §5.2, RFC 8628 §3.5 (poll errors are 400), RFC 8707 §2, RFC 7009 §2.2.1, RFC 7591 §3.2.2. `temporarily_unavailable` is our 429.
 STATUS: Final = MappingProxyType(
@@ -34,8 +35,7 @@ STATUS: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     description: str
     retry_after_seconds: int | None = None

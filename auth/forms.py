@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import msgspec
+
 from auth.client_assertion import subject_of
 from auth.clients import BadCredentials, Credentials, read_assertion, read_credentials
 from auth.dpop import Proof
@@ -105,8 +107,7 @@ class TokenForm:
     resources: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceForm:
+class DeviceForm(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 8628 §3.1, and two claims of our own terminal client."""
 
     credentials: Credentials

@@ -15,6 +15,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
+import msgspec
+
 from auth import client_assertion, clients
 from auth.client_assertion import JTI_LENGTH, BadAssertion, number_in, split, text_in, unpacked
 from auth.client_keys import BadKeys, PublicKey, read_set, select
@@ -48,8 +50,7 @@ NOT_CHECKED: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asserted:
+class Asserted(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider said, once its signature and its form are right."""
 
     provider: Provider
@@ -62,8 +63,7 @@ class Asserted:
     expires_at: Millis
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unproven:
+class Unproven(msgspec.Struct, frozen=True, kw_only=True):
     """An assertion that is worth nothing, or nothing now. `reason` is for the audit trail and for the client, which wrote none of it."""
 
     error: Literal["invalid_grant", "temporarily_unavailable"]

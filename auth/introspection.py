@@ -8,8 +8,9 @@ refused does.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from auth import audit, core, forms, replies, scopes, verify
 from auth.clients import lookup
@@ -34,8 +35,7 @@ if TYPE_CHECKING:
     from auth.wire import Reply
 
 
-@dataclass(frozen=True, slots=True)
-class Worth:
+class Worth(msgspec.Struct, frozen=True):
     """The members besides `active`; None for a token that is worth nothing."""
 
     members: dict[str, Any] | None

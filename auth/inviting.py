@@ -7,10 +7,11 @@ people.py, making them in the command line's admin socket and on the account pag
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Final
+
+import msgspec
 
 from auth import links, passkey_forms, passkeys, people, proof, sessions, users
 from auth.db import Db
@@ -28,8 +29,7 @@ from auth.wire import Reply
 Take = Callable[..., "Accepted | LinkIsOver"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Kind:
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
     """What a link is for."""
 
     template: str
@@ -62,8 +62,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Guest:
+class _Guest(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds the link, and who sent it."""
 
     user: User

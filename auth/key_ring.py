@@ -7,8 +7,9 @@ about their use is gathered here too, and written by whoever calls `take`: no ca
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth import audit
 from auth.api_keys import ApiKey, hash_of
@@ -79,23 +80,20 @@ class KeyRing:
         return len(self._by_hash)
 
 
-@dataclass(frozen=True, slots=True)
-class Use:
+class Use(msgspec.Struct, frozen=True):
     key_id: str
     at: Millis
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     key_id: str  # empty: no key of ours
     reason: str
     at: Millis
     address: str
 
 
-@dataclass(frozen=True, slots=True)
-class Notes:
+class Notes(msgspec.Struct, frozen=True):
     """What one write notes."""
 
     uses: tuple[Use, ...]

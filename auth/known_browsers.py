@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth.model import Millis
 from auth.policy import DAY
@@ -24,8 +25,7 @@ NONCE_BYTES: Final = 16
 _VALUE: Final = re.compile(r"(usr_[a-z0-9]{1,60})\.([0-9]{1,15})\.([A-Za-z0-9_-]{22})\.([0-9a-f]{64})")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Known:
+class Known(msgspec.Struct, frozen=True, kw_only=True):
     """What a cookie of ours says."""
 
     user_id: str

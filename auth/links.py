@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth import attempts, audit
 from auth.attempts import Limit
@@ -37,8 +38,7 @@ TOKEN_CHARACTERS: Final = 64  # of what comes in a path; ours have 32
 PER_NETWORK: Final = Limit(tries=30, window=10 * MINUTE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     user_id: str
     expires_at: Millis

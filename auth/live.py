@@ -7,8 +7,9 @@ was told "revoked" meets a server that still lets the login in. Everything here 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
 from typing import Final, Protocol
+
+import msgspec
 
 from auth import scopes
 from auth.db import Db
@@ -22,8 +23,7 @@ ENTRIES: Final = 10_000
 ATTEMPTS: Final = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveGrant:
+class LiveGrant(msgspec.Struct, frozen=True, kw_only=True):
     """What the store says of a login, with its user and client: read together, forgotten together."""
 
     grant_id: str
@@ -53,11 +53,10 @@ class Change(Protocol):
 Load = Callable[[str], Awaitable[LiveGrant | None]]
 
 
-@dataclass(eq=False, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, eq=False):
     """A read under way, and what changed meanwhile."""
 
-    changed: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]])
+    changed: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
 
 
 class Live:

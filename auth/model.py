@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
+import msgspec
+
 from auth.db import Row
 
 Millis: TypeAlias = int
@@ -31,8 +33,7 @@ class PrincipalKind(StrEnum):
     PAYER = "payer"  # known by what it paid
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Principal:
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
     """Who calls. `subject` is opaque and stable; `grant_id` names the login, or the key, that can be revoked. `tools` is a
     selection that bounds which of them it may know of; empty is the server's own (`server/selection.py`)."""
 
@@ -134,8 +135,7 @@ class Client:
 LIVE_USER_STATES = frozenset({"enabled", "unclaimed"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     """One login: what was agreed, and where its refresh chain stands."""
 
     id: str
@@ -167,6 +167,6 @@ class Grant:
 
     @classmethod
     def of(cls, row: Row) -> Grant:
-        values: dict[str, Any] = {name: row[name] for name in cls.__slots__}
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
         values["principal_kind"] = PrincipalKind(row["principal_kind"])
         return cls(**values)

@@ -6,10 +6,13 @@ first opening; from then on a person has `OPENED_MS` since the push to sign in a
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
+
+from msgspec.structs import replace
 
 from auth import attempts, audit, authorize, core, dpop, replies
 from auth.attempts import Limit
@@ -183,7 +186,7 @@ def _finish(identity: Identity, pushed: Pushed, who: Requester) -> Reply:
         "request_uri": pushed.request_uri,
         "expires_in": pushed.expires_in_seconds,
     }
-    return replace(replies.answer(body), status=201)
+    return dataclasses.replace(replies.answer(body), status=201)
 
 
 ENDPOINT: Final = Endpoint(_prepare, _finish, takes_proof=True)

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from auth import account_browsers, ceremony, passkeys, proof
 from auth.ceremony import NoPasskeys, NotBelieved
 from auth.pages import ago, day
@@ -72,8 +74,7 @@ def new_passkey(visit: Visit, user_id: str) -> New | str:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     passkey: Passkey
     used: str
     added: str

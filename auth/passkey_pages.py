@@ -7,9 +7,11 @@ into a hidden field and sends the form that it stands in. Rules are in ceremony.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
 
 from auth import (
     account_browsers,
@@ -42,8 +44,7 @@ DID_NOT_WORK: Final = "That passkey was not accepted. Try again, or use another 
 # ---------------------------------------------------------------- questions
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Subject:
+class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     """Who is asked."""
 
     user_id: str | None

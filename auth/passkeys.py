@@ -10,6 +10,8 @@ import hashlib
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
+
 from auth import attempts, audit, users
 from auth.attempts import Counted
 from auth.ceremony import Assertion, Made, NotBelieved, Question
@@ -65,8 +67,7 @@ def any_for(db: Db, rp_id: str) -> bool:
 # ---------------------------------------------------------------- adding and removing
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class New:
+class New(msgspec.Struct, frozen=True, kw_only=True):
     """A passkey that was just made for this account, and the question that it answers."""
 
     user_id: str
@@ -75,13 +76,11 @@ class New:
     name: str  # what its browser is called, until somebody calls it something else
 
 
-@dataclass(frozen=True, slots=True)
-class Added:
+class Added(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class NotAdded:
+class NotAdded(msgspec.Struct, frozen=True):
     """The sentence is for the person."""
 
     sentence: str
@@ -126,13 +125,11 @@ def take_back(db: Db, new: New, *, who: Requester, now: Millis) -> None:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(msgspec.Struct, frozen=True):
     pass
 
 
-@dataclass(frozen=True, slots=True)
-class LastWayIn:
+class LastWayIn(msgspec.Struct, frozen=True):
     """Without it nobody could sign in to this account any more."""
 
 
@@ -159,8 +156,7 @@ def remove(
 # ---------------------------------------------------------------- being let in
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """One try, counted already, and the passkey that it is about; None if we have no such passkey."""
 
     passkey: Passkey | None

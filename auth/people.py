@@ -8,9 +8,10 @@ stranger could lock anybody out; guesses are throttled instead (attempts.py). Th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal
+
+import msgspec
 
 from auth import audit, links, scopes, sessions, users
 from auth.db import Db
@@ -39,16 +40,14 @@ def in_words(known: Vocabulary, scope: str) -> tuple[str, ...]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class NotDone:
+class NotDone(msgspec.Struct, frozen=True):
     """Why nothing was changed. `state` is the account's, where there is one."""
 
     why: Why
     state: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody may have at most. None of a change leaves it as it is; `expires_at` 0 takes the end away."""
 
     scope: str | None = None
@@ -74,15 +73,13 @@ class Terms:
 # ---------------------------------------------------------------- inviting
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Invited:
+class Invited(msgspec.Struct, frozen=True, kw_only=True):
     user: User
     link_expires_at: Millis
     kind: str = links.INVITE
 
 
-@dataclass(frozen=True, slots=True)
-class NameIsTaken:
+class NameIsTaken(msgspec.Struct, frozen=True):
     state: str
 
 
@@ -130,8 +127,7 @@ def invite(
     return Invited(user=_there(db, user_id), link_expires_at=link.expires_at)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Accepted:
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     user: User
 
 
@@ -201,8 +197,7 @@ def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOve
 # ---------------------------------------------------------------- states
 
 
-@dataclass(frozen=True, slots=True)
-class _Switch:
+class _Switch(msgspec.Struct, frozen=True):
     event: str
     before: tuple[str, ...]
     after: str
@@ -315,8 +310,7 @@ def _last_owner(db: Db, user: User) -> bool:
 # ---------------------------------------------------------------- looking
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Person:
+class Person(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of people."""
 
     user: User

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+import msgspec
+
 SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DevicePolicy:
+class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 8628: asking for a code, and polling with it."""
 
     lifetime_ms: int = 600 * SECOND  # long enough to find a phone, short enough that guessing stays hopeless
@@ -32,8 +33,7 @@ class DevicePolicy:
             raise ValueError("a device code lives 60 to 900 seconds")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenPolicy:
+class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """Lifetimes. Revocation is immediate whatever the access token says, because every request checks its grant."""
 
     access_ms: int = 60 * MINUTE
@@ -76,8 +76,7 @@ class RegistrationPolicy:
     fetches: int = 300  # by all networks together, in the same time: each leaves rows behind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeyPolicy:
+class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """When the signing key changes by itself."""
 
     signs_ms: int = 90 * DAY
@@ -89,8 +88,7 @@ class KeyPolicy:
             raise ValueError("a signing key is used for at least twice as long as it is announced")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FormLimits:
+class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429."""
 
     per_minute_per_client: int = (
@@ -104,11 +102,10 @@ class FormLimits:
     pushed: int = 1_000  # that wait to be opened or decided, of everybody
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Policy:
-    device: DevicePolicy = field(default_factory=DevicePolicy)
-    tokens: TokenPolicy = field(default_factory=TokenPolicy)
-    limits: FormLimits = field(default_factory=FormLimits)
-    registration: RegistrationPolicy = field(default_factory=RegistrationPolicy)
-    keys: KeyPolicy = field(default_factory=KeyPolicy)
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    device: DevicePolicy = msgspec.field(default_factory=DevicePolicy)
+    tokens: TokenPolicy = msgspec.field(default_factory=TokenPolicy)
+    limits: FormLimits = msgspec.field(default_factory=FormLimits)
+    registration: RegistrationPolicy = msgspec.field(default_factory=RegistrationPolicy)
+    keys: KeyPolicy = msgspec.field(default_factory=KeyPolicy)
     assertions: bool = False  # whether any provider's word to programs counts (identity_assertion.py)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from auth import client_assertion, dpop, forms, replies, tokens
 from auth.client_assertion import BadAssertion
@@ -35,8 +37,7 @@ POST: Final = ("POST", "OPTIONS")
 Job = Callable[[Db], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(msgspec.Struct, frozen=True):
     prepare: Callable[[Identity, Form, Requester, Millis], Awaitable[Job]]
     finish: Callable[[Identity, Any, Requester], Reply]
     takes_proof: bool = False  # of a key: RFC 9449

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from auth import ceremony, passkeys, sessions, users
 from auth.ceremony import Assertion, NoPasskeys, NotBelieved, Question
 from auth.db import Db
@@ -62,14 +64,12 @@ def scripted(visit: Visit, wanted: bool = True) -> Visit:
 # ---------------------------------------------------------------- what came
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ByPassphrase:
+class ByPassphrase(msgspec.Struct, frozen=True, kw_only=True):
     admitted: Admitted
     matched: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ByPasskey:
+class ByPasskey(msgspec.Struct, frozen=True, kw_only=True):
     candidate: Candidate
     assertion: Assertion
     verified: int | NotBelieved
@@ -79,8 +79,7 @@ class ByPasskey:
 Given = ByPassphrase | ByPasskey
 
 
-@dataclass(frozen=True, slots=True)
-class Missing:
+class Missing(msgspec.Struct, frozen=True):
     """Nothing came that could be a proof. No try was counted."""
 
 

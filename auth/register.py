@@ -10,8 +10,10 @@ import hashlib
 import hmac
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from auth import attempts, audit, clients, posted, registration_form, replies
 from auth.attempts import Limit
@@ -40,8 +42,7 @@ _AUDITED: Final = frozenset({"invalid_token", "temporarily_unavailable"})
 _NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Registered:
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
     """What its owner is told."""
 
     client: Client
@@ -51,8 +52,7 @@ class Registered:
     created: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Removed:
+class Removed(msgspec.Struct, frozen=True):
     pass
 
 

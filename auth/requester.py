@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
-from dataclasses import dataclass
+
+import msgspec
 
 from auth.network import counted_as
 from auth.wire import Request
@@ -15,8 +16,7 @@ _BLANKS = frozenset("\t\r\n\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
 _MARKS = 4  # on one letter; no language writes more
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Requester:
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
     origin: str
     ip: str
     network: str  # what counts as one requester

@@ -8,10 +8,12 @@ Making and sealing keys is keys.py's; how often this is looked at, the server's.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
+
+import msgspec
 
 from auth import audit, keys
 from auth.db import Db, Row, Store
@@ -26,23 +28,20 @@ ROTATION: Final = "local:rotation"
 _STEPS_AT_ONCE: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Publish:
+class Publish(msgspec.Struct, frozen=True, kw_only=True):
     """Publish a new key; it signs later, when everybody knows it."""
 
     signs_from: Millis
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retire:
+class Retire(msgspec.Struct, frozen=True, kw_only=True):
     """Its successor signs: say until when it stays published."""
 
     kid: str
     retires_at: Millis
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Forget:
+class Forget(msgspec.Struct, frozen=True, kw_only=True):
     """It is published no more: destroy its secret part."""
 
     kid: str
@@ -117,15 +116,13 @@ def advance(
 # ---------------------------------------------------------------- by hand
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Published:
+class Published(msgspec.Struct, frozen=True, kw_only=True):
     kid: str
     signs_from: Millis
     made: bool  # False: it was published already
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TooMany:
+class TooMany(msgspec.Struct, frozen=True, kw_only=True):
     """As many keys as may be are published."""
 
     until: Millis | None  # when the first of them goes

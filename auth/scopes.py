@@ -7,8 +7,9 @@ What was granted never holds `*`. A financial scope is no part of `mcp`: it is a
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 EVERYTHING: Final = "*"
 
@@ -17,8 +18,7 @@ EVERYTHING: Final = "*"
 OFFLINE_ACCESS: Final = "offline_access"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scope:
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str  # what it allows, for the person who is asked
     financial: bool = False  # moves money: marked, and never ticked beforehand

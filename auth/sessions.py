@@ -11,8 +11,9 @@ import hashlib
 import hmac
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth import users
 from auth.db import Db
@@ -31,8 +32,7 @@ PER_USER: Final = 20  # browsers that one person uses; the least recently used g
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Session:
+class Session(msgspec.Struct, frozen=True, kw_only=True):
     """A live session and who it belongs to."""
 
     id_hash: str
@@ -146,8 +146,7 @@ def barred(db: Db, cookie: str, now: Millis) -> User | None:
     return user if user is not None and not user.may(now) else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Signed:
+class Signed(msgspec.Struct, frozen=True, kw_only=True):
     """A signed-in browser, for lists. `id` tells it apart and opens nothing."""
 
     id: str

@@ -7,20 +7,20 @@ because every MCP client refuses metadata that names another host; tokens always
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
+
+import msgspec
 
 from auth.scopes import Vocabulary
 
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Site:
+class Site(msgspec.Struct, frozen=True, kw_only=True):
     issuer: str  # canonical: scheme and host, no trailing slash
     loopback: bool
     servers: Mapping[str, str]  # name → path of its MCP endpoint; the first is the default
-    scopes: Vocabulary = field(default_factory=Vocabulary)
+    scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     without_login: frozenset[str] = (
         frozenset()
     )  # servers that nobody logs in to: they are no protected resources
@@ -71,8 +71,7 @@ class Site:
         return server if bound in (None, server) else Foreign()
 
 
-@dataclass(frozen=True, slots=True)
-class Foreign:
+class Foreign(msgspec.Struct, frozen=True):
     """A resource that this server does not issue tokens for."""
 
 

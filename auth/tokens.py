@@ -5,8 +5,9 @@ Signing happens after the job that allowed it is committed. Checking a token liv
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
+
+import msgspec
 
 from auth import audit
 from auth.db import Db
@@ -69,8 +70,7 @@ def answer(
     return body
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Revoked:
+class Revoked(msgspec.Struct, frozen=True, kw_only=True):
     """The answer is 200 whether or not there was anything to revoke (§2.2)."""
 
     known: bool

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeGuard, cast
 
+import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
@@ -44,8 +45,7 @@ MUTABLE: Final = ("email:", "login:")  # how entries begin that are words for so
 _COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Provider:
+class Provider(msgspec.Struct, frozen=True, kw_only=True):
     """One `[[upstream]]`. `allow` maps what a provider says of somebody to a name here."""
 
     name: str
@@ -66,8 +66,7 @@ class Provider:
         return f"{self.path}/callback"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Person:
+class Person(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a provider says that it has before it. `also`: other words for the same person, which may pass to somebody else."""
 
     subject: str
@@ -75,8 +74,7 @@ class Person:
     shown: str
 
 
-@dataclass(frozen=True, slots=True)
-class NotBelieved:
+class NotBelieved(msgspec.Struct, frozen=True):
     """What a provider said proves nothing. The reason is for the audit trail."""
 
     reason: str
@@ -297,8 +295,7 @@ def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 # ---------------------------------------------------------------- letting somebody in
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NotLetIn:
+class NotLetIn(msgspec.Struct, frozen=True, kw_only=True):
     """`shown` is how the provider calls whoever came, for them to pass on."""
 
     why: Literal["not listed", "no account", "another person"]
@@ -306,8 +303,7 @@ class NotLetIn:
     user_id: str | None = None  # whose account it is, if there is one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class Listed(msgspec.Struct, frozen=True, kw_only=True):
     """The account that somebody is here, and the word by which the list names them."""
 
     user: User

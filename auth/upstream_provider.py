@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 from urllib.parse import quote_plus, urlencode, urlsplit
 
+import msgspec
+
 from auth import upstream
 from auth.model import Millis
 from auth.network import is_loopback
@@ -47,8 +49,7 @@ class CannotAsk(Exception):
     """The provider cannot be reached or answers nonsense. The text continues a sentence about it; no secret, no address."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Metadata:
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str
     token: str
     jwks: str

@@ -11,6 +11,7 @@ import unicodedata
 from dataclasses import dataclass, field
 from typing import Final
 
+import msgspec
 from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
@@ -87,8 +88,7 @@ class User:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Unfit:
+class Unfit(msgspec.Struct, frozen=True):
     """What somebody typed cannot be used; the sentence is for them."""
 
     sentence: str
@@ -181,18 +181,15 @@ def claimed(db: Db) -> bool:
     return user is not None and user.state != "unclaimed"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claimed:
+class Claimed(msgspec.Struct, frozen=True, kw_only=True):
     user: User
 
 
-@dataclass(frozen=True, slots=True)
-class LinkIsOver:
+class LinkIsOver(msgspec.Struct, frozen=True):
     """Unknown, expired, used, or its account has been claimed another way."""
 
 
-@dataclass(frozen=True, slots=True)
-class NameIsTaken:
+class NameIsTaken(msgspec.Struct, frozen=True):
     """Somebody else has this name; the link still works."""
 
 
@@ -240,8 +237,7 @@ class Admitted:
     counted: tuple[Counted, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Throttled:
+class Throttled(msgspec.Struct, frozen=True, kw_only=True):
     until: Millis
 
 

@@ -11,8 +11,9 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Final, cast
+
+import msgspec
 
 from auth import dpop, scopes
 from auth.client_assertion import BadAssertion
@@ -38,8 +39,7 @@ _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 _TYPES: Final = frozenset({TOKEN_TYPE, f"application/{TOKEN_TYPE}"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """401 or 403, and the header that says how to do better. `error` is None where no token was sent."""
 
     status: int
@@ -48,8 +48,7 @@ class Refused:
     www_authenticate: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claims:
+class Claims(msgspec.Struct, frozen=True, kw_only=True):
     """What a token says, once its signature and its form are right."""
 
     subject: str
@@ -62,8 +61,7 @@ class Claims:
     jkt: str | None = None  # the thumbprint of the key that it is bound to (RFC 9449 §6)
 
 
-@dataclass(eq=False, slots=True)
-class _Remembered:
+class _Remembered(msgspec.Struct, eq=False):
     claims: Claims
     until: Millis
     principal: Principal  # as the token says

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
+import msgspec
+
 from auth import known_browsers, pages, sessions, upstream_provider
 from auth.db import Store
 from auth.documents import NO_DOCUMENTS, Documents
@@ -40,8 +42,7 @@ class Verifier(Protocol):
     async def __call__(self, passphrase: str, phc: str) -> bool: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Parts:
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Callable[[], Millis]
     entropy: Callable[[int], bytes]
@@ -51,7 +52,7 @@ class Parts:
     site: Site
     policy: Policy
     documents: Documents = NO_DOCUMENTS
-    upstreams: Upstreams = field(default_factory=upstream_provider.none)
+    upstreams: Upstreams = msgspec.field(default_factory=upstream_provider.none)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from auth import api_keys
 from auth.db import Db
 from auth.model import Grant, Millis, Principal, PrincipalKind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class About:
+class About(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""  # a login: device | code | client_credentials
     key_name: str = ""
     user_name: str = ""

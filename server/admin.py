@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
 
 from auth import device, links, scopes, users
 from auth.db import Db, Store
@@ -24,8 +26,7 @@ from server.selection import Known
 from server.store.jobs import StoreUnavailable
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admin:
+class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
     store: Store
@@ -36,7 +37,9 @@ class Admin:
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
     servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
-    more: Mapping[str, Handler] = field(default_factory=dict[str, Handler])  # of keys and the audit trail
+    more: Mapping[str, Handler] = msgspec.field(
+        default_factory=dict[str, Handler]
+    )  # of keys and the audit trail
 
     def commands(self) -> dict[str, Handler]:
         table: dict[str, Handler] = {

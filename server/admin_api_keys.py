@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from auth import api_keys, scopes, users
 from auth.api_keys import ApiKey, NotMade, Order
@@ -22,8 +23,7 @@ LONGEST_DAYS: Final = 3_650
 _DAY: Final = 86_400_000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ApiKeyAdmin:
+class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     clock: Callable[[], Millis]
     scopes: Vocabulary

@@ -6,9 +6,11 @@ Both are asked for again and again until they are through, so that a long trail 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import asdict
 
 from auth import audit, audit_pages
 from auth.audit_pages import Wanted
@@ -25,8 +27,7 @@ EVENTS: Final = 20
 LONGEST: Final = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AuditAdmin:
+class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     subkey: Callable[[str], bytes]
 

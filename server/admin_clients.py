@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, cast
+
+import msgspec
 
 from auth import clients
 from auth.client_keys import SET_BYTES, BadKeys, set_from_text
@@ -25,8 +26,7 @@ ITEM_LENGTH: Final = 2_048
 TEXT_LENGTH: Final = 512
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ClientAdmin:
+class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
     store: Store

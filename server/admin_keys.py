@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
+
+import msgspec
 
 from auth import keys, rotation, self_test
 from auth.db import Row
@@ -17,8 +18,7 @@ from server.control import Handler, Refused
 STATES: Final = ("next", "signing", "old", "retired")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeysAdmin:
+class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """Of the identity that serves: its keys are the ones that count."""
 
     identity: Identity

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NamedTuple, cast
+
+import msgspec
 
 from auth import audit, links, people, sessions, users
 from auth.db import Db, Store
@@ -32,8 +33,7 @@ BROWSER: Final = "brw_"  # before a browser's id, so that it is told from a logi
 LONGEST: Final[Millis] = 100 * 366 * 86_400_000  # a century: what is meant for ever is "never"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PeopleAdmin:
+class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
     store: Store

@@ -5,9 +5,8 @@ The hot path does not wait: a token that was seen and a login that is known are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-
 import msgspec
+from msgspec.structs import replace
 
 from auth.dpop import Presented
 from auth.identity import Identity
@@ -18,8 +17,7 @@ from server.selection import MAX_TEXTS, BadSelection, parse
 from server.store.jobs import StoreUnavailable
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(msgspec.Struct, frozen=True):
     """401 or 403 with its challenge, 400, or 503; the body is for people who look at it, clients read the header."""
 
     status: int
@@ -38,8 +36,7 @@ def anybody(vocabulary: Vocabulary) -> Principal:
     return replace(ANONYMOUS, scopes=frozenset(names))
 
 
-@dataclass(frozen=True, slots=True)
-class Admission:
+class Admission(msgspec.Struct, frozen=True):
     identity: Identity
     everybody: Principal | None = None  # who everybody is, at a server that asks nobody to log in
 

@@ -11,12 +11,12 @@ import gc
 import secrets
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
@@ -62,8 +62,7 @@ CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Started:
+class Started(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to say once the server listens."""
 
     origin: str  # where a browser or client on this machine reaches it, or the issuer
@@ -202,8 +201,7 @@ def _tls(resolved: Resolved) -> Tls | None:
 # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Bound:
+class Bound(msgspec.Struct, frozen=True, kw_only=True):
     """Sockets that listen already, handed on by number."""
 
     binds: tuple[str, ...]

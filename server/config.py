@@ -13,7 +13,6 @@ import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, cast
@@ -43,8 +42,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded:
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     servers: tuple[ServerConfig, ...]
     source: Path | None  # the file, where there was one
@@ -52,8 +50,7 @@ class Loaded:
     upstreams: tuple[UpstreamConfig, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, where, and what to write instead. Never holds a secret's value."""
 
     key: str

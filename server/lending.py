@@ -8,10 +8,10 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
@@ -65,8 +65,7 @@ def subkeys(key: MasterKey) -> Subkey:
     return subkey
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lender:
+class Lender(msgspec.Struct, frozen=True, kw_only=True):
     offerings: Mapping[str, Offering]
     tasks: Tasks
     subkey: Subkey

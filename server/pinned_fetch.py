@@ -13,13 +13,13 @@ import socket
 import ssl
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
 from functools import partial
 from ipaddress import IPv4Address, ip_address
 from itertools import zip_longest
 from typing import Any, Final, TypeAlias
 
 import httpcore2
+import msgspec
 import trio
 
 from auth.documents import Address as Url
@@ -78,8 +78,7 @@ async def connect_to(address: Address, port: int) -> trio.abc.Stream:
         raise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class Reach(msgspec.Struct, frozen=True, kw_only=True):
     """The outside as one process reaches it. Only tests make one that differs from `Reach.system()`."""
 
     resolve: Resolve

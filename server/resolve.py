@@ -9,11 +9,12 @@ import ipaddress
 import re
 import ssl
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
+
+import msgspec
 
 from auth.scopes import Vocabulary
 from server import paths
@@ -31,8 +32,7 @@ _HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?"
 _DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Resolved:
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     servers: tuple[ServerConfig, ...]
     source: Path | None
@@ -41,7 +41,7 @@ class Resolved:
     issuer: str  # canonical; "" means: http on loopback with the port we get
     trusted_proxies: tuple[Network, ...]
     paths: Mapping[str, str]  # server name → path of its MCP endpoint; the first is at /mcp
-    scopes: Vocabulary = field(default_factory=Vocabulary)
+    scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
 
     def open_to_all(self, server: ServerConfig) -> bool:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
@@ -53,8 +53,7 @@ from server.upstream_settings import providers
 HASHES_AT_ONCE: Final = 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Services:
+class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What the running server consists of. Functions take the parts they use, not this."""
 
     resolved: Resolved

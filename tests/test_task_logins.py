@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pytest
 import structlog
 import trio
 import trio.testing
+from msgspec.structs import replace
 from trio.testing import MockClock
 
 from auth.model import ANONYMOUS, Principal, PrincipalKind

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from auth import audit
 from auth.db import Db, Row
@@ -16,8 +17,7 @@ PIECE: Final = 200  # logins ended in one write when there are many: some millis
 Standing = Literal["verified", "registered", "unverified"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
+class Login(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant
     user_name: str  # empty for a machine that has credentials of its own
     registered_name: str  # what the operator calls the client; `grant.client_name` is what it called itself

@@ -9,8 +9,9 @@ and checking signatures are in auth/identity_assertion.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth import clients, scopes, upstream
 from auth.db import Db
@@ -31,14 +32,12 @@ KINDS: Final = frozenset({"registered", "document"})  # of clients: not what reg
 RETRY_SECONDS: Final = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     reason: str
 

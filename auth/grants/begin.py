@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from auth import clients
 from auth.db import Db
@@ -10,8 +10,7 @@ from auth.grants.exchange import Exchange, Issue, epoch
 from auth.model import Client, Millis, PrincipalKind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Terms:
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
     """What was agreed."""
 
     kind: PrincipalKind

@@ -9,8 +9,9 @@ import base64
 import hashlib
 import hmac
 import re
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 VERSION: Final = "rt1"  # names the key as well: the next key is rt2
 KEY_PURPOSE: Final = "refresh-token-1"
@@ -18,8 +19,7 @@ KEY_PURPOSE: Final = "refresh-token-1"
 _FORM: Final = re.compile(r"rt1\.(grt_[a-z2-7]{20})\.([1-9][0-9]{0,17})\.([A-Za-z0-9_-]{43})")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str
     counter: int
 

@@ -6,7 +6,7 @@ which is used again: a token for every call must not become a row for every call
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from auth import clients, scopes
 from auth.db import Db
@@ -21,14 +21,12 @@ from auth.site import Foreign
 HOW = "client_credentials"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Grant:
+class Grant(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     reason: str
 

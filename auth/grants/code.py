@@ -5,7 +5,7 @@ Asking for a code and agreeing to it are in auth/authorize.py and auth/consent.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from auth import pkce, redirects, scopes
 from auth.codes import code_hash
@@ -20,8 +20,7 @@ from auth.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
 from auth.site import Foreign
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Code:
+class Code(msgspec.Struct, frozen=True, kw_only=True):
     """What of a row the decision looks at."""
 
     client_id: str
@@ -35,13 +34,11 @@ class Code:
     dpop_jkt: str | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Redeem:
+class Redeem(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     reason: str
     revoke: str | None = None  # a grant that this request shows to be in two hands

@@ -5,7 +5,7 @@ Asking for a code and approving it are in auth/device.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from auth import scopes
 from auth.db import Db, Row
@@ -20,8 +20,7 @@ from auth.policy import DevicePolicy
 from auth.site import Foreign
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceCode:
+class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
     """What of a row the decision looks at."""
 
     id: str
@@ -35,21 +34,18 @@ class DeviceCode:
     grant_id: str | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Redeem:
+class Redeem(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wait:
+class Wait(msgspec.Struct, frozen=True, kw_only=True):
     """Not yet. `interval_seconds` is what to remember; the poll counts from now."""
 
     error: str
     interval_seconds: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     reason: str
     revoke: str | None = None  # a grant that this request shows to be in two hands

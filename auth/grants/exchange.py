@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import msgspec
+
 from auth import audit
 from auth.db import Db
 from auth.dpop import Proof
@@ -36,8 +38,7 @@ class Exchange:
         return None if self.proof is None else self.proof.jkt
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Issue:
+class Issue(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens that may be signed once the job that decided so is committed."""
 
     grant_id: str
@@ -52,8 +53,7 @@ class Issue:
     jkt: str | None = None  # the thumbprint of the key that the access token is bound to
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Account:
+class Account(msgspec.Struct, frozen=True, kw_only=True):
     """What redemption and refresh must know of the user behind a login, read afresh each time."""
 
     state: str

@@ -7,8 +7,9 @@ tells them apart.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from auth import clients, scopes
 from auth.db import Db
@@ -28,20 +29,17 @@ class Contended(Exception):
     """A grant changed under every attempt to rotate it. Nothing was written; the client may ask again."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rotate:
+class Rotate(msgspec.Struct, frozen=True, kw_only=True):
     scope: str  # of the access token; the grant keeps its own
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Replay:
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
     """The token before the current one, soon after its use: the same successor again, and a fresh access token."""
 
     scope: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refuse:
+class Refuse(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     reason: str
     event: str = "refresh.refused"

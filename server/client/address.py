@@ -5,8 +5,9 @@ RFC 8707 §2). Which further addresses a server may send us to is decided here t
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit, urlunsplit
+
+import msgspec
 
 from server.client.errors import BadAddress
 
@@ -15,8 +16,7 @@ MAX_ADDRESS = 2048
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Address:
+class Address(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     completed: bool  # something was added to what was typed
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 
+import msgspec
 import trio
 
 from server.client.bridge_messages import (
@@ -48,14 +48,13 @@ Key = tuple[bool, Id]
 _Told = tuple[Telling, trio.Event | None]  # and the handshake that must be over before it
 
 
-@dataclass(eq=False, slots=True)
-class _Held:
+class _Held(msgspec.Struct, eq=False):
     """A request that has no answer yet."""
 
     asking: Asking
     after: int  # how many notifications and answers the server must have seen before it
     opening: trio.Event | None  # the handshake that must be over before it
-    scope: trio.CancelScope = field(default_factory=trio.CancelScope)
+    scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
     sent: bool = False
     opened: trio.Event | None = None  # of a handshake: it is over
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
@@ -39,8 +38,7 @@ _HEADER_SAFE: Final = re.compile(r"[!-~]{1,1024}")
 _JSON: Final = msgspec.json.Decoder[Any]()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asking:
+class Asking(msgspec.Struct, frozen=True, kw_only=True):
     """A request, or a batch with requests in it: every id here must be answered."""
 
     line: bytes
@@ -60,8 +58,7 @@ class Asking:
         return self.modern and self.method == "subscriptions/listen"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Telling:
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
     """A notification, an answer to the server (without a method), or a batch of those: nobody waits."""
 
     line: bytes
@@ -70,8 +67,7 @@ class Telling:
     modern: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Refused:
+class Refused(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing that could be carried; `answer` says why."""
 
     answer: bytes

@@ -6,10 +6,10 @@ The same for both eras. Which requests are made is in bridge_modern.py and bridg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import httpx2
+import msgspec
 
 from server.client.bridge_messages import (
     Asking,
@@ -29,8 +29,7 @@ from server.client.wire import MAX_RETRY_AFTER_SECONDS
 OnAnswer = Callable[[Mapping[str, Any]], None]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Patience:
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
     """How long the bridge waits, and for what. A client has its own, shorter patience, and says so by cancelling."""
 
     # Not a byte of an answer, nor a sign of life: the connection is dead. Tools may think for minutes in silence.

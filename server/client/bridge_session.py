@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import httpx2
@@ -39,19 +38,17 @@ class SessionLost(ClientError):
     """The server does not know our session (any more)."""
 
 
-@dataclass(kw_only=True, eq=False, slots=True)
-class _Session:
+class _Session(msgspec.Struct, kw_only=True, eq=False):
     """What one handshake came to. Without an id the server keeps no session, and cannot lose it."""
 
     params: Mapping[str, Any]  # of the client's initialize
     id: str | None
     headers: dict[str, str]
     initialized: bool = False
-    over: trio.Event = field(default_factory=trio.Event)
+    over: trio.Event = msgspec.field(default_factory=trio.Event)
 
 
-@dataclass(slots=True)
-class _Place:
+class _Place(msgspec.Struct):
     """How far a stream was read, over all its connections."""
 
     last_id: str | None = None

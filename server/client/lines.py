@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+import msgspec
 import trio
 
 # What one read may bring; a pipe holds 64 KiB.
@@ -27,12 +28,11 @@ class TooLong:
     """Stands for a line that was not kept."""
 
 
-@dataclass(slots=True)
-class LineSplitter:
+class LineSplitter(msgspec.Struct):
     """Chunks in, lines out, without their ends. A line beyond the limit comes out as one `TooLong`, however long it is."""
 
     limit: int = MAX_LINE
-    _pieces: list[bytes] = field(default_factory=list[bytes])
+    _pieces: list[bytes] = msgspec.field(default_factory=list[bytes])
     _size: int = 0
     _skipping: bool = False
 

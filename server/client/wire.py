@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, cast
 from urllib.parse import urlsplit
 
@@ -30,8 +29,7 @@ EXCHANGE_SECONDS = 30
 MAX_RETRY_AFTER_SECONDS = 300.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: httpx2.Headers
     body: bytes

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
+
+import msgspec
 
 LOOPBACK_NAMES: Final = frozenset(("localhost", "127.0.0.1", "[::1]"))
 _DEFAULT_PORT: Final = {"http": ":80", "https": ":443"}
@@ -19,22 +20,19 @@ _ORIGIN: Final = re.compile(r"(https?)://([^/?#@\s]+)")
 _AUTHORITY: Final = re.compile(r"([0-9a-z._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Admitted:
+class Admitted(msgspec.Struct, frozen=True, kw_only=True):
     """Host and Origin are ours. `origin` is what the caller typed: scheme and host, no trailing slash."""
 
     origin: str
     cors: bytes | None = None  # for Access-Control-Allow-Origin; None without an Origin header
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Denied:
+class Denied(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     status: int = 403
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Guard:
+class Guard(msgspec.Struct, frozen=True, kw_only=True):
     """`hosts` are names as `authority` writes them: without a port they stand for the scheme's default port."""
 
     hosts: frozenset[str] = frozenset()

@@ -12,10 +12,10 @@ import contextlib
 import errno
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
@@ -34,14 +34,13 @@ _PEERS_FAULT: Final = frozenset((errno.ECONNABORTED, errno.EPROTO, errno.EPERM, 
 _ACCEPTS_PER_TURN: Final = 64
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ListenSettings:
+class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     binds: Sequence[str]  # host:port, [v6]:port, unix:/path, fd://N; a loopback name means both families
     log: FilteringBoundLogger
     tls: Tls | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = msgspec.field(default_factory=Limits)
     trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
-    counters: Counters = field(default_factory=Counters)
+    counters: Counters = msgspec.field(default_factory=Counters)
 
 
 async def serve(

@@ -8,8 +8,9 @@ passes the other on as the caller sent it. RFC 7239.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Final, Literal
+
+import msgspec
 
 from .head import HOST
 from .roster import IpAddress, Network, plain_address
@@ -23,8 +24,7 @@ _FORWARDED_PAIR: Final = re.compile(
 _SCHEMES: Final = frozenset(("http", "https"))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Proxies:
+class Proxies(msgspec.Struct, frozen=True, kw_only=True):
     """`networks` are those of the proxies, and of nobody else."""
 
     networks: tuple[Network, ...]

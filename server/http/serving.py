@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
@@ -22,8 +23,7 @@ Send = Callable[[Any], Awaitable[None]]
 App = Callable[[Any, Receive, Send], Awaitable[None]]  # ASGI 3
 
 
-@dataclass(slots=True)
-class Counters:
+class Counters(msgspec.Struct):
     """Since the start. For metrics: what happens below the application never reaches its access log."""
 
     accepted: int = 0

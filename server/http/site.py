@@ -7,9 +7,9 @@ Quart appears in this file and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
+import msgspec
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
@@ -20,8 +20,7 @@ from server.http.values import FORM_BYTES, Answer, FormTooLarge, request_of
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probe:
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
     """What health and metrics are read from."""
 
     ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hmac
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from auth.db import AuditEntry
 from server.store import meta
@@ -36,8 +36,7 @@ _NUMBER: Final = frozenset({"at"})
 _OPTIONAL: Final = frozenset({"client_id", "grant_id", "ip", "user_agent"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Where the chain begins and ends."""
 
     start: int  # the last row that is older than the chain itself: up to it nothing is protected
@@ -55,24 +54,21 @@ class Record:
 Trouble = Literal["altered", "missing", "added", "no record", "record altered"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Break:
+class Break(msgspec.Struct, frozen=True, kw_only=True):
     """The first thing that is not as it was written."""
 
     seq: int
     what: Trouble
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Position:
+class Position(msgspec.Struct, frozen=True, kw_only=True):
     """How far a walk has come: the row that was checked last, and its MAC."""
 
     seq: int
     mac: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, kw_only=True):
     """Some rows of a walk. `at` is where the next piece begins; with `done` it is the chain's head."""
 
     checked: int

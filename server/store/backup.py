@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from auth.db import AuditEntry
 from server.store import meta
@@ -43,8 +44,7 @@ class RestoreRefused(StoreError):
     """The copy was not put in place; the database is as it was."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Restored:
+class Restored(msgspec.Struct, frozen=True, kw_only=True):
     aside: Path | None  # where the old database was put, if there was one
     kept_out: KeptOut
 

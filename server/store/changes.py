@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from server.store import meta
 from server.store.jobs import Change, Db
 
 
-@dataclass(frozen=True, slots=True)
-class ChangePage:
+class ChangePage(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...]  # in order; the last one's seq is where the next page starts
     complete: bool  # False: some after `after_seq` are gone already, so drop every cached entity
 

@@ -11,9 +11,10 @@ import re
 import stat
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from server.store.jobs import CannotOpen
 
@@ -39,8 +40,7 @@ class HomeLocked(CannotOpen):
     """Another process uses the directory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Home:
+class Home(msgspec.Struct, frozen=True):
     """A directory that this process holds. The names in it are a promise to those who back it up by hand."""
 
     path: Path

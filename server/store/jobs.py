@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from auth.db import AuditEntry
 
@@ -51,8 +52,7 @@ class Db(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True):
     """One row of `changes`: a process that caches this entity forgets it."""
 
     seq: int

@@ -10,9 +10,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from server.store import meta
 from server.store.connect import APPLICATION_ID, connect_reader
@@ -25,8 +26,7 @@ _USERS: Final = ("unclaimed", "invited", "enabled", "disabled", "locked")
 _CLIENTS: Final = ("enabled", "disabled")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class KeptOut:
+class KeptOut(msgspec.Struct, frozen=True, kw_only=True):
     """What was done to the copy."""
 
     api_keys: int = 0  # revoked
@@ -44,8 +44,7 @@ class KeptOut:
         return "; ".join(told)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Standing:
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Who may come in, by id, as one database has it."""
 
     users: Mapping[str, str]

@@ -6,8 +6,9 @@ an owner is conditional on owner and fence. A lease is taken only when free or e
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+import msgspec
 
 from server.store.jobs import Db
 
@@ -19,8 +20,7 @@ class LeasedTable(Enum):
     TASKS = ("tasks", "id_hash")
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(msgspec.Struct, frozen=True):
     """What its holder shows with every write."""
 
     table: LeasedTable

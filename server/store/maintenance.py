@@ -7,10 +7,10 @@ lease and the age again. Nothing here decides anything: a row that has expired i
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, cast
 
+import msgspec
 import trio
 
 from server.store import client_sweep, leases, meta, reaping
@@ -29,8 +29,7 @@ _HOUR: Final = 3_600_000
 _DAY: Final = 24 * _HOUR
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Retention:
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """How long rows stay after their end, in milliseconds. `docs/storage.md` tells the same numbers."""
 
     device_codes: int = _HOUR  # a late poll is told "expired" or "used", not "unknown"
@@ -59,8 +58,7 @@ class Retention:
 _Kept = Callable[[Retention], int]
 
 
-@dataclass(frozen=True, slots=True)
-class _Sweep:
+class _Sweep(msgspec.Struct, frozen=True):
     """One table: its key, and the times of which any one, long enough ago, ends a row."""
 
     table: str

@@ -9,11 +9,12 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import resources
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from server.store.connect import APPLICATION_ID
 from server.store.jobs import CannotOpen, NewerSchema
@@ -27,8 +28,7 @@ CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEX
 """
 
 
-@dataclass(frozen=True, slots=True)
-class Migration:
+class Migration(msgspec.Struct, frozen=True):
     version: int
     name: str
     sql: str

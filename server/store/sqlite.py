@@ -11,11 +11,11 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import ExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
 
+import msgspec
 import trio
 
 from server.store.audit_chain import AuditChain
@@ -36,8 +36,7 @@ from server.store.migrate import Migration, migrate, packaged_migrations
 from server.store.transactions import JOB_SECONDS, Transactions, Work
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The store's bounds. The defaults suit one serving process; tests set others."""
 
     # Per queue, running ones included: some 30 ms of work. More means that the disk stands still.

@@ -8,9 +8,10 @@ proves that nobody took over: a machine that slept loses nothing.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from server.store import leases
 from server.store.jobs import Db, Row
@@ -26,8 +27,7 @@ _SHOWN: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NewTask:
+class NewTask(msgspec.Struct, frozen=True, kw_only=True):
     id_hash: str
     sealed_id: bytes
     server: str
@@ -40,8 +40,7 @@ class NewTask:
     parts: Mapping[str, bytes]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Caps:
+class Caps(msgspec.Struct, frozen=True, kw_only=True):
     """How many tasks there may be: at work, and altogether, of one caller and of all."""
 
     running: int
@@ -50,8 +49,7 @@ class Caps:
     kept_overall: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stored:
+class Stored(msgspec.Struct, frozen=True, kw_only=True):
     """A task as one snapshot of the database has it."""
 
     row: Row
@@ -60,8 +58,7 @@ class Stored:
     answers: Mapping[str, bytes]  # empty unless they were asked for
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Taken:
+class Taken(msgspec.Struct, frozen=True, kw_only=True):
     """A task that another process left behind. With a lease it may be run again; without, it has been ended."""
 
     lease: Lease | None

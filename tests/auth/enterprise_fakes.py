@@ -8,10 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
+from msgspec.structs import replace
 from registration_fakes import sent
 from upstream_fakes import FakeProvider, pack
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from identity_fakes import (
     post,
     seeds,
 )
+from msgspec.structs import replace
 from token_fakes import ISSUE, KEY, NOW, RING, SECONDS, claims, head, make_key, mint, parts_of, signed
 
 from auth import signatures, tokens, verify

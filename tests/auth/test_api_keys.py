@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import trio.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from identity_fakes import DAY, ORIGIN, START, Clock, World, logged_in, open_identity, seeds
+from msgspec.structs import replace
 
 from auth import api_keys
 from auth.api_keys import ApiKey, Made, NotMade, Order
@@ -136,7 +138,7 @@ def test_a_name_is_taken_until_its_key_is_revoked_and_nobody_elses_key_is() -> N
     ],
 )
 def test_whether_a_key_may_be_used(fields: dict[str, Any], server: str, reason: str | None) -> None:
-    key = replace(made(World()).key, **fields)
+    key = dataclasses.replace(made(World()).key, **fields)
     assert api_keys.decide(key, server=server, now=START) == reason
 
 

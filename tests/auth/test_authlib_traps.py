@@ -14,7 +14,6 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -55,6 +54,7 @@ from identity_fakes import (
 )
 from joserfc import jwt
 from joserfc.jwk import ECKey, KeySet
+from msgspec.structs import replace
 from registration_fakes import ask
 
 from auth import clients, core

@@ -4,6 +4,7 @@ import re
 
 import pytest
 import trio
+from msgspec.structs import replace
 
 from auth import links
 from tests.auth.browser_fakes import (
@@ -101,7 +102,7 @@ async def test_of_parallel_claims_one_wins() -> None:
             await event.wait()
             return await hash_at_once(passphrase, salt)
 
-    object.__setattr__(house.parts, "hash_passphrase", Together())
+    house.parts = replace(house.parts, hash_passphrase=Together())
     with trio.fail_after(10):
         async with trio.open_nursery() as nursery:
             for place, browser in enumerate(browsers):

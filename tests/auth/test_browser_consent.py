@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-
+import msgspec
 import pytest
 from browser_fakes import PASSPHRASE, header, location, values
 from code_fakes import Porch, Program, answer_of, body_of, open_porch, press
@@ -18,7 +17,7 @@ MONEY = Site(
     loopback=True,
     servers={"agent": "/mcp"},
     scopes=Vocabulary(
-        (dataclasses.replace(FINANCIAL, listed=True), Scope(name="vault", words="Open the vault"))
+        (msgspec.structs.replace(FINANCIAL, listed=True), Scope(name="vault", words="Open the vault"))
     ),
 )
 
@@ -221,7 +220,7 @@ async def test_a_scope_that_moves_money_is_asked_about_though_its_name_lies_unde
     None
 ):
     paying = Vocabulary((Scope(name="mcp:pay", words="Pay", financial=True),))
-    async with open_porch(site=dataclasses.replace(MONEY, scopes=paying)) as porch:
+    async with open_porch(site=msgspec.structs.replace(MONEY, scopes=paying)) as porch:
         program = await porch.program(redirect_uris=(WEB,))
         await program.agreed(await porch.browser(), scope="mcp")
         assert await asks(porch, program, scope="mcp:pay")

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import pytest
 import trio
 from identity_fakes import DAY, MINUTE, POLICY, SECOND, Clock, get, header, logged_in, open_identity, post
+from msgspec.structs import replace
 
 from auth import clients, device, pinned
 from auth.client_documents import FRESH_AT_LEAST, RETRY, RETRY_MEANWHILE, ClientDocuments

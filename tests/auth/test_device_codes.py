@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_fakes import DAY, MINUTE, ORIGIN, SECOND, World, error_of
+from msgspec.structs import replace
 
 from auth import device
 from auth.device import ALPHABET, Approved, Denied, DeviceAuthorization, NotPending

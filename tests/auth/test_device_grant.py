@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from identity_fakes import DAY, ORIGIN, SECOND, SITE, START, World, error_of
+from msgspec.structs import replace
 
 from auth.clients import Credentials
 from auth.errors import Refusal
@@ -125,7 +126,9 @@ def test_an_approval_does_not_outlive_its_user(user: Account | None, reason: str
 def test_an_unclaimed_owner_counts_as_enabled_and_a_narrower_client_narrows() -> None:
     approved = replace(CODE, state="approved")
     assert outcome(approved, user=replace(USER, state="unclaimed")) == Redeem(scope="mcp")
-    assert outcome(approved, client=replace(CLIENT, scope="mcp:tools")) == Redeem(scope="mcp:tools")
+    assert outcome(approved, client=dataclasses.replace(CLIENT, scope="mcp:tools")) == Redeem(
+        scope="mcp:tools"
+    )
     assert outcome(approved, served=False) == Refuse(
         error="access_denied", reason="server no longer configured"
     )

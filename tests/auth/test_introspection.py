@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from identity_fakes import (
     open_identity,
     post,
 )
+from msgspec.structs import replace
 from registration_fakes import enrolled, sent
 
 from auth import clients
@@ -152,7 +153,7 @@ async def test_a_token_of_another_server_of_ours_and_one_whose_server_is_gone() 
         shown = await asker(identity)
         tokens = await logged_in(identity, resource=ORIGIN + "/other/mcp")
         assert (await worth(identity, shown, tokens["access_token"]))["aud"] == SITE.audience("other")
-        gone = replace(identity, site=replace(SITE, servers={"agent": "/mcp"}))
+        gone = dataclasses.replace(identity, site=replace(SITE, servers={"agent": "/mcp"}))
         for kind in ("access_token", "refresh_token"):
             assert await worth(gone, shown, tokens[kind]) == NOTHING
 

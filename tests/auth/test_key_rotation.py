@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from identity_fakes import (
     seeds,
     subkey,
 )
+from msgspec.structs import replace
 
 from auth import keys, rotation
 from auth.clients import CLI_CLIENT_ID

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_fakes import DAY, ORIGIN, SECOND, SITE, World, error_of, refresh_token, subkey
+from msgspec.structs import replace
 
 from auth.grants import chain
 from auth.grants.admin import revoke, sessions

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from identity_fakes import MINUTE, ORIGIN, POLICY, START, Clock, get, header, open_identity, post
 from joserfc.jwk import ECKey, OctKey
+from msgspec.structs import replace
 from registration_fakes import SCOPE, SEEN, ask, enrolled, sent
 
 from auth import clients
@@ -96,7 +97,7 @@ async def test_a_secret_is_taken_in_either_place_whichever_was_registered() -> N
             form = post("/revoke", client_id=client_id, client_secret=secret, token="x")
             plain = post("/revoke", client_id=client_id, token="x", token_type_hint="refresh_token")
             coded = base64.b64encode(f"{client_id}:{secret}".encode()).decode()
-            basic = replace(plain, headers={**plain.headers, "authorization": f"Basic {coded}"})
+            basic = dataclasses.replace(plain, headers={**plain.headers, "authorization": f"Basic {coded}"})
             assert [(await sent(identity, one)).status for one in (form, basic, plain)] == [200, 200, 401]
 
 
@@ -406,7 +407,7 @@ async def test_a_network_registers_so_many_in_a_quarter_of_an_hour_and_that_surv
         assert (await sent(identity, ask("/register", SEEN["Codex"], ip="198.51.100.1"))).status == 201
 
         # Counted in the store, so a new process knows; nothing of it is in this one's memory.
-        again = replace(identity, throttle=type(identity.throttle)())
+        again = dataclasses.replace(identity, throttle=type(identity.throttle)())
         assert (await sent(again, ask("/register", SEEN["Codex"], ip=FAR))).status == 429
         clock.now += 15 * MINUTE
         assert (await sent(again, ask("/register", SEEN["Codex"], ip=FAR))).status == 201

@@ -3,8 +3,8 @@ another, and tables that anybody could fill."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from assertion_fakes import KEYS, Signer, public
 from browser_fakes import header
 from code_fakes import CALLBACK, CHALLENGE, STATE, Porch, answer_of, body_of, open_porch
 from identity_fakes import MINUTE, ORIGIN, Clock, open_identity, post
+from msgspec.structs import replace
 from registration_fakes import SEEN, ask, enrolled, sent
 
 from auth import clients
@@ -224,7 +225,7 @@ async def test_strangers_together_make_us_fetch_so_many_key_sets_and_the_operato
             request = signer.request(
                 assertion=signer.assertion(aud=PUBLIC.issuer), grant_type="refresh_token"
             )
-            reply = await sent(identity, replace(request, ip=ip, origin=PUBLIC.issuer))
+            reply = await sent(identity, dataclasses.replace(request, ip=ip, origin=PUBLIC.issuer))
             assert reply.status == 401
 
         for number in range(40):

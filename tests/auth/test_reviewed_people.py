@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import pytest
+from msgspec.structs import replace
 
 from auth import known_browsers, people, users
 from auth.confirm import PROVEN_RECENTLY

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import pytest
 from identity_fakes import ORIGIN, SITE, START, open_identity, subkey
+from msgspec.structs import replace
 
 from auth import keys, metadata, rotation, self_test
 from auth.keys import KeyRing
@@ -94,7 +95,9 @@ async def test_a_server_without_login_must_not_say_that_it_has_one() -> None:
 async def test_a_private_member_in_the_key_set_is_named_and_not_shown() -> None:
     async with open_identity() as identity:
         key = identity.keys.ring.signing(START)
-        identity.keys.ring = KeyRing([replace(key, public={**key.public, "d": "the-private-part"})])
+        identity.keys.ring = KeyRing(
+            [dataclasses.replace(key, public={**key.public, "d": "the-private-part"})]
+        )
         (problem,) = self_test.examine(identity)
         assert "has d, which is not public" in problem
         assert "the-private-part" not in problem
@@ -106,11 +109,11 @@ async def test_a_ring_that_signs_with_one_key_and_publishes_another_is_named() -
         spare = rotation.prepare(subkey, identity.entropy, START)
         row = {name: getattr(spare, name) for name in spare.__slots__}
         other = keys.unseal(row, subkey(keys.SEAL_PURPOSE))
-        identity.keys.ring = KeyRing([replace(key, public=other.public)])
+        identity.keys.ring = KeyRing([dataclasses.replace(key, public=other.public)])
         assert any("is not published" in problem for problem in self_test.examine(identity))
         identity.keys.ring = KeyRing([])
         assert any("no key that signs" in problem for problem in self_test.examine(identity))
-        four = [replace(key, kid=f"k{number}") for number in range(4)]
+        four = [dataclasses.replace(key, kid=f"k{number}") for number in range(4)]
         identity.keys.ring = KeyRing(four)
         problems = self_test.examine(identity)
         assert any("4 signing keys" in problem for problem in problems)

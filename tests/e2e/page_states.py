@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
+from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
 from auth import api_keys, clients, pkce, sessions, wire

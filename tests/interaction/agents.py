@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from io import StringIO
 from typing import Any
 
 import structlog
+from msgspec.structs import replace
 
 from auth.model import ANONYMOUS, Principal, PrincipalKind
 from server.backends.base import Final, Outlet, ToolCall

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from base64 import b64encode
 from typing import Any
 
+import msgspec
 import pytest
 
 from server.backends.base import BackendError, Final, Outlet, ToolCall
@@ -382,7 +382,7 @@ async def test_a_wider_scope_covers_a_narrower_one() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> Final:
         return says("deployed")
 
-    wide = dataclasses.replace(USER, scopes=frozenset({"mcp"}))
+    wide = msgspec.structs.replace(USER, scopes=frozenset({"mcp"}))
     pair = house(agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": wide}).pair
     answer = await pair.modern("tools/call", {"name": "deploy"}, authorization="Bearer t")
     assert answer.json["result"]["content"][0]["text"] == "deployed"

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+import msgspec
 
 from server.client.errors import ClientError
 
@@ -13,8 +14,7 @@ class NotUnderstood(ClientError):
     """The file is not what its program would read, or not in a shape that can be changed safely."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Change:
+class Change(msgspec.Struct, frozen=True, kw_only=True):
     """`start` to `end` of a text becomes `new`."""
 
     start: int

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, cast
+
+import msgspec
 
 from server.client.programs.edit import Change, NotUnderstood, newline_of
 from server.client.programs.json_tree import Member, Node, end_of_comments, parse
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JsonEditor:
+class JsonEditor(msgspec.Struct, frozen=True, kw_only=True):
     comments: bool
 
     def read(self, text: str, key: str) -> Mapping[str, Mapping[str, Any]]:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
+
 from server.client.programs.edit import Change, NotUnderstood, newline_of
 
 _TOP: Final = re.compile(r"(?P<key>[A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^']*')[ \t]*:(?=[ \t]|$)(?P<rest>.*)")
@@ -19,8 +21,7 @@ _NOTHING: Final = re.compile(r"[ \t]*(#.*)?")
 STEP: Final = "  "
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
+class _Line(msgspec.Struct, frozen=True, kw_only=True):
     start: int
     end: int  # with its line break
     text: str
@@ -34,8 +35,7 @@ class _Line:
         return _NOTHING.fullmatch(self.text) is not None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Table:
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
     header: _Line
     children: dict[str, tuple[int, int]]  # lines, from its key to its last word
     indent: int

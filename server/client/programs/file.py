@@ -8,10 +8,11 @@ from __future__ import annotations
 import os
 import stat
 import tempfile
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
+
+import msgspec
 
 from server.client.errors import ClientError
 
@@ -24,8 +25,7 @@ class FileRefused(ClientError):
     """The file cannot be used as it is; nothing was changed."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(msgspec.Struct, frozen=True, kw_only=True):
     path: Path  # as its program names it
     real: Path  # behind all links
     data: bytes | None  # None: there is no such file yet

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+import msgspec
 
 from server.client.programs.edit import NotUnderstood
 
@@ -20,16 +21,14 @@ _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9A-Fa-f]{4
 _SCALAR: Final = re.compile(r"-?(?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?|true|false|null", re.ASCII)
 
 
-@dataclass(kw_only=True, slots=True)
-class Node:
+class Node(msgspec.Struct, kw_only=True):
     start: int
     end: int
     value: Any
-    members: list[Member] = field(default_factory=list["Member"])  # of an object
+    members: list[Member] = msgspec.field(default_factory=list["Member"])  # of an object
 
 
-@dataclass(kw_only=True, slots=True)
-class Member:
+class Member(msgspec.Struct, kw_only=True):
     key: str
     start: int  # of the key
     node: Node

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import PurePath
 from types import MappingProxyType
 from typing import Any, Final, cast
+
+import msgspec
 
 from server.client.errors import ClientError
 from server.client.programs.edit import Editor, NotUnderstood
@@ -30,8 +31,7 @@ class NotOurs(ClientError):
     """There is a server of that name that we did not put there."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # the whole file as it is to be
     put: str = ""
     replaced: str = ""

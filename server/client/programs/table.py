@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
 
 Format: TypeAlias = Literal["json", "jsonc", "toml", "yaml"]
 Entry: TypeAlias = Mapping[str, Any]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Surroundings:
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
     """What the place of a file depends on."""
 
     home: Path
@@ -39,8 +39,7 @@ class Surroundings:
         return Path(base) if os.path.isabs(base) else self.home.joinpath(*otherwise)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Program:
+class Program(msgspec.Struct, frozen=True, kw_only=True):
     title: str
     format: Format
     key: str  # of the table of servers, at the top of the file
