@@ -44,13 +44,14 @@ FORM_BYTES: Final = 64 * 1_024
 
 async def _prepare_token(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
     asked = forms.token_form(form)
+    await identity.reload_keys()
     asserted = await identity_assertion.prove(identity, asked, who.origin, now)
     exchange = Exchange(
         form=asked,
         requester=who,
         site=identity.site,
         policy=identity.policy,
-        refresh_key=identity.subkey(chain.KEY_PURPOSE),
+        refresh_keys=identity.keys.refresh,
         seed=identity.entropy(SEED_BYTES),
         now=now,
         asserted=asserted,
@@ -67,7 +68,7 @@ def _finish_token(identity: Identity, issue: Issue, who: Requester) -> Reply:
             site=identity.site,
             policy=identity.policy.tokens,
             key=identity.keys.ring.signing(issue.issued_at),
-            refresh_key=identity.subkey(chain.KEY_PURPOSE),
+            refresh_keys=identity.keys.refresh,
             seed=identity.entropy(SEED_BYTES),
         )
     )
@@ -121,7 +122,7 @@ def _finish_device(identity: Identity, codes: device.DeviceAuthorization, who: R
 async def _prepare_revoke(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
     asked = forms.revoke_form(form)
     await identity.reload_keys()
-    link = chain.parse(identity.subkey(chain.KEY_PURPOSE), asked.token)
+    link = chain.parse(identity.keys.refresh, asked.token, now)
     grant_id = None if link is None else link.grant_id
     if link is None:
         try:

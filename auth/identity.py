@@ -131,7 +131,7 @@ class Identity:
 
     async def reload_keys(self) -> None:
         if self.keys.stale:
-            await self.keys.reload(lambda: self.store.read(keys.rows))
+            await self.keys.reload(lambda: self.store.read(keys.every))
 
 
 async def found(
@@ -149,12 +149,13 @@ async def found(
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
-    Raises `keys.CannotUnseal` if the store's keys were sealed with another key file.
+    Raises `sealing.CannotUnseal` if the store's keys were sealed with another key file.
     """
     now, subkey = clock(), cache(subkey)  # derived once: the keys are in this process's memory either way
     store.chain_audit(subkey(audit.KEY_PURPOSE))
-    await store.write(partial(setup.found, preparation=setup.prepare(subkey, entropy, now), now=now))
-    ring = Keys(await store.read(keys.rows), subkey=subkey)
+    preparation = setup.prepare(subkey, entropy, policy.tokens, now)
+    await store.write(partial(setup.found, preparation=preparation, now=now))
+    ring = Keys(await store.read(keys.every), subkey=subkey)
     logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
     verifier = Verifier(site=site, keys=ring, live=logins)
     key_ring = KeyRing(lambda: store.read(api_keys.every))

@@ -47,7 +47,7 @@ NOTHING: Final = Worth(None)
 async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
     asked = forms.introspect_form(form)
     await identity.reload_keys()
-    link = chain.parse(identity.subkey(chain.KEY_PURPOSE), asked.token)
+    link = chain.parse(identity.keys.refresh, asked.token, now)
     claims: Claims | None = None
     if link is None:
         try:

@@ -7,28 +7,20 @@ which no name of EdDSA achieves today.
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
-from auth import signatures
+from auth import refresh_keys, sealing, signatures
 from auth.db import Db, Row
 from auth.encode import json_bytes
 from auth.model import Millis
+from auth.refresh_keys import RefreshRing
 from auth.signatures import ALGORITHM, PrivateKey
 
 SEAL_PURPOSE: Final = "signing-keys"
-NONCE_BYTES: Final = 12
-
-
-class CannotUnseal(Exception):
-    """A signing key in the store was sealed with another key file."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,12 +51,11 @@ def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis |
     key = signatures.generate()
     kid = signatures.thumbprint(signatures.public_jwk(key))
     private = json_bytes(signatures.private_jwk(key))
-    sealed = AESGCM(seal_key).encrypt(nonce, private, _bound_to(kid))
     return SealedKey(
         kid=kid,
         algorithm=ALGORITHM,
         public_jwk=json_bytes(_public(key, kid)).decode(),
-        sealed_private=base64.b64encode(nonce + sealed).decode(),
+        sealed_private=sealing.seal(seal_key, private, nonce=nonce, bound_to=_bound_to(kid)),
         created_at=now,
         signs_from=now if signs_from is None else signs_from,
         retires_at=None,
@@ -72,24 +63,23 @@ def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis |
 
 
 def unseal(row: Row, seal_key: bytes) -> SigningKey:
-    sealed = base64.b64decode(row["sealed_private"])
-    try:
-        private = AESGCM(seal_key).decrypt(sealed[:NONCE_BYTES], sealed[NONCE_BYTES:], _bound_to(row["kid"]))
-    except InvalidTag:
-        raise CannotUnseal(f"signing key {row['kid']} was sealed with another key file") from None
+    kid = row["kid"]
+    private = sealing.unseal(
+        seal_key, row["sealed_private"], bound_to=_bound_to(kid), what=f"signing key {kid}"
+    )
     key = signatures.load(json.loads(private))
     return SigningKey(
-        kid=row["kid"],
+        kid=kid,
         algorithm=row["algorithm"],
         key=key,
-        public=_public(key, row["kid"]),
+        public=_public(key, kid),
         signs_from=row["signs_from"],
         retires_at=row["retires_at"],
     )
 
 
-def _bound_to(kid: str) -> bytes:
-    return f"{SEAL_PURPOSE}:{kid}".encode()
+def _bound_to(kid: str) -> str:
+    return f"{SEAL_PURPOSE}:{kid}"
 
 
 def _public(key: PrivateKey, kid: str) -> dict[str, Any]:
@@ -147,6 +137,15 @@ def rows(db: Db) -> list[Row]:
     return db.fetch_all("SELECT * FROM signing_keys ORDER BY signs_from, kid")
 
 
+# Rows of `signing_keys` and of `refresh_keys`.
+Found = tuple[Sequence[Row], Sequence[Row]]
+
+
+def every(db: Db) -> Found:
+    """A job: what `Keys` holds."""
+    return rows(db), refresh_keys.rows(db)
+
+
 def insert(db: Db, key: SealedKey) -> None:
     db.execute(
         "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from, retires_at)"
@@ -163,13 +162,14 @@ def insert(db: Db, key: SealedKey) -> None:
 
 
 class Keys:
-    """The ring in use, and whether the store has a newer one. One per process; it only caches what the store holds."""
+    """The rings in use, for access and for refresh tokens, and whether the store has newer ones. One per process; it only
+    caches what the store holds."""
 
-    def __init__(self, found: Sequence[Row], *, subkey: Callable[[str], bytes]) -> None:
+    def __init__(self, found: Found, *, subkey: Callable[[str], bytes]) -> None:
         self._subkey = subkey
         self._changes = 0  # heard of
-        self._read = 0  # of them, seen by the read that the ring is from
-        self.ring = self._open(found)
+        self._read = 0  # of them, seen by the read that the rings are from
+        self.ring, self.refresh = self._open(found)
 
     @property
     def stale(self) -> bool:
@@ -178,13 +178,19 @@ class Keys:
     def changed(self) -> None:
         self._changes += 1
 
-    async def reload(self, read: Callable[[], Awaitable[Sequence[Row]]]) -> None:
-        """Until it returns the ring is stale for everybody; a read that was overtaken does not bring an old ring back."""
+    async def reload(self, read: Callable[[], Awaitable[Found]]) -> None:
+        """Until it returns the rings are stale for everybody; a read that was overtaken does not bring an old ring back."""
         seen = self._changes
         found = await read()
         if seen >= self._read:
-            self.ring, self._read = self._open(found), seen
+            (self.ring, self.refresh), self._read = self._open(found), seen
 
-    def _open(self, found: Sequence[Row]) -> KeyRing:
-        seal_key = self._subkey(SEAL_PURPOSE)
-        return KeyRing([unseal(row, seal_key) for row in found if row["sealed_private"]])
+    def _open(self, found: Found) -> tuple[KeyRing, RefreshRing]:
+        signing, refresh = found
+        seal_key, refresh_seal_key = self._subkey(SEAL_PURPOSE), self._subkey(refresh_keys.SEAL_PURPOSE)
+        return (
+            KeyRing([unseal(row, seal_key) for row in signing if row["sealed_private"]]),
+            RefreshRing(
+                [refresh_keys.unseal(row, refresh_seal_key) for row in refresh if row["sealed_secret"]]
+            ),
+        )

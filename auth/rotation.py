@@ -1,25 +1,29 @@
-"""When signing keys come and go: a next key is published a day before it signs, and an old one stays published
+"""When keys come and go: a next signing key is published a day before it signs, and an old one stays published
 until the last token that it signed is over. `decide` is the whole rule; the jobs do what it says, and what people ask for.
 
+With each new signing key comes a new refresh key. Nobody else reads what it writes, so it writes at once; the one before is
+accepted as long as a login can last, and then destroyed.
+
 A job decides on the rows that it finds in its own transaction, so two processes that rotate at once make one key, not two.
-Making and sealing keys is keys.py's; how often this is looked at, the server's.
+Making and sealing keys is keys.py's and refresh_keys.py's; how often this is looked at, the server's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Final
 
 import msgspec
 
-from auth import audit, keys
+from auth import audit, keys, refresh_keys
 from auth.db import Db, Row, Store
-from auth.keys import NONCE_BYTES, SEAL_PURPOSE, SealedKey
+from auth.keys import SEAL_PURPOSE, SealedKey
 from auth.model import Millis
 from auth.policy import KeyPolicy, TokenPolicy
+from auth.sealing import NONCE_BYTES
 
 # Some clients and gateways hold few keys, and every one published is one more to steal.
 PUBLISHED: Final = 3
@@ -42,12 +46,20 @@ class Retire(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Forget(msgspec.Struct, frozen=True, kw_only=True):
-    """It is published no more: destroy its secret part."""
+    """It is published no more, or no token of it is accepted: destroy its secret part."""
 
-    kid: str
+    kid: str  # of a refresh key: rt<version>
 
 
 Step = Publish | Retire | Forget
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spare:
+    """Keys for a job that may need them."""
+
+    signing: SealedKey
+    refresh: refresh_keys.Spare
 
 
 def decide(found: Sequence[Row], policy: KeyPolicy, tokens: TokenPolicy, now: Millis) -> Step | None:
@@ -83,20 +95,24 @@ async def keep(
     now: Millis,
 ) -> tuple[Step, ...]:
     """Do what is due, and say what was done. Raises what the store raises."""
-    if decide(await store.read(keys.rows), policy, tokens, now) is None:
+    signing, refresh = await store.read(keys.every)
+    if decide(signing, policy, tokens, now) is None and not _over(refresh, now):
         return ()
-    job = partial(advance, spare=prepare(subkey, entropy, now), policy=policy, tokens=tokens, now=now)
+    job = partial(advance, spare=prepare(subkey, entropy, tokens, now), policy=policy, tokens=tokens, now=now)
     return await store.write(job)
 
 
-def prepare(subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], now: Millis) -> SealedKey:
-    """A key for a job that may need one."""
-    return keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now)
+def prepare(
+    subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], tokens: TokenPolicy, now: Millis
+) -> Spare:
+    """From the system's generator: not for use inside a job."""
+    return Spare(
+        signing=keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now),
+        refresh=refresh_keys.prepare(subkey, entropy, tokens),
+    )
 
 
-def advance(
-    db: Db, *, spare: SealedKey, policy: KeyPolicy, tokens: TokenPolicy, now: Millis
-) -> tuple[Step, ...]:
+def advance(db: Db, *, spare: Spare, policy: KeyPolicy, tokens: TokenPolicy, now: Millis) -> tuple[Step, ...]:
     """A job: everything that is due."""
     done: list[Step] = []
     while len(done) < _STEPS_AT_ONCE:
@@ -104,13 +120,20 @@ def advance(
         if step is None:
             break
         if isinstance(step, Publish):
-            _publish(db, replace(spare, signs_from=step.signs_from), by=ROTATION, now=now)
+            _publish(db, spare, signs_from=step.signs_from, by=ROTATION, now=now)
         elif isinstance(step, Retire):
             _retire(db, step, now)
         else:
             _forget(db, step.kid, now)
         done.append(step)
+    for row in _over(refresh_keys.rows(db), now):
+        refresh_keys.forget(db, row["version"], by=ROTATION, now=now)
+        done.append(Forget(kid=refresh_keys.name_of(row)))
     return tuple(done)
+
+
+def _over(refresh: Sequence[Row], now: Millis) -> list[Row]:
+    return [row for row in refresh if row["sealed_secret"] and refresh_keys.is_over(row, now)]
 
 
 # ---------------------------------------------------------------- by hand
@@ -128,7 +151,7 @@ class TooMany(msgspec.Struct, frozen=True, kw_only=True):
     until: Millis | None  # when the first of them goes
 
 
-def publish_next(db: Db, *, spare: SealedKey, policy: KeyPolicy, by: str, now: Millis) -> Published | TooMany:
+def publish_next(db: Db, *, spare: Spare, policy: KeyPolicy, by: str, now: Millis) -> Published | TooMany:
     """A job: do not wait until it is time; the next key signs after the usual notice."""
     live = [row for row in keys.rows(db) if not keys.is_retired(row, now)]
     for row in live:
@@ -136,29 +159,32 @@ def publish_next(db: Db, *, spare: SealedKey, policy: KeyPolicy, by: str, now: M
             return Published(kid=row["kid"], signs_from=row["signs_from"], made=False)
     if len(live) >= PUBLISHED:
         return TooMany(until=min((row["retires_at"] for row in live if row["retires_at"]), default=None))
-    key = replace(spare, signs_from=now + policy.published_before_ms)
-    _publish(db, key, by=by, now=now)
-    return Published(kid=key.kid, signs_from=key.signs_from, made=True)
+    signs_from = now + policy.published_before_ms
+    _publish(db, spare, signs_from=signs_from, by=by, now=now)
+    return Published(kid=spare.signing.kid, signs_from=signs_from, made=True)
 
 
-def replace_all(db: Db, *, spare: SealedKey, by: str, now: Millis) -> tuple[str, ...]:
+def replace_all(db: Db, *, spare: Spare, by: str, now: Millis, logins: bool = False) -> tuple[str, ...]:
     """A job, for a key that may have been stolen: a new one signs at once, and every other is dropped with all its tokens.
-    Which were dropped."""
+    With `logins` the refresh keys, too: no token of before is good for anything. Which were dropped."""
     dropped = [row["kid"] for row in keys.rows(db) if not keys.is_retired(row, now)]
     for kid in dropped:
         db.execute("UPDATE signing_keys SET retires_at = ?, sealed_private = '' WHERE kid = ?", now, kid)
         db.changed("key", kid)
         audit.record(db, at=now, event="key.dropped", actor=audit.actor(by), reason=kid)
-    key = replace(spare, signs_from=now)
-    _publish(db, key, by=by, now=now)
+    if logins:
+        dropped += refresh_keys.drop_all(db, by=by, now=now)
+    _publish(db, spare, signs_from=now, by=by, now=now)
     return tuple(dropped)
 
 
-def _publish(db: Db, key: SealedKey, *, by: str, now: Millis) -> None:
+def _publish(db: Db, spare: Spare, *, signs_from: Millis, by: str, now: Millis) -> None:
+    key = replace(spare.signing, signs_from=signs_from)
     keys.insert(db, key)
     hours = round((key.signs_from - now) / 3_600_000)
     reason = f"{key.kid} signs {f'in {hours} hours' if hours else 'at once'}"
     audit.record(db, at=now, event="key.published", actor=audit.actor(by), reason=reason)
+    refresh_keys.replace(db, spare.refresh, by=by, now=now)
 
 
 def _retire(db: Db, step: Retire, now: Millis) -> None:

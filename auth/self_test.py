@@ -1,8 +1,8 @@
 """Whether what this server announces is what it does: looked at once at every start, and by `ostiary doctor`.
 
 Clients believe the metadata to the letter and give up on the first promise that is not kept. The documents are built from the
-tables of what exists; this holds what comes out against those tables once more, and signs and verifies a token with the key
-that signs now. A problem here is a bug or a broken store, and the server must not start with it.
+tables of what exists; this holds what comes out against those tables once more, and signs and verifies tokens with the
+keys of now. A problem here is a bug or a broken store, and the server must not start with it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from auth import clients, endpoints, entry, metadata, rotation, scopes, tokens, verify
 from auth.entropy import SEED_BYTES
-from auth.grants import offered
+from auth.grants import chain, offered
 from auth.grants.exchange import Issue
 from auth.identity import Identity
 from auth.metadata import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
@@ -45,6 +45,7 @@ def examine(identity: Identity, publish: Publish = metadata.document) -> tuple[s
         *_resources(server, site, read),
         *_published_keys(identity),
         *_round_trip(identity),
+        *_refresh_round_trip(identity),
     )
 
 
@@ -152,3 +153,17 @@ def _round_trip(identity: Identity) -> Iterator[str]:
             yield f"a token with a foreign signature is refused for another reason: {problem}"
     else:
         yield "a token with a foreign signature is let in"
+
+
+def _refresh_round_trip(identity: Identity) -> Iterator[str]:
+    ring, now = identity.keys.refresh, identity.clock()
+    link = chain.Link(grant_id="grt_" + "a" * 20, counter=1)
+    try:
+        written = chain.write(ring.newest(), link)
+    except LookupError:
+        yield "there is no key that proves refresh tokens"
+        return
+    if chain.parse(ring, written, now) != link:
+        yield "a refresh token that was just written is not known again"
+    if chain.parse(ring, written.replace(".1.", ".2."), now) is not None:
+        yield "a refresh token that somebody changed is let in"

@@ -1,4 +1,4 @@
-"""What the store must hold before the first request: an owner, the built-in client, a signing key, a refresh epoch.
+"""What the store must hold before the first request: an owner, the built-in client, a signing key, a refresh key and epoch.
 
 Run at every start; it adds what is missing and changes nothing that is there, but for what a built-in client may do.
 """
@@ -9,13 +9,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from auth import audit, clients, keys, scopes
+from auth import audit, clients, keys, refresh_keys, scopes, sealing
 from auth.clients import CLI_CLIENT_ID, Registration
 from auth.db import Db
 from auth.entropy import SEED_BYTES, Entropy
 from auth.grants.exchange import REFRESH_EPOCH
-from auth.keys import NONCE_BYTES, SEAL_PURPOSE, SealedKey
+from auth.keys import SEAL_PURPOSE, SealedKey
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
+from auth.policy import TokenPolicy
 
 BUILT_IN: Final = {
     CLI_CLIENT_ID: Registration(
@@ -31,15 +32,23 @@ AUDIT_CHAIN: Final = "audit_chain"  # in `meta`: the store's record of the chain
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preparation:
-    """What the job needs and must not make itself: a key pair, and randomness."""
+    """What the job needs and must not make itself: keys, and randomness."""
 
     key: SealedKey
+    refresh: refresh_keys.Spare
+    older_refresh: refresh_keys.Spare  # the key of a database of an older version
     seed: bytes = field(repr=False)
 
 
-def prepare(subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], now: Millis) -> Preparation:
+def prepare(
+    subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], tokens: TokenPolicy, now: Millis
+) -> Preparation:
     return Preparation(
-        key=keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now),
+        key=keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(sealing.NONCE_BYTES), now=now),
+        refresh=refresh_keys.prepare(subkey, entropy, tokens),
+        older_refresh=refresh_keys.prepare(
+            subkey, entropy, tokens, secret=subkey(refresh_keys.DERIVED_PURPOSE)
+        ),
         seed=entropy(SEED_BYTES),
     )
 
@@ -70,6 +79,7 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
     if db.fetch_one("SELECT kid FROM signing_keys") is None:
         keys.insert(db, preparation.key)
         audit.record(db, at=now, event="key.added", actor=SETUP, reason=preparation.key.kid)
+    _add_refresh_key(db, preparation, now)
     if db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH) is None:
         db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", REFRESH_EPOCH, epoch)
     return owner_id if owner is None else owner["id"]
@@ -89,6 +99,21 @@ def _grown(db: Db, client_id: str, registration: Registration) -> bool:
             uris,
         )
     )
+
+
+def _add_refresh_key(db: Db, preparation: Preparation, now: Millis) -> None:
+    """If none writes: at the first start, and after a restore, which destroys those of the copy."""
+    if db.fetch_one("SELECT version FROM refresh_keys WHERE accepted_until IS NULL") is not None:
+        return
+    none_yet = db.fetch_one("SELECT version FROM refresh_keys") is None
+    living = (
+        "SELECT g.id FROM grants g JOIN meta m ON m.key = ? AND m.value = g.epoch"
+        " WHERE g.revoked_at IS NULL AND g.expires_at > ?"
+    )
+    if none_yet and db.fetch_one(living, REFRESH_EPOCH, now):
+        # Logins of an older version go on: their tokens are of this key, and the next ones of a new one.
+        refresh_keys.replace(db, preparation.older_refresh, by=SETUP, now=now)
+    refresh_keys.replace(db, preparation.refresh, by=SETUP, now=now)
 
 
 def _begin_chain(db: Db, now: Millis) -> None:

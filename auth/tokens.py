@@ -20,6 +20,7 @@ from auth.grants.exchange import Issue
 from auth.keys import SigningKey
 from auth.model import Client, Millis
 from auth.policy import TokenPolicy
+from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
 from auth.signatures import pack, sign
 from auth.site import Site
@@ -54,7 +55,7 @@ def mint(issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, seed
 
 
 def answer(
-    issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, refresh_key: bytes, seed: bytes
+    issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, refresh_keys: RefreshRing, seed: bytes
 ) -> dict[str, Any]:
     """RFC 6749 §5.1. `scope` is always there: some clients die without it."""
     token, lives = mint(issue, site=site, policy=policy, key=key, seed=seed)
@@ -66,7 +67,7 @@ def answer(
     }
     if issue.counter is not None:
         link = chain.Link(grant_id=issue.grant_id, counter=issue.counter)
-        body["refresh_token"] = chain.write(refresh_key, link)
+        body["refresh_token"] = chain.write(refresh_keys.newest(), link)
     return body
 
 

@@ -1,21 +1,22 @@
-"""Commands of the admin socket for signing keys: which there are, the next one, and the emergency. And the self-test."""
+"""Commands of the admin socket for the keys of tokens: which there are, the next ones, and the emergency. And the self-test."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
 import msgspec
 
-from auth import keys, rotation, self_test
+from auth import keys, refresh_keys, rotation, self_test
 from auth.db import Row
 from auth.identity import Identity
 from auth.model import Millis
 from server.control import Handler, Refused
 
-STATES: Final = ("next", "signing", "old", "retired")
+# Of a refresh key "signing" is called "writing": what it makes is a MAC.
+STATES: Final = ("next", "signing", "writing", "old", "retired")
 
 
 class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,14 +34,16 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def keys(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return _shown(await self.identity.store.read(keys.rows), self.identity.clock())
+        signing, refresh = await self.identity.store.read(keys.every)
+        now = self.identity.clock()
+        return [*_shown(signing, now), *_refresh_shown(refresh, now)]
 
     async def rotate(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """Publish the next key now instead of when it is due."""
+        """Publish the next signing key now instead of when it is due. With it comes a new refresh key."""
         now = self.identity.clock()
         job = partial(
             rotation.publish_next,
-            spare=rotation.prepare(self.identity.subkey, self.entropy, now),
+            spare=self._spare(now),
             policy=self.identity.policy.keys,
             by=actor,
             now=now,
@@ -51,21 +54,36 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 f"{rotation.PUBLISHED} keys are published, and more must not be",
                 "ostiary keys list says when one of them goes",
             )
-        return {"kid": outcome.kid, "signs_from": outcome.signs_from, "made": outcome.made}
+        return {
+            "kid": outcome.kid,
+            "signs_from": outcome.signs_from,
+            "made": outcome.made,
+            "refresh_key": await self._writing(),
+        }
 
     async def replace(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """A new key at once; every other is dropped, with all tokens that it signed."""
-        now = self.identity.clock()
-        spare = rotation.prepare(self.identity.subkey, self.entropy, now)
-        job = partial(rotation.replace_all, spare=spare, by=actor, now=now)
-        return {"kid": spare.kid, "dropped": list(await self.identity.store.write(job))}
+        """A new key at once; every other is dropped, with all tokens that it signed. With `logins` so are the refresh keys."""
+        now, logins = self.identity.clock(), arguments.get("logins", False)
+        if not isinstance(logins, bool):
+            raise Refused("logins is true or false")
+        spare = self._spare(now)
+        job = partial(rotation.replace_all, spare=spare, by=actor, now=now, logins=logins)
+        dropped = await self.identity.store.write(job)
+        return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": await self._writing()}
+
+    def _spare(self, now: Millis) -> rotation.Spare:
+        return rotation.prepare(self.identity.subkey, self.entropy, self.identity.policy.tokens, now)
+
+    async def _writing(self) -> str:
+        await self.identity.reload_keys()
+        return f"rt{self.identity.keys.refresh.newest().version}"
 
     async def self_test(self, arguments: Mapping[str, Any], actor: str) -> Any:
         await self.identity.reload_keys()
         return {"problems": list(self_test.examine(self.identity))}
 
 
-def _shown(found: list[Row], now: Millis) -> list[dict[str, Any]]:
+def _shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:
     """The next one first, then as they signed, newest first. `since` is when it began to sign or will (None: it never did),
     `until` when it is published no more."""
     live = [row for row in found if not keys.is_retired(row, now)]
@@ -82,6 +100,7 @@ def _shown(found: list[Row], now: Millis) -> list[dict[str, Any]]:
     shown = [
         {
             "kid": row["kid"],
+            "use": "access",
             "algorithm": row["algorithm"],
             "state": state(row),
             "created_at": row["created_at"],
@@ -91,3 +110,25 @@ def _shown(found: list[Row], now: Millis) -> list[dict[str, Any]]:
         for row in reversed(found)
     ]
     return sorted(shown, key=lambda key: STATES.index(key["state"]))
+
+
+def _refresh_shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:
+    """Newest first. `until` is when its tokens are accepted no more."""
+
+    def state(row: Row) -> str:
+        if refresh_keys.is_over(row, now):
+            return "retired"
+        return "writing" if row["accepted_until"] is None else "old"
+
+    return [
+        {
+            "kid": refresh_keys.name_of(row),
+            "use": "refresh",
+            "algorithm": refresh_keys.ALGORITHM,
+            "state": state(row),
+            "created_at": row["created_at"],
+            "since": row["created_at"],
+            "until": row["accepted_until"],
+        }
+        for row in reversed(found)
+    ]

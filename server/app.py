@@ -20,7 +20,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from auth import keys, rotation
+from auth import rotation, sealing
 from server import __version__, control
 from server.admin import make_claim_link
 from server.answering import public_app
@@ -103,7 +103,7 @@ def run(
         CatalogError,
         SecretUnreadable,
         control.Refused,
-        keys.CannotUnseal,
+        sealing.CannotUnseal,
     ) as group:
         problem = _first(group)
         hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
@@ -312,7 +312,7 @@ async def _sweep(services: Services) -> None:
 
 
 async def _keep_keys(services: Services) -> None:
-    """Signing keys come and go by themselves; what was done, the audit trail says, and with it the log."""
+    """Keys come and go by themselves; what was done, the audit trail says, and with it the log."""
     identity = services.identity
     while True:
         try:

@@ -97,10 +97,10 @@ async def test_a_rare_row_is_found_in_bounded_looks(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(audit_pages, "STRETCH", 10)
     async with table() as (identity, commands):
         await identity.store.write(lambda db: fill(db, 95))
-        first = await commands["audit"]({"events": ["key.added"]}, "local:0")
+        first = await commands["audit"]({"events": ["user.added"]}, "local:0")
         assert (first["rows"], first["go_on"] is None) == ([], False)  # ten rows were looked at, and no more
-        assert len(await pages(commands, events=["key.added"])) == 1
-        assert len(await pages(commands, events=["key.added"], oldest_first=True)) == 1
+        assert len(await pages(commands, events=["user.added"])) == 1
+        assert len(await pages(commands, events=["user.added"], oldest_first=True)) == 1
     assert STRETCH == 20_000
 
 
@@ -151,6 +151,7 @@ async def test_the_check_goes_on_where_the_last_answer_ended(monkeypatch: pytest
         ("audit.verify", {"at": {"seq": "7"}}),
         ("audit.verify", {"at": {"seq": 7, "mac": 7}}),
         ("audit.verify", {"expect": "head"}),
+        ("keys.replace", {"logins": "yes"}),
     ],
 )
 async def test_an_argument_of_another_kind_is_refused_in_words(name: str, arguments: dict[str, Any]) -> None:
@@ -165,16 +166,29 @@ async def test_an_argument_of_another_kind_is_refused_in_words(name: str, argume
 async def test_keys_are_listed_with_what_they_do_and_nothing_private() -> None:
     clock = Clock()
     async with table(clock) as (identity, commands):
+
+        async def states(use: str) -> list[str]:
+            return [key["state"] for key in await commands["keys"]({}, "local:7") if key["use"] == use]
+
+        assert (await states("access"), await states("refresh")) == (["signing"], ["writing"])
         made = await commands["keys.rotate"]({}, "local:7")
-        assert made["signs_from"] == START + DAY
-        assert [key["state"] for key in await commands["keys"]({}, "local:7")] == ["next", "signing"]
+        assert (made["signs_from"], made["refresh_key"]) == (START + DAY, "rt2")
+        assert (await states("access"), await states("refresh")) == (["next", "signing"], ["writing", "old"])
+        again = await commands["keys.rotate"]({}, "local:7")
+        assert (again["made"], again["refresh_key"]) == (False, "rt2")
         clock.now += DAY
-        assert [key["state"] for key in await commands["keys"]({}, "local:7")] == ["signing", "old"]
+        assert await states("access") == ["signing", "old"]
         replaced = await commands["keys.replace"]({}, "local:7")
+        assert await states("access") == ["signing", "retired", "retired"]
+        assert await states("refresh") == ["writing", "old", "old"]
         listed = await commands["keys"]({}, "local:7")
-        assert [key["state"] for key in listed] == ["signing", "retired", "retired"]
-        assert listed[0]["kid"] == replaced["kid"]
-        assert set(listed[0]) == {"kid", "algorithm", "state", "created_at", "since", "until"}
+        assert (listed[0]["kid"], listed[3]["kid"]) == (replaced["kid"], replaced["refresh_key"])
+        assert {frozenset(key) for key in listed} == {
+            frozenset({"kid", "use", "algorithm", "state", "created_at", "since", "until"})
+        }
+        dropped = (await commands["keys.replace"]({"logins": True}, "local:7"))["dropped"]
+        assert dropped == [replaced["kid"], "rt1", "rt2", "rt3"]
+        assert await states("refresh") == ["writing", "retired", "retired", "retired"]
         actors = await identity.store.read(
             lambda db: db.fetch_all("SELECT DISTINCT actor FROM audit WHERE event LIKE 'key.%'")
         )

@@ -1,6 +1,7 @@
-"""The refresh token `rt1.<grant>.<n>.<HMAC>`: nothing of it is stored, and a forged one fails before the store is asked.
+"""The refresh token `rt<v>.<grant>.<n>.<HMAC>`: nothing of it is stored, and a forged one fails before the store is asked.
 
-The successor of `n` is a function of `n`, so parallel processes and retries get the same one and the chain cannot branch.
+The successor of `n` is a function of `n`, so parallel processes and retries get the same one and the chain cannot branch. `v`
+names the key (refresh_keys.py) and nothing else: while the key changes, `n` alone says which place in the chain a token has.
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from typing import Final
 
 import msgspec
 
-VERSION: Final = "rt1"  # names the key as well: the next key is rt2
-KEY_PURPOSE: Final = "refresh-token-1"
+from auth.model import Millis
+from auth.refresh_keys import RefreshKey, RefreshRing
 
-_FORM: Final = re.compile(r"rt1\.(grt_[a-z2-7]{20})\.([1-9][0-9]{0,17})\.([A-Za-z0-9_-]{43})")
+# One spelling per number, and short ones: what is made up is refused before anything is computed.
+_FORM: Final = re.compile(r"rt([1-9][0-9]{0,8})\.(grt_[a-z2-7]{20})\.([1-9][0-9]{0,17})\.([A-Za-z0-9_-]{43})")
 
 
 class Link(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,20 +26,21 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
     counter: int
 
 
-def write(key: bytes, link: Link) -> str:
-    body = f"{VERSION}.{link.grant_id}.{link.counter}"
-    return f"{body}.{_mac(key, body)}"
+def write(key: RefreshKey, link: Link) -> str:
+    body = f"rt{key.version}.{link.grant_id}.{link.counter}"
+    return f"{body}.{_mac(key.secret, body)}"
 
 
-def parse(key: bytes, token: str) -> Link | None:
-    """None for whatever this server did not write."""
+def parse(keys: RefreshRing, token: str, now: Millis) -> Link | None:
+    """None for whatever this server did not write, or wrote with a key that is over."""
     found = _FORM.fullmatch(token)
     if found is None:
         return None
-    body = token[: -(1 + len(found[3]))]
-    if not hmac.compare_digest(_mac(key, body), found[3]):
+    version, grant_id, counter, mac = found.groups()
+    key = keys.get(version, now)
+    if key is None or not hmac.compare_digest(_mac(key.secret, token[: -(1 + len(mac))]), mac):
         return None
-    return Link(grant_id=found[1], counter=int(found[2]))
+    return Link(grant_id=grant_id, counter=int(counter))
 
 
 def _mac(key: bytes, body: str) -> str:

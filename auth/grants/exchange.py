@@ -13,6 +13,7 @@ from auth.forms import TokenForm
 from auth.identity_assertion import Asserted, Unproven
 from auth.model import LIVE_USER_STATES, Client, Millis
 from auth.policy import Policy
+from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
 from auth.site import Site
 
@@ -27,7 +28,7 @@ class Exchange:
     requester: Requester
     site: Site
     policy: Policy
-    refresh_key: bytes = field(repr=False)
+    refresh_keys: RefreshRing
     seed: bytes = field(repr=False)
     now: Millis
     asserted: Asserted | Unproven | None = None  # what the form's `assertion` is worth

@@ -106,7 +106,7 @@ def refresh(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     if exchange.form.refresh_token is None:
         return Refusal(error="invalid_request", description="refresh_token is missing")
-    link = chain.parse(exchange.refresh_key, exchange.form.refresh_token)
+    link = chain.parse(exchange.refresh_keys, exchange.form.refresh_token, exchange.now)
     if link is None:
         return _refuse(db, client, exchange, None, Refuse(error="invalid_grant", reason="not one of ours"))
     for _ in range(ATTEMPTS):

@@ -1,4 +1,6 @@
-"""`ostiary keys`: the keys that sign access tokens. They change by themselves; this is for looking, and for emergencies."""
+"""`ostiary keys`: the keys that access and refresh tokens are proven with. They change by themselves; this is for looking,
+and for emergencies.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,23 @@ from server.cli import local, terminal
 DROPPING: Final = (
     "this drops every signing key but a new one, at once",
     "  every access token that was signed until now is refused",
-    "  programs get new ones by themselves (refresh)",
     "  servers elsewhere that keep the old keys may accept old tokens for 5 minutes",
 )
-REVOKING: Final = "  and every login is ended: everybody signs in again"
+GOING_ON: Final = (
+    "  logins go on: programs get new access tokens by themselves (refresh)",
+    "  whoever took the refresh keys as well goes on, too: --revoke-logins drops those",
+)
+REVOKING: Final = (
+    "  every refresh key is dropped as well, and every login ended: everybody signs in again",
+    "  API keys and browsers that are signed in stay: ostiary api-keys, ostiary sessions --browsers",
+)
 
 
 @click.group(help="List and change the keys that sign tokens.")
 def command() -> None: ...
 
 
-@command.command("list", help="List the signing keys, newest first.")
+@command.command("list", help="List the keys of access and refresh tokens, newest first.")
 @local.which_server
 @terminal.json_option
 def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
@@ -31,10 +39,11 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
     if as_json:
         terminal.out_json(found)
         return
-    rows = [("key", "state", "signs from", "kept until")]
+    rows = [("key", "for", "state", "from", "kept until")]
     rows += [
         (
             each["kid"],
+            f"{each['use']} tokens",
             each["state"],
             "never" if each["since"] is None else when(each["since"]),
             "-" if each["until"] is None else when(each["until"]),
@@ -46,17 +55,27 @@ def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
 
 
 @command.command("rotate")
-@click.option("--now", "at_once", is_flag=True, help="a key may have been stolen: drop all others at once")
-@click.option("--revoke-logins", is_flag=True, help="with --now: end every login, too")
+@click.option(
+    "--now",
+    "at_once",
+    is_flag=True,
+    help="a key may have been stolen: drop all signing keys but a new one at once",
+)
+@click.option(
+    "--revoke-logins", is_flag=True, help="with --now: drop the refresh keys and end every login, too"
+)
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
 def rotate(
     at_once: bool, revoke_logins: bool, yes: bool, data_dir: str | None, config: str | None, as_json: bool
 ) -> int | None:
-    """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it.
+    """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it. With it comes a new
+    refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
-    With --now a new key signs at once, and all others are dropped with the tokens they signed.
+    With --now a new key signs at once, and all others are dropped with the access tokens they signed; logins go on. With
+    --revoke-logins the refresh keys are dropped as well, for whoever could read a signing key could read those: no token of
+    before is good for anything, and everybody signs in again.
     """
     if revoke_logins and not at_once:
         raise terminal.Misuse("--revoke-logins goes with --now", hint="ostiary revoke ends single logins")
@@ -71,13 +90,19 @@ def rotate(
             f"it signs from {when(answer['signs_from'])}, in {local.left(answer['signs_from'])};"
             " until then the old one does"
         )
+        if answer["made"]:
+            terminal.say(
+                f"refresh tokens are written with {answer['refresh_key']} from now on; older ones stay good"
+            )
         return None
-    for line in (*DROPPING, *([REVOKING] if revoke_logins else [])):
+    for line in (*DROPPING, *(REVOKING if revoke_logins else GOING_ON)):
         terminal.say(line)
     if not terminal.agreed("do it", yes=yes):
         terminal.say("nothing was changed")
         return terminal.EXIT_FAILED
-    answer: dict[str, Any] = local.ask("keys.replace", data_dir=data_dir, config=config)
+    answer: dict[str, Any] = local.ask(
+        "keys.replace", {"logins": revoke_logins}, data_dir=data_dir, config=config
+    )
     if revoke_logins:
         ended = local.ask("revoke", {"all": True}, data_dir=data_dir, config=config)
         answer["logins_ended"] = ended["ended"]
@@ -85,13 +110,14 @@ def rotate(
         terminal.out_json(answer)
         return None
     terminal.out(f"signs now: {answer['kid']}")
+    terminal.out(f"refreshes: {answer['refresh_key']}")
     for kid in answer["dropped"]:
         terminal.out(f"dropped:   {kid}")
     if revoke_logins:
         terminal.out(f"ended:     {answer['logins_ended']} logins")
     else:
         terminal.say_hint(
-            "if the database or key file was read as well, end the logins, too: ostiary revoke --all"
+            "if the database and key file, or the server's memory, were read: ostiary keys rotate --now --revoke-logins"
         )
     return None
 

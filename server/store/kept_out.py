@@ -1,7 +1,7 @@
 """What a back-up must not bring back to life: keys that may have been revoked since, and people and programs kept out since.
 
 A copy knows nothing of what was decided after it was made. Keys and agreements it held are therefore over, whatever became of
-them; signing keys too, for one may have been dropped because somebody stole it, and no token outlives a restore. Who was disabled,
+them; signing and refresh keys too, for one may have been dropped because somebody stole it, and no token outlives a restore. Who was disabled,
 locked or removed since is read from the database that is replaced, where it can still be read. Synchronous, beside backup.py.
 """
 
@@ -77,8 +77,14 @@ def keep_out(connection: sqlite3.Connection, now_standing: Standing | None, *, n
     if "api_keys" in tables:  # the copy may be of an older schema
         sql = "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL"
         revoked = connection.execute(sql, (now,)).rowcount
-    # The next start makes a new one.
+    # The next start makes new ones. Refresh keys are destroyed rather than deleted, so that no version names two.
     connection.execute("DELETE FROM signing_keys")
+    if "refresh_keys" in tables:
+        connection.execute(
+            "UPDATE refresh_keys SET sealed_secret = '', accepted_until = ?"
+            " WHERE accepted_until IS NULL OR sealed_secret <> ''",
+            (now,),
+        )
     if now_standing is None:
         return KeptOut(api_keys=revoked)
     return KeptOut(

@@ -131,7 +131,7 @@ class House:
             site=Site(issuer=origin, loopback=loopback, servers=servers or {"agent": "/mcp"}),
             policy=policy or Policy(),
         )
-        preparation = setup.prepare(self.parts.subkey, self.entropy, self.time)
+        preparation = setup.prepare(self.parts.subkey, self.entropy, self.parts.policy.tokens, self.time)
         self.owner_id = self.store.now(partial(setup.found, preparation=preparation, now=self.time))
         builtin = clients.lookup(self.store.db, clients.CLI_CLIENT_ID)
         assert builtin is not None

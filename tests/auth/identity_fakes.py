@@ -8,11 +8,11 @@ import json
 import sqlite3
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
-from auth import audit, clients, device, setup
+from auth import audit, clients, device, keys, setup
 from auth.clients import CLI_CLIENT_ID, Registration
 from auth.credentials import Access
 from auth.db import AuditEntry, Db, Row, Store
@@ -27,6 +27,7 @@ from auth.grants.refresh import refresh
 from auth.identity import Identity, found
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
 from auth.policy import Policy
+from auth.refresh_keys import RefreshKey, RefreshRing
 from auth.requester import Requester
 from auth.site import Site
 from auth.upstream_provider import Upstreams
@@ -49,6 +50,8 @@ def subkey(purpose: str) -> bytes:
     return hashlib.sha256(b"test key " + purpose.encode()).digest()
 
 
+# What every `World` proves its first refresh tokens with.
+REFRESH = RefreshRing([RefreshKey(version=1, secret=subkey("the first refresh key"))])
 CHAIN = AuditChain(subkey(audit.KEY_PURPOSE))
 
 
@@ -143,7 +146,9 @@ class World:
     owner: str = ""
 
     def __post_init__(self) -> None:
-        preparation = setup.prepare(subkey, self.draw, self.now)
+        preparation = setup.prepare(subkey, self.draw, self.policy.tokens, self.now)
+        first = replace(preparation.refresh, secret=REFRESH.newest().secret)
+        preparation = replace(preparation, refresh=first)
         self.owner = self.db.run(lambda db: setup.found(db, preparation, self.now))
 
     def client(self, client_id: str = CLI_CLIENT_ID) -> Client:
@@ -216,13 +221,17 @@ class World:
         )
         return "swept" if row is None else row["id"]
 
+    def refresh_keys(self) -> RefreshRing:
+        """As a process has them that has just read them."""
+        return keys.Keys(keys.every(self.db), subkey=subkey).refresh
+
     def exchange(self, form: TokenForm, origin: str = ORIGIN) -> Exchange:
         return Exchange(
             form=form,
             requester=self.who(origin=origin),
             site=self.site,
             policy=self.policy,
-            refresh_key=subkey("refresh-token-1"),
+            refresh_keys=self.refresh_keys(),
             seed=self.draw(32),
             now=self.now,
         )
@@ -274,11 +283,11 @@ class World:
         self.db.close()
 
 
-def refresh_token(issue: Issue, counter: int | None = None) -> str:
-    """The issue's refresh token, or its grant's with another counter."""
+def refresh_token(issue: Issue, counter: int | None = None, *, key: RefreshKey | None = None) -> str:
+    """The issue's refresh token, or its grant's with another counter. Of the first key, unless told otherwise."""
     number = issue.counter if counter is None else counter
     assert number is not None
-    return chain.write(subkey(chain.KEY_PURPOSE), chain.Link(grant_id=issue.grant_id, counter=number))
+    return chain.write(key or REFRESH.newest(), chain.Link(grant_id=issue.grant_id, counter=number))
 
 
 def error_of(outcome: object) -> str:

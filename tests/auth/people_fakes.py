@@ -13,6 +13,7 @@ from auth.grants.begin import begin
 from auth.grants.exchange import Exchange
 from auth.model import DEVICE_CODE, Client, PrincipalKind
 from auth.people import Invited, Terms
+from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
 from tests.auth.browser_fakes import HOME, House
 
@@ -67,7 +68,7 @@ def let_in(
         requester=Requester(origin=house.origin, ip=ip, network=ip, user_agent="test/1"),
         site=house.parts.site,
         policy=house.parts.policy,
-        refresh_key=bytes(32),
+        refresh_keys=RefreshRing(()),
         seed=bytes(32),
         now=house.time,
     )

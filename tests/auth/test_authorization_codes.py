@@ -16,6 +16,7 @@ from auth.forms import TokenForm
 from auth.grants.code import redeem_code
 from auth.grants.exchange import Exchange
 from auth.model import Principal
+from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
 from auth.verify import Refused
 from auth.wire import Reply
@@ -176,7 +177,7 @@ async def test_whoever_loses_a_race_between_reading_and_writing_gets_nothing() -
             requester=Requester.of(get("/token")),
             site=SITE,
             policy=POLICY,
-            refresh_key=bytes(32),
+            refresh_keys=RefreshRing(()),
             seed=bytes(32),
             now=porch.clock(),
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from identity_fakes import DAY, ORIGIN, SECOND, SITE, World, error_of, refresh_token, subkey
+from identity_fakes import DAY, ORIGIN, REFRESH, SECOND, SITE, START, World, error_of, refresh_token
 from msgspec.structs import replace
 
 from auth.grants import chain
@@ -15,9 +15,9 @@ from auth.grants.admin import revoke, sessions
 from auth.grants.chain import Link
 from auth.grants.exchange import Issue
 from auth.grants.refresh import Contended
+from auth.refresh_keys import RefreshKey, RefreshRing
 from auth.site import Site
 
-KEY = subkey(chain.KEY_PURPOSE)
 WINDOW = 60 * SECOND
 
 
@@ -39,22 +39,25 @@ def test_a_token_names_its_grant_its_place_and_proves_both(world: World) -> None
     version, grant_id, counter, mac = text.split(".")
     assert (version, grant_id, counter) == ("rt1", world.db.one("grants")["id"], "1")
     assert len(mac) == 43
-    assert chain.parse(KEY, text) == Link(grant_id=grant_id, counter=1)
+    assert chain.parse(REFRESH, text, START) == Link(grant_id=grant_id, counter=1)
 
 
 @settings(deadline=None)
-@given(text=st.text(max_size=120) | st.from_regex(r"rt1\.grt_[a-z2-7]{20}\.[0-9]{1,20}\.[A-Za-z0-9_-]{43}"))
+@given(
+    text=st.text(max_size=120)
+    | st.from_regex(r"rt[0-9]{1,20}\.grt_[a-z2-7]{20}\.[0-9]{1,20}\.[A-Za-z0-9_-]{43}")
+)
 def test_nothing_but_our_own_tokens_is_read(text: str) -> None:
-    assert chain.parse(KEY, text) is None
+    assert chain.parse(REFRESH, text, START) is None
 
 
 def test_no_part_of_a_token_can_be_changed(world: World) -> None:
     text = refresh_token(world.login())
     for place in range(len(text)):
         other = "x" if text[place] != "x" else "y"
-        assert chain.parse(KEY, text[:place] + other + text[place + 1 :]) is None
-    assert chain.parse(b"k" * 32, text) is None
-    assert chain.parse(KEY, text + "\n") is None
+        assert chain.parse(REFRESH, text[:place] + other + text[place + 1 :], START) is None
+    assert chain.parse(RefreshRing([RefreshKey(version=1, secret=b"k" * 32)]), text, START) is None
+    assert chain.parse(REFRESH, text + "\n", START) is None
 
 
 def test_a_refresh_gives_the_successor_and_moves_the_idle_end(world: World) -> None:

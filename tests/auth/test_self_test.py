@@ -106,7 +106,7 @@ async def test_a_private_member_in_the_key_set_is_named_and_not_shown() -> None:
 async def test_a_ring_that_signs_with_one_key_and_publishes_another_is_named() -> None:
     async with open_identity() as identity:
         key = identity.keys.ring.signing(START)
-        spare = rotation.prepare(subkey, identity.entropy, START)
+        spare = rotation.prepare(subkey, identity.entropy, identity.policy.tokens, START).signing
         row = {name: getattr(spare, name) for name in spare.__slots__}
         other = keys.unseal(row, subkey(keys.SEAL_PURPOSE))
         identity.keys.ring = KeyRing([dataclasses.replace(key, public=other.public)])

@@ -26,7 +26,8 @@ from identity_fakes import (
 
 from auth import keys, signatures
 from auth.identity import found
-from auth.keys import CannotUnseal, KeyRing, Keys, SealedKey, SigningKey
+from auth.keys import KeyRing, Keys, SealedKey, SigningKey
+from auth.sealing import CannotUnseal
 from auth.users import owner_id
 from server.store.inline import open_inline_store
 
@@ -140,14 +141,14 @@ async def test_a_second_start_keeps_owner_key_and_epoch_and_another_key_file_is_
 
 async def test_an_overtaken_read_brings_no_old_ring_back() -> None:
     rows = [{name: getattr(key, name) for name in key.__slots__} for key in (sealed(), sealed(START + 1))]
-    held, first_reads = Keys(rows[:1], subkey=subkey), trio.Event()
+    held, first_reads = Keys((rows[:1], ()), subkey=subkey), trio.Event()
 
-    async def slow() -> list[dict[str, Any]]:
+    async def slow() -> keys.Found:
         await first_reads.wait()
-        return rows[:1]
+        return rows[:1], ()
 
-    async def quick() -> list[dict[str, Any]]:
-        return rows
+    async def quick() -> keys.Found:
+        return rows, ()
 
     with trio.fail_after(5):
         async with trio.open_nursery() as nursery:
@@ -177,7 +178,7 @@ def test_setup_writes_its_audit_rows() -> None:
     assert [len(world.db.audited(event)) for event in ("user.added", "client.added", "key.added")] == [
         1,
         1,
-        1,
+        2,
     ]
     world.close()
 

@@ -127,7 +127,7 @@ async def test_the_edges_of_the_length_that_is_read() -> None:
 async def test_a_key_that_is_retired_or_dropped_opens_nothing_whatever_it_signs() -> None:
     clock = Clock()
     async with forging(clock) as (identity, forge):
-        spare = rotation.prepare(subkey, identity.entropy, clock.now)
+        spare = rotation.prepare(subkey, identity.entropy, identity.policy.tokens, clock.now)
         await identity.store.write(partial(rotation.replace_all, spare=spare, by="local:0", now=clock.now))
         assert isinstance(await let_in(identity, forge.good), Refused)
         assert isinstance(await let_in(identity, forge.claiming(iat=clock.now // SECOND)), Refused)
@@ -136,7 +136,7 @@ async def test_a_key_that_is_retired_or_dropped_opens_nothing_whatever_it_signs(
 async def test_a_token_of_a_retired_key_is_refused_from_the_very_moment_on() -> None:
     clock = Clock()
     async with forging(clock) as (identity, forge):
-        successor = rotation.prepare(subkey, identity.entropy, START)
+        successor = rotation.prepare(subkey, identity.entropy, identity.policy.tokens, START).signing
 
         def retire(db: Db) -> None:
             db.execute("UPDATE signing_keys SET retires_at = ?", START + MINUTE)

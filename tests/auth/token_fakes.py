@@ -31,7 +31,7 @@ def make_key(nonce: int = 1) -> SigningKey:
 
 ROW = sealed_key()
 KEY = keys.unseal(ROW, subkey(keys.SEAL_PURPOSE))
-RING = Keys([ROW], subkey=subkey)
+RING = Keys(([ROW], ()), subkey=subkey)
 ISSUE = Issue(
     grant_id="grt_1",
     subject="usr_1",

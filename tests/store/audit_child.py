@@ -64,10 +64,10 @@ async def rotate(identity: Identity, clock: Clock) -> None:
         clock.now += DAY // 8
         rounds += 1
         if rounds % 20 == 0:
-            spare = rotation.prepare(subkey, secrets.token_bytes, clock.now)
+            spare = rotation.prepare(subkey, secrets.token_bytes, POLICY.tokens, clock.now)
             job = partial(rotation.replace_all, spare=spare, by="local:0", now=clock.now)
             await identity.store.write(job)
-            say(f"signs {spare.kid}")
+            say(f"signs {spare.signing.kid}")
             continue
         steps = await rotation.keep(
             identity.store,

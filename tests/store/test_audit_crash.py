@@ -59,12 +59,15 @@ async def test_killed_at_any_step_the_chain_verifies_and_exactly_one_key_signs(d
                 if line.startswith("row "):
                     _, seq, reason = line.split()
                     assert (int(seq), reason) in there, f"{line} was acknowledged and is lost"
-            found_keys = await store.read(keys.rows)
+            found_keys, refresh = await store.read(keys.every)
             assert 1 <= sum(bool(row["sealed_private"]) for row in found_keys) <= rotation.PUBLISHED
             kids = {row["kid"] for row in found_keys}
             assert kids >= {line.split()[1] for line in said if line.startswith("signs ")}
             # Each step is a row of its own, in the same transaction: what the keys are is what the trail says.
             dropped = {row["reason"] for row in rows if row["event"] in ("key.dropped", "key.retired")}
-            assert dropped == {row["kid"] for row in found_keys if not row["sealed_private"]}
+            gone = {row["kid"] for row in found_keys if not row["sealed_private"]}
+            assert dropped == gone | {f"rt{row['version']}" for row in refresh if not row["sealed_secret"]}
+            assert [row["version"] for row in refresh] == list(range(1, len(refresh) + 1))
+            assert [row["accepted_until"] is None for row in refresh] == [False] * (len(refresh) - 1) + [True]
             assert self_test.examine(identity) == ()
     assert sum(line.startswith("step Publish") for line in said) >= 1

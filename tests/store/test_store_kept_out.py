@@ -78,6 +78,11 @@ def database(directory: Path) -> Path:
             "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from)"
             " VALUES ('stolen', 'ES256', '{}', 'sealed', 1, 1)"
         )
+        made.execute(
+            "INSERT INTO refresh_keys (version, sealed_secret, created_at, accepted_until)"
+            " VALUES (1, '', 1, 4), (2, 'sealed', 1, ?), (3, 'stolen', 1, NULL)",
+            (2 * NOW,),
+        )
     return path
 
 
@@ -159,15 +164,22 @@ def test_somebody_who_was_let_in_again_since_is_as_the_copy_has_them(database: P
     )
 
 
-def test_no_key_no_agreement_and_no_signing_key_of_a_copy_lives_again(database: Path, copy: Path) -> None:
+def test_no_key_of_any_kind_and_no_agreement_of_a_copy_lives_again(database: Path, copy: Path) -> None:
     with closing(open_it(database)) as now:
         now.execute("UPDATE api_keys SET revoked_at = 5 WHERE name = 'alice'")
         now.execute("DELETE FROM consents")
         now.execute("UPDATE signing_keys SET retires_at = 5, sealed_private = ''")
+        now.execute("UPDATE refresh_keys SET accepted_until = 5, sealed_secret = ''")
     assert put_back(copy, database).kept_out.api_keys == len(PEOPLE)
     assert rows(database, "SELECT 1 FROM api_keys WHERE revoked_at IS NULL") == []
     assert rows(database, "SELECT 1 FROM consents") == []
     assert rows(database, "SELECT 1 FROM signing_keys") == []
+    # A row stays for each version, so that the next one is called otherwise.
+    assert rows(database, "SELECT version, sealed_secret, accepted_until FROM refresh_keys") == [
+        (1, "", 4),
+        (2, "", NOW),
+        (3, "", NOW),
+    ]
 
 
 def rubbish(database: Path) -> None:

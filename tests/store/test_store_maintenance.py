@@ -139,6 +139,7 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
     ),
     ("client_documents", "url", {"stale_until": NOW - 16}, {"stale_until": NOW - 15}),
     ("signing_keys", "kid", {"retires_at": NOW - 18}, {"retires_at": NOW - 17}),
+    ("refresh_keys", "version", {"accepted_until": NOW - 18}, {"accepted_until": NOW - 17}),
 ]
 
 

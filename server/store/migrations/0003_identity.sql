@@ -145,4 +145,11 @@ CREATE TABLE api_keys (
 );
 CREATE INDEX api_keys_by_user ON api_keys (user_id);
 
+CREATE TABLE refresh_keys (                    -- what refresh tokens are proven with
+  version        BIGINT PRIMARY KEY,           -- v of a token rt<v>; the newest writes
+  sealed_secret  TEXT NOT NULL,                -- AES-GCM under a subkey of the key file, base64; empty: destroyed
+  created_at     BIGINT NOT NULL,
+  accepted_until BIGINT                        -- when its last login is over; NULL: it was not replaced
+);
+
 ALTER TABLE audit ADD COLUMN mac TEXT NOT NULL DEFAULT '';          -- HMAC over the row and the mac before it
