@@ -478,7 +478,7 @@ async def test_revocation_and_access_go_by_the_old_key_as_by_the_new() -> None:
         identity = await started(store, clock)
         login = await logged_in(identity)
         await replace_keys(identity)
-        where = {"server": "agent", "origin": SITE.issuer}
+        where: dict[str, Any] = {"server": "agent", "origin": SITE.issuer}
         status, fresh = await answered(identity, login["refresh_token"])
         assert status == 200
         bearer = f"Bearer {fresh['access_token']}"

@@ -1,4 +1,4 @@
-"""Signing keys and the audit trail of a running program: changed under load, attacked, tampered with, backed up and restored."""
+"""Keys of tokens and the audit trail of a running program: changed under load, attacked, tampered with, backed up and restored."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import httpx2
 import pytest
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
-from auth import keys
+from auth import keys, refresh_keys
+from auth.grants import chain
 from auth.keys import SEAL_PURPOSE, SigningKey
+from auth.refresh_keys import RefreshKey
 from server.lending import subkeys
 from server.store import keyfile
 from tests.auth.token_corpus import Forge, corpus
@@ -39,14 +41,27 @@ def server(program: Program) -> Generator[Server]:
         yield running
 
 
-def signing_key(program: Program) -> SigningKey:
-    """What somebody has who has both the database and the key file."""
+def taken(program: Program, sql: str, purpose: str) -> tuple[dict[str, Any], bytes]:
+    """What somebody has who has both the database and the key file: a row, and what opens it."""
     master = keyfile.parse((program.data_dir / "master.key").read_text("utf-8"), "the key file")
     with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
         connection.row_factory = sqlite3.Row
-        sql = "SELECT * FROM signing_keys WHERE sealed_private <> '' ORDER BY signs_from LIMIT 1"
         row: Any = connection.execute(sql).fetchone()
-    return keys.unseal(dict(row), subkeys(master)(SEAL_PURPOSE))
+    return dict(row), subkeys(master)(purpose)
+
+
+def signing_key(program: Program) -> SigningKey:
+    sql = "SELECT * FROM signing_keys WHERE sealed_private <> '' ORDER BY signs_from LIMIT 1"
+    return keys.unseal(*taken(program, sql, SEAL_PURPOSE))
+
+
+def refresh_key(program: Program) -> RefreshKey:
+    sql = "SELECT * FROM refresh_keys WHERE sealed_secret <> '' ORDER BY version DESC LIMIT 1"
+    return refresh_keys.unseal(*taken(program, sql, refresh_keys.SEAL_PURPOSE))
+
+
+def states(program: Program, use: str = "access") -> list[str]:
+    return [key["state"] for key in program.at_machine("keys", "list") if key["use"] == use]
 
 
 def call(client: httpx2.Client, server: Server, token: str) -> httpx2.Response:
@@ -147,7 +162,8 @@ def test_keys_change_under_load_and_an_emergency_costs_each_login_one_refresh(
         assert published["made"]
         more(20)
         assert caller.refreshed == 0  # a planned change is nothing that anybody notices
-        assert [key["state"] for key in program.at_machine("keys", "list")] == ["next", "signing"]
+        assert states(program) == ["next", "signing"]
+        assert states(program, "refresh") == ["writing", "old"]
         dropped = program.at_machine("keys", "rotate", "--now", "--yes")
         more(20)
         assert caller.refreshed == 1
@@ -159,8 +175,10 @@ def test_keys_change_under_load_and_an_emergency_costs_each_login_one_refresh(
         for thread in threads:
             thread.join()
     assert caller.failures == []
-    states = [key["state"] for key in program.at_machine("keys", "list")]
-    assert states == ["signing", "retired", "retired", "retired"]
+    assert states(program) == ["signing", "retired", "retired", "retired"]
+    # The login that began with the first key has gone over to those that came after it.
+    assert states(program, "refresh") == ["writing", "old", "old", "old"]
+    assert caller.refresh_token.startswith("rt4.")
     shown = httpx2.get(f"{server.url}/.well-known/jwks.json", trust_env=False).json()["keys"]
     assert [set(key) for key in shown] == [{"kty", "crv", "x", "y", "kid", "alg", "use"}]
     assert shown[0]["kid"] not in dropped["dropped"]
@@ -178,12 +196,47 @@ def test_an_emergency_can_end_every_login_and_says_what_it_does_before(
     assert "--now" in refused.stderr
     asked = program.run("keys", "rotate", "--now", *where, code=2)  # nobody there who could say yes
     assert "every access token" in asked.stderr
-    assert [key["state"] for key in program.at_machine("keys", "list")] == ["signing"]
+    assert (states(program), states(program, "refresh")) == (["signing"], ["writing"])
     done = program.run("keys", "rotate", "--now", "--revoke-logins", "--yes", *where)
     assert "everybody signs in again" in done.stderr
     assert "ended:     1 login" in done.stdout
+    assert "dropped:   rt1" in done.stdout
+    assert states(program, "refresh") == ["writing", "retired"]
     assert program.at_machine("sessions") == []
     assert program.run("tools", server.endpoint, code=1).stderr
+
+
+def test_who_took_every_key_goes_on_after_an_emergency_and_not_after_one_that_ends_logins(
+    program: Program, server: Server
+) -> None:
+    where = ("--data-dir", str(program.data_dir))
+
+    def forged(key: RefreshKey) -> httpx2.Response:
+        """A refresh token for the login that there is, at its place."""
+        with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
+            sql = "SELECT id, counter, client_id FROM grants WHERE revoked_at IS NULL"
+            ((grant_id, counter, client_id),) = connection.execute(sql).fetchall()
+        text = chain.write(key, chain.Link(grant_id=grant_id, counter=counter))
+        form = {"grant_type": "refresh_token", "refresh_token": text, "client_id": client_id}
+        return httpx2.post(f"{server.url}/token", data=form, trust_env=False, timeout=WAIT_SECONDS)
+
+    stolen = refresh_key(program)
+    warned = program.run("keys", "rotate", "--now", "--yes", *where)
+    assert "--revoke-logins" in warned.stderr
+    assert forged(stolen).status_code == 200  # as the command said
+    answer = program.at_machine("keys", "rotate", "--now", "--revoke-logins", "--yes")
+    assert (answer["logins_ended"], answer["refresh_key"]) == (1, "rt3")
+    assert answer["dropped"][-2:] == ["rt1", "rt2"]
+    program.log_in(server)
+    for version in (1, 2, 3):
+        named = RefreshKey(version=version, secret=stolen.secret)
+        assert forged(named).json()["error"] == "invalid_grant"
+    # Making them up ended no login, and the new one is refreshed by the new key.
+    assert program.tokens()["refresh_token"].startswith("rt3.")
+    assert forged(refresh_key(program)).status_code == 200
+    rows = program.at_machine("audit", "--event", "key.dropped")
+    assert {"rt1", "rt2"} < {row["reason"] for row in rows}
+    assert program.at_machine("verify")["sound"]
 
 
 def test_the_trail_tells_who_came_in_and_can_be_filtered_and_exported_whole(
@@ -283,12 +336,21 @@ def test_a_back_up_verifies_and_a_restored_one_does_and_an_older_copy_lacks_the_
     assert not (program.data_dir / "master.key").exists()
 
 
-def test_a_store_whose_keys_are_broken_does_not_start_and_says_so(program: Program) -> None:
+@pytest.mark.parametrize(
+    ("breaking", "words"),
+    [
+        ("UPDATE signing_keys SET sealed_private = ''", "no key that signs"),
+        ("UPDATE refresh_keys SET sealed_secret = ''", "no key that proves refresh tokens"),
+    ],
+)
+def test_a_store_whose_keys_are_broken_does_not_start_and_says_so(
+    program: Program, breaking: str, words: str
+) -> None:
     with program.serving():
         pass
     with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as connection:
-        connection.execute("UPDATE signing_keys SET sealed_private = ''")
+        connection.execute(breaking)
         connection.commit()
     told = program.run("serve", "--port", "0", "--data-dir", str(program.data_dir), code=1)
     assert "self-test" in told.stderr
-    assert "no key that signs" in told.stderr
+    assert words in told.stderr
