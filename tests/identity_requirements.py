@@ -239,8 +239,11 @@ REFRESH: Final = (
     _L("O4.5-04", "a thief and a victim cannot take turns unnoticed", (
         *_of("auth/test_refresh_chain", "a_thief_and_a_victim_cannot_leapfrog", "a_chain_never_branches_and_old_tokens_never_work"),
     )),
-    NotDone("O4.5-05", "the key that refresh tokens are proven with can be replaced while logins go on",
-        "a token names the version of its key, but there is one version; what ends all refresh tokens at once is ending all logins", ("refresh tokens",)),
+    _L("O4.5-05", "the key that refresh tokens are proven with is a sealed secret with a number, which the tokens name; it is replaced while logins go on, the old one is accepted as long as a login lasts and then destroyed, and an emergency drops all at once", (
+        *_of("auth/test_refresh_keys", "with_each_new_signing_key_comes_a_new_refresh_key_and_logins_go_on", "a_token_of_the_old_key_is_exchanged_for_one_of_the_new", "the_old_key_is_accepted_as_long_as_a_login_can_last_and_then_destroyed", "the_window_of_a_replay_goes_on_over_a_change_of_keys", "reuse_ends_the_login_over_a_change_of_keys", "whichever_accepted_key_a_token_is_of_the_chain_is_the_same", "a_version_that_there_is_not_is_none_of_ours", "a_token_says_which_key_proves_it_and_no_other_does", "an_emergency_leaves_logins_and_with_them_every_refresh_token_dies", "a_sealed_key_gives_nothing_away_and_opens_with_its_own_key_file_and_version_only", "a_new_start_keeps_the_keys_and_what_they_wrote", "a_start_with_another_key_file_is_refused", "a_refresh_reads_the_keys_from_the_store_only_after_they_changed"),
+        *_of("store/test_store_kept_out", "no_key_of_any_kind_and_no_agreement_of_a_copy_lives_again"),
+        *_of("e2e/test_keys_and_audit", "who_took_every_key_goes_on_after_an_emergency_and_not_after_one_that_ends_logins"),
+    )),
 )  # fmt: skip
 
 ENDPOINTS: Final = (

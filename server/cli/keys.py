@@ -117,7 +117,7 @@ def rotate(
         terminal.out(f"ended:     {answer['logins_ended']} logins")
     else:
         terminal.say_hint(
-            "if the database and key file, or the server's memory, were read: ostiary keys rotate --now --revoke-logins"
+            "who read the server's memory has the refresh keys as well: ostiary keys rotate --now --revoke-logins"
         )
     return None
 
