@@ -69,7 +69,15 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
 )
 
 
-_RANGE: Final = re.compile(r"\[(\S+)<=x<=(\S+)\]")  # what click says of a number's bounds
+# What click says of an option's default and of a number's bounds.
+_EXTRA: Final = re.compile(r"\[(?:default: ([^;\]]+))?(?:; )?(?:([^\s;\]]+)<=x<=([^\s\]]+))?\]$")
+
+
+def _in_our_voice(found: re.Match[str]) -> str:
+    usual, lowest, highest = found.groups()
+    parts = [f"{usual} unless told"] if usual else []
+    parts += [f"{lowest} to {highest}"] if lowest else []
+    return f"({'; '.join(parts)})"
 
 
 class _Formatter(click.HelpFormatter):
@@ -83,7 +91,7 @@ class _Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         spoken = [
-            (term, "show this help" if term == "--help" else _RANGE.sub(r"(\1 to \2)", text))
+            (term, "show this help" if term == "--help" else _EXTRA.sub(_in_our_voice, text))
             for term, text in rows
         ]
         super().write_dl(spoken, col_max, col_spacing)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +12,10 @@ from typing import Any, Final, TextIO
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0
-UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 HEADINGS: Final = ("when", "what", "outcome", "who", "program", "from", "why")
 
 
@@ -198,13 +196,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def moment(text: str) -> int:
     """Milliseconds since 1970 of `2h` (ago), or of a date or time in this terminal's clock."""
-    ago = re.fullmatch(r"(\d{1,6})([smhdw])", text)
+    ago, at = spans.length(text), spans.date(text)
     if ago is not None:
-        return time.time_ns() // 1_000_000 - int(ago[1]) * UNITS[ago[2]] * 1_000
-    try:
-        found = datetime.fromisoformat(text)
-        return max(0, int(found.timestamp() * 1_000))
-    except (ValueError, OverflowError) as error:
-        raise terminal.Misuse(
-            f"{text!r} is no time", hint="2h, 7d, 2026-03-01 or 2026-03-01T12:00"
-        ) from error
+        return max(0, spans.now() - ago)
+    if at is None:
+        raise terminal.Misuse(f"{text!r} is no time", hint="2h, 7d, 2026-03-01 or 2026-03-01T12:00")
+    return at

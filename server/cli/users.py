@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import click
 
-from server.cli import local, people, terminal
+from server.cli import local, people, spans, terminal
 
 # verb: (help, what is said when it is done)
 SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
@@ -72,9 +72,9 @@ def show(name: str, data_dir: str | None, config: str | None, as_json: bool) -> 
 @click.option("--tools", metavar="SPEC", help="the tools that they may use at most; all is every one")
 @click.option(
     "--expires",
-    metavar="SPAN",
-    type=people.Span(),
-    help="when the account ends, counted from now, like 30d, or never",
+    metavar="TIME",
+    type=spans.Lasting(days=spans.ACCOUNT_DAYS),
+    help="when the account ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @local.which_server
 @terminal.json_option
@@ -93,8 +93,8 @@ def change(
         "name": name,
         "scope": scope,
         "tools": "" if tools == "all" else tools,
-        "never": expires == people.NEVER,
-        "account_ms": None if expires == people.NEVER else expires,
+        "never": expires == spans.NEVER,
+        "account_ms": None if expires == spans.NEVER else expires,
     }
     answer = local.ask("users.set", arguments, data_dir=data_dir, config=config)
     if as_json:

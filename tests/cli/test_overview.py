@@ -79,7 +79,7 @@ def test_every_command_explains_itself_in_our_voice(name: str, capsys: pytest.Ca
         (["token", "a", "b"], "error: got unexpected extra argument (b)\nhint: ostiary token --help\n"),
         (
             ["call", "x", "y", "--timeout", "long"],
-            "error: invalid value for '--timeout': 'long' is not a valid float range\nhint: ostiary call --help\n",
+            "error: invalid value for '--timeout': 'long' is no time: write 90, 90s or 5m\nhint: ostiary call --help\n",
         ),
     ],
 )

@@ -295,7 +295,9 @@ async def test_the_help_of_a_family_of_commands_is_not_cut(shell: Terminal) -> N
     for family in ("users", "clients", "keys", "api-keys"):
         told = (await shell.run(family, "--help")).stdout
         assert "..." not in told.partition("commands:")[2], told
-    assert "(1 to 720)" in " ".join((await shell.run("invite", "--help")).stdout.split())
+    assert "at most so many rows (50 unless told; 1 to 100000)" in " ".join(
+        (await shell.run("audit", "--help")).stdout.split()
+    )
 
 
 async def test_what_was_given_ninety_days_a_moment_ago_has_ninety(monkeypatch: pytest.MonkeyPatch) -> None:

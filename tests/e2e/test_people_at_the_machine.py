@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import httpx2
 import pytest
 from person import PASSPHRASE, Person
-from programs import SOURCE, USER_CODE, Program, Server
+from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, Server
 
 pytestmark = pytest.mark.slow
 
@@ -59,7 +60,11 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program, server = house
     owner, bob = somebody(), somebody()
     owner.claim(program, server)
-    made = program.at_machine("invite", "Bob", "--scope", "mcp:tools", "--account-expires", "30d")
+    before = time.time()
+    bounds = ("--scope", "mcp:tools", "--account-expires", "30d", "--link-expires", "12h")
+    made = program.at_machine("invite", "Bob", *bounds)
+    assert made["link_expires_at"] / 1000 - before == pytest.approx(12 * 3600, abs=WAIT_SECONDS)
+    assert made["expires_at"] / 1000 - before == pytest.approx(30 * 86_400, abs=WAIT_SECONDS)
     assert made["url"].startswith(f"{server.url}/invite/")
     assert (made["name"], made["scope"], made["state"]) == ("bob", "mcp:tools", "invited")
     assert "What has access" in come_in(bob, made["url"]).text
@@ -174,6 +179,7 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ("invite", "dora"),  # no terminal: a link would end up who knows where
         ("users", "reset", "olivia"),
         ("invite", "dora", "--account-expires", "5x", "--json"),
+        ("invite", "dora", "--link-expires", "31d", "--json"),
         ("invite", "dora", "--link-hours", "721", "--json"),
     ):
         program.run(*arguments, *at, code=2)
