@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, people, terminal
 
 
 @click.command(
@@ -13,6 +13,7 @@ from server.cli import local, terminal
 @local.which_server
 @terminal.json_option
 def command(data_dir: str | None, config: str | None, as_json: bool) -> None:
+    people.may_show(as_json)
     answer = local.ask("claim", data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
