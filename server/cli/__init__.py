@@ -142,6 +142,7 @@ def _voiced(command: click.Command) -> click.Command:
     command.context_class = _Context
     command.options_metavar = "[options]"
     if isinstance(command, click.Group):
+        command.subcommand_metavar = "COMMAND …"
         for child in command.commands.values():
             # Whole: click would cut it after 45 characters.
             child.short_help = child.short_help or (child.help or "").partition(".")[0] or None
@@ -222,6 +223,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _lowered(message: str) -> str:
     """Click's sentences in our voice."""
+    message = re.sub(r"\s+", " ", message)  # choices come one a line
     parts = [part.strip() for part in message.replace("? ", "?. ").split(". ") if part.strip()]
     return ", ".join(part[:1].lower() + part[1:].rstrip(".") for part in parts)
 

@@ -72,7 +72,8 @@ def create(
             ("ends", _end(made).removeprefix("ends ").replace("never ends", "never")),
         ]
     )
-    terminal.tell("the key is not shown again; send it as `Authorization: Bearer …` or `X-API-Key: …`")
+    terminal.say("the key is not shown again")
+    terminal.say("send it as `Authorization: Bearer KEY`, or as `X-API-Key: KEY`")
 
 
 @command.command("list", help="List the keys.")

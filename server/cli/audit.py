@@ -91,8 +91,8 @@ def command(
     elif not newest:
         terminal.say("no row is like that")
     else:
-        for line in terminal.columns([HEADINGS, *map(_cells, newest)]):
-            terminal.out(terminal.cut(line, terminal.width(sys.stdout)))
+        for line in table([_cells(row) for row in newest], terminal.width(sys.stdout)):
+            terminal.out(line)
 
 
 class Trail:
@@ -169,6 +169,23 @@ def _follow(trail: Trail, newest: Sequence[dict[str, Any]], *, as_json: bool) ->
         sys.stdout.flush()
         time.sleep(FOLLOW_SECONDS)
         rows = list(trail.after(seq))
+
+
+def table(rows: Sequence[tuple[str, ...]], room: int) -> list[str]:
+    """One line a row where all of it fits; otherwise what was decided, and below it who, from where, and why."""
+    whole = terminal.columns([HEADINGS, *rows])
+    if max(map(terminal.cells, whole)) <= room:
+        return whole
+    heads = terminal.columns([row[:3] for row in rows])
+    lines: list[str] = []
+    for head, (who, program, address, why) in zip(heads, (row[3:] for row in rows), strict=True):
+        told = [
+            who,
+            *(each for each in (program, f"from {address}" if address != "-" else "-") if each != "-"),
+        ]
+        lines.append(head)
+        lines.append(terminal.cut(f"    {', '.join(told)}{'' if why == '-' else f': {why}'}", room))
+    return lines
 
 
 def told(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ def command(
     """Call TOOL of the MCP server at URL.
 
     \b
-    ostiary call URL TOOL key=value other='[1, 2]'     each value read by the tool's schema
+    ostiary call URL TOOL key=value other='[1, 2]'     each read by its schema
     ostiary call URL TOOL '{"key": "value"}'           all arguments as JSON
     ostiary call URL TOOL @file.json                   … from a file
     ostiary call URL TOOL -                            … from stdin

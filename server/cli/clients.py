@@ -106,8 +106,10 @@ def _host(uri: str) -> str:
     "--grant",
     "grants",
     multiple=True,
+    metavar="GRANT",
     type=click.Choice(list(GRANT_TYPES)),
-    help="what it may use, may be given several times; otherwise all that people are asked about",
+    help=f"what it may use: {', '.join(GRANT_TYPES)}; may be given several times; otherwise all that people are asked"
+    " about",
 )
 @click.option(
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"

@@ -48,7 +48,9 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     ]
     for line in terminal.columns(rows):
         terminal.out(line)
-    if len(found) == 1:
+    if any(user["state"] == "unclaimed" for user in found):
+        terminal.say_hint("ostiary claim shows the link that makes somebody its owner")
+    elif len(found) == 1:
         terminal.say_hint("ostiary invite NAME")
 
 
