@@ -316,6 +316,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     user: User
     logins: int  # that live
     link_expires_at: Millis | None  # of the newest link that would still work
+    only_owner: bool  # who can be neither disabled, locked nor removed
 
 
 def listing(db: Db, now: Millis, name: str | None = None) -> list[Person]:
@@ -335,7 +336,12 @@ def listing(db: Db, now: Millis, name: str | None = None) -> list[Person]:
         SHOWN,
     )
     return [
-        Person(user=User.of(row), logins=row["logins"], link_expires_at=row["link_expires_at"])
+        Person(
+            user=(user := User.of(row)),
+            logins=row["logins"],
+            link_expires_at=row["link_expires_at"],
+            only_owner=_last_owner(db, user),
+        )
         for row in rows
     ]
 

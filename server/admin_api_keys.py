@@ -19,8 +19,8 @@ from server import selection
 from server.control import Handler, Refused
 from server.selection import BadSelection, Known
 
-LONGEST_DAYS: Final = 3_650
-_DAY: Final = 86_400_000
+_DAY: Final[Millis] = 86_400_000
+LONGEST: Final[Millis] = 3_650 * _DAY
 
 
 class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +32,8 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
     def commands(self) -> dict[str, Handler]:
         return {
             "api_keys": self.listing,
-            "api_keys.create": self.create,
+            # Not "create": that took days, and a server of then overlooks what it is told instead.
+            "api_keys.make": self.create,
             "api_keys.revoke": self.revoke,
         }
 
@@ -112,12 +113,13 @@ def _refused(made: NotMade, user: str | None, name: str) -> Refused:
 
 
 def _ends(arguments: Mapping[str, Any], now: Millis) -> Millis | None:
-    days = arguments.get("days")
-    if days is None:
+    """Whoever makes a key says how long it lasts: for ever is never what was left out."""
+    lasts, never = arguments.get("lasts_ms"), arguments.get("never")
+    if never is True and lasts is None:
         return None
-    if not isinstance(days, int) or isinstance(days, bool) or not 0 < days <= LONGEST_DAYS:
-        raise Refused(f"a key lasts from 1 to {LONGEST_DAYS} days, or for ever")
-    return now + days * _DAY
+    if never is True or not isinstance(lasts, int) or isinstance(lasts, bool) or not 0 < lasts <= LONGEST:
+        raise Refused(f"a key lasts up to {LONGEST // _DAY} days, or for ever")
+    return now + lasts
 
 
 def _text(arguments: Mapping[str, Any], name: str, longest: int) -> str:

@@ -327,6 +327,7 @@ def _person(person: Person, now: Millis) -> dict[str, Any]:
         "over": person.user.over(now),
         "logins": person.logins,
         "link_expires_at": person.link_expires_at,
+        "only_owner": person.only_owner,
     }
 
 

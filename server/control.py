@@ -3,6 +3,10 @@
 A Unix socket, 0600, that admits the service's own uid and root, by what the kernel says of the peer. One JSON line in, one out.
 The commands themselves are a table that `app` hands in; this file only carries them. Both ends are here: the server's, and `ask`,
 the blocking client for the command line (which has no event loop yet).
+
+After an update the two ends may be of different versions until the server is restarted. Each answer carries the server's, and what
+the other end does not know is told as such, here for all commands. A command whose arguments take on another meaning gets another
+name: a server that overlooks an argument would do something else than was asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from server import paths
+from server import __version__, paths
 
 LINE_BYTES: Final = (
     64 * 1024
@@ -32,6 +36,7 @@ ANSWER_BYTES: Final = 8 * 1024 * 1024
 DEADLINE_SECONDS: Final = 15.0
 MAX_AT_ONCE: Final = 16
 ADDRESS_FILE: Final = "control.path"  # in the data directory: where the socket is
+_UNKNOWN: Final = "knows no command"  # how a server that does not say its version refuses one
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,6 +49,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     error: str = ""
     hint: str = ""
+    version: str = ""  # the server's; empty from one that does not say
+    unknown: bool = False  # there is no such command
 
 
 class Refused(Exception):
@@ -121,7 +128,8 @@ async def _converse(
                     )
                 else:
                     answer = await _answer(await _read_line(stream), commands, log, uid)
-                await stream.send_all(msgspec.json.encode(answer, enc_hook=str) + b"\n")
+                signed = msgspec.structs.replace(answer, version=__version__)
+                await stream.send_all(msgspec.json.encode(signed, enc_hook=str) + b"\n")
         except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             log.debug("control.peer_gone")
 
@@ -135,11 +143,7 @@ async def _answer(
         return Answer(ok=False, error="not a command")
     handler = commands.get(command.name)
     if handler is None:
-        return Answer(
-            ok=False,
-            error=f"this server knows no command {command.name!r}",
-            hint="it may be older than the command line",
-        )
+        return Answer(ok=False, unknown=True, error=f"this server knows no command {command.name!r}")
     try:
         return Answer(ok=True, result=await handler(command.arguments, f"local:{uid}"))
     except Refused as refusal:
@@ -167,7 +171,7 @@ def _peer_uid(sock: trio.socket.SocketType) -> int:
     return int(struct.unpack_from("=II", raw)[1])
 
 
-def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
+def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
     """Put one command to the server that holds this data directory. Raises `Refused`, also when none is running."""
     not_running = Refused(
         f"no server is running on {data_dir}",
@@ -200,6 +204,25 @@ def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -
             answer = msgspec.json.decode(data, type=Answer)
         except (OSError, msgspec.MsgspecError) as error:
             raise Refused("the server did not answer", "see its log") from error
+    if answer.unknown or (not answer.version and _UNKNOWN in answer.error):
+        raise differ(answer.version, f"it knows no command {name!r}")
     if not answer.ok:
-        raise Refused(answer.error, answer.hint)
-    return answer.result
+        other = "" if answer.version == __version__ else _versions(answer.version)
+        raise Refused(answer.error, answer.hint or other)
+    return answer
+
+
+def differ(version: str, what: str) -> Refused:
+    """The two ends do not fit: `version` is the server's, `what` is how that was noticed."""
+    return Refused(
+        f"{_versions(version)}: {what}",
+        "restart the server with this file, or run the one that it was started from",
+    )
+
+
+def _versions(version: str) -> str:
+    """The server's beside ours."""
+    if version == __version__:
+        return f"the running server is another build of {__version__} than this command line"
+    theirs = version or "from before versions were compared"
+    return f"the running server is {theirs}, this command line {__version__}"

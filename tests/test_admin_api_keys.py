@@ -32,8 +32,14 @@ async def table() -> AsyncGenerator[tuple[Identity, Mapping[str, Handler]]]:
 
 async def test_a_key_that_was_made_comes_in_and_is_listed_without_itself() -> None:
     async with table() as (identity, commands):
-        made = await commands["api_keys.create"](
-            {"name": "ci", "server": "agent", "scope": "mcp:tools", "tools": "search,-delete", "days": 7},
+        made = await commands["api_keys.make"](
+            {
+                "name": "ci",
+                "server": "agent",
+                "scope": "mcp:tools",
+                "tools": "search,-delete",
+                "lasts_ms": 7 * DAY,
+            },
             "local:7",
         )
         who = await identity.check(None, server="agent", origin=ORIGIN, api_key=made["key"])
@@ -65,14 +71,18 @@ async def test_a_key_that_was_made_comes_in_and_is_listed_without_itself() -> No
         ({"name": "a", "scope": "mcp root"}, "root is no scope"),
         ({"name": "a", "scope": "*"}, r"\* is no scope"),
         ({"name": "a", "scope": "offline_access"}, "at least one scope"),
-        ({"name": "a", "user": "nobody"}, "there is no user nobody"),
+        ({"name": "a", "user": "nobody", "never": True}, "there is no user nobody"),
         ({"name": "a", "tools": "a b"}, "separated by commas"),
         ({"name": "a", "tools": "find,serch"}, "serch is no tool or group"),
         ({"name": "a", "server": "other", "tools": "find"}, "find is no tool or group"),
-        ({"name": "a", "days": 0}, "from 1 to 3650 days"),
-        ({"name": "a", "days": 3651}, "from 1 to 3650 days"),
-        ({"name": "a", "days": True}, "from 1 to 3650 days"),
-        ({"name": "a", "days": "9"}, "from 1 to 3650 days"),
+        ({"name": "a"}, "up to 3650 days"),
+        ({"name": "a", "days": 9}, "up to 3650 days"),
+        ({"name": "a", "never": "yes"}, "up to 3650 days"),
+        ({"name": "a", "never": True, "lasts_ms": 9}, "up to 3650 days"),
+        ({"name": "a", "lasts_ms": 0}, "up to 3650 days"),
+        ({"name": "a", "lasts_ms": 3650 * DAY + 1}, "up to 3650 days"),
+        ({"name": "a", "lasts_ms": True}, "up to 3650 days"),
+        ({"name": "a", "lasts_ms": "9"}, "up to 3650 days"),
     ],
 )
 async def test_what_cannot_be_made_is_refused_in_words_and_changes_nothing(
@@ -80,13 +90,13 @@ async def test_what_cannot_be_made_is_refused_in_words_and_changes_nothing(
 ) -> None:
     async with table() as (_, commands):
         with pytest.raises(Refused, match=words):
-            await commands["api_keys.create"](arguments, "local:0")
+            await commands["api_keys.make"](arguments, "local:0")
         assert await commands["api_keys"]({}, "local:0") == []
 
 
 async def test_a_selection_for_all_servers_may_name_what_one_of_them_has() -> None:
     async with table() as (_, commands):
-        made = await commands["api_keys.create"]({"name": "a", "tools": "find,echo"}, "local:0")
+        made = await commands["api_keys.make"]({"name": "a", "tools": "find,echo", "never": True}, "local:0")
         assert (made["tools"], made["server"], made["expires_at"], made["scope"]) == (
             "find,echo",
             None,
@@ -103,11 +113,11 @@ async def test_a_key_cannot_do_more_than_its_user_and_a_name_is_for_one() -> Non
 
         await identity.store.write(lower)
         with pytest.raises(Refused, match="cannot do more than its user") as caught:
-            await commands["api_keys.create"]({"name": "a", "scope": "mcp"}, "local:0")
+            await commands["api_keys.make"]({"name": "a", "scope": "mcp", "never": True}, "local:0")
         assert "mcp:tools" in caught.value.hint
-        await commands["api_keys.create"]({"name": "a", "scope": "mcp:tools:read"}, "local:0")
+        await commands["api_keys.make"]({"name": "a", "scope": "mcp:tools:read", "never": True}, "local:0")
         with pytest.raises(Refused, match="there is a key called a"):
-            await commands["api_keys.create"]({"name": "a", "scope": "mcp:tools"}, "local:0")
+            await commands["api_keys.make"]({"name": "a", "scope": "mcp:tools", "never": True}, "local:0")
 
 
 @pytest.mark.parametrize("arguments", [{}, {"id": "key_nobody"}, {"id": 7}])

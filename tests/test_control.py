@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import trio
 
-from server import control
+from server import __version__, control
 from server.observe.logs import make_logger
 
 
@@ -45,7 +45,7 @@ async def running(nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.Mon
 
 async def ask(data: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
     with trio.fail_after(10):
-        return await trio.to_thread.run_sync(control.ask, data, name, arguments)
+        return (await trio.to_thread.run_sync(control.ask, data, name, arguments)).result
 
 
 async def test_a_command_reaches_its_handler_with_the_peers_uid_as_actor(running: Path) -> None:
@@ -61,7 +61,9 @@ async def test_a_refusal_comes_back_with_its_hint(running: Path) -> None:
 async def test_a_failing_command_says_internal_error_and_the_socket_lives(running: Path) -> None:
     with pytest.raises(control.Refused, match="internal error"):
         await ask(running, "break")
-    with pytest.raises(control.Refused, match="knows no command"):
+    with pytest.raises(
+        control.Refused, match=f"another build of {__version__} .*: it knows no command 'absent'"
+    ):
         await ask(running, "absent")
     assert (await ask(running, "echo"))["arguments"] == {}
 

@@ -69,7 +69,15 @@ COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
 )
 
 
-_RANGE: Final = re.compile(r"\[(\S+)<=x<=(\S+)\]")  # what click says of a number's bounds
+# What click says of an option's default and of a number's bounds.
+_EXTRA: Final = re.compile(r"\[(?:default: ([^;\]]+))?(?:; )?(?:([^\s;\]]+)<=x<=([^\s\]]+))?\]$")
+
+
+def _in_our_voice(found: re.Match[str]) -> str:
+    usual, lowest, highest = found.groups()
+    parts = [f"{usual} unless told"] if usual else []
+    parts += [f"{lowest} to {highest}"] if lowest else []
+    return f"({'; '.join(parts)})"
 
 
 class _Formatter(click.HelpFormatter):
@@ -83,7 +91,7 @@ class _Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         spoken = [
-            (term, "show this help" if term == "--help" else _RANGE.sub(r"(\1 to \2)", text))
+            (term, "show this help" if term == "--help" else _EXTRA.sub(_in_our_voice, text))
             for term, text in rows
         ]
         super().write_dl(spoken, col_max, col_spacing)
@@ -134,6 +142,7 @@ def _voiced(command: click.Command) -> click.Command:
     command.context_class = _Context
     command.options_metavar = "[options]"
     if isinstance(command, click.Group):
+        command.subcommand_metavar = "COMMAND …"
         for child in command.commands.values():
             # Whole: click would cut it after 45 characters.
             child.short_help = child.short_help or (child.help or "").partition(".")[0] or None
@@ -214,6 +223,7 @@ def run(arguments: Sequence[str]) -> int:
 
 def _lowered(message: str) -> str:
     """Click's sentences in our voice."""
+    message = re.sub(r"\s+", " ", message)  # choices come one a line
     parts = [part.strip() for part in message.replace("? ", "?. ").split(". ") if part.strip()]
     return ", ".join(part[:1].lower() + part[1:].rstrip(".") for part in parts)
 

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
-_DAYS = re.compile(r"([1-9][0-9]{0,3})d")
+LONGEST_DAYS: Final = 3_650
 
 
 @click.group(help="Make, list and revoke keys for machines.")
 def command() -> None: ...
-
-
-def _days(_context: click.Context, _parameter: click.Parameter, value: str) -> int | None:
-    if value == "never":
-        return None
-    found = _DAYS.fullmatch(value)
-    if found is None:
-        raise click.BadParameter('a number of days, like 90d, or "never"')
-    return int(found[1])
 
 
 @command.command("create", help="Make a key called NAME. It is shown once.")
@@ -40,12 +30,12 @@ def _days(_context: click.Context, _parameter: click.Parameter, value: str) -> i
 )
 @click.option(
     "--expires",
-    "days",
-    metavar="90d|never",
+    "lasts",
+    metavar="TIME",
     default="90d",
     show_default=True,
-    callback=_days,
-    help="when it ends",
+    type=spans.Lasting(days=LONGEST_DAYS),
+    help="when it ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @local.which_server
 @terminal.json_option
@@ -55,7 +45,7 @@ def create(
     server: str | None,
     scope: str | None,
     tools: str | None,
-    days: int | None,
+    lasts: int | str,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
@@ -66,9 +56,10 @@ def create(
         "server": server,
         "scope": scope,
         "tools": tools,
-        "days": days,
+        "never": lasts == spans.NEVER,
+        "lasts_ms": None if lasts == spans.NEVER else lasts,
     }
-    made = local.ask("api_keys.create", arguments, data_dir=data_dir, config=config)
+    made = local.ask("api_keys.make", arguments, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(made)
         return
@@ -81,7 +72,8 @@ def create(
             ("ends", _end(made).removeprefix("ends ").replace("never ends", "never")),
         ]
     )
-    terminal.tell("the key is not shown again; send it as `Authorization: Bearer …` or `X-API-Key: …`")
+    terminal.say("the key is not shown again")
+    terminal.say("send it as `Authorization: Bearer KEY`, or as `X-API-Key: KEY`")
 
 
 @command.command("list", help="List the keys.")

@@ -3,6 +3,8 @@ one who should get in."""
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 from server.cli import local, terminal
@@ -22,7 +24,7 @@ def command(
     code: str, scope: str | None, yes: bool, data_dir: str | None, config: str | None, as_json: bool
 ) -> int | None:
     request = local.ask("find", {"code": code}, data_dir=data_dir, config=config)
-    for line in terminal.columns(local.describe_request(request, scope=scope)):
+    for line in terminal.record(local.describe_request(request, scope=scope), sys.stderr):
         terminal.say(line)
     if scope is None and request["moves_money"]:
         named = " ".join(request["moves_money"])

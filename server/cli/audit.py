@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,11 +12,10 @@ from typing import Any, Final, TextIO
 
 import click
 
-from server.cli import local, terminal
+from server.cli import local, spans, terminal
 
 PAGE: Final = 1_000
 FOLLOW_SECONDS: Final = 1.0
-UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 7 * 86_400}
 HEADINGS: Final = ("when", "what", "outcome", "who", "program", "from", "why")
 
 
@@ -93,8 +91,8 @@ def command(
     elif not newest:
         terminal.say("no row is like that")
     else:
-        for line in terminal.columns([HEADINGS, *map(_cells, newest)]):
-            terminal.out(terminal.cut(line, terminal.width(sys.stdout)))
+        for line in table([_cells(row) for row in newest], terminal.width(sys.stdout)):
+            terminal.out(line)
 
 
 class Trail:
@@ -173,6 +171,23 @@ def _follow(trail: Trail, newest: Sequence[dict[str, Any]], *, as_json: bool) ->
         rows = list(trail.after(seq))
 
 
+def table(rows: Sequence[tuple[str, ...]], room: int) -> list[str]:
+    """One line a row where all of it fits; otherwise what was decided, and below it who, from where, and why."""
+    whole = terminal.columns([HEADINGS, *rows])
+    if max(map(terminal.cells, whole)) <= room:
+        return whole
+    heads = terminal.columns([row[:3] for row in rows])
+    lines: list[str] = []
+    for head, (who, program, address, why) in zip(heads, (row[3:] for row in rows), strict=True):
+        told = [
+            who,
+            *(each for each in (program, f"from {address}" if address != "-" else "-") if each != "-"),
+        ]
+        lines.append(head)
+        lines.append(terminal.cut(f"    {', '.join(told)}{'' if why == '-' else f': {why}'}", room))
+    return lines
+
+
 def told(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row whole, with its time for people in both clocks."""
     at = row["at"] / 1000
@@ -198,13 +213,9 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def moment(text: str) -> int:
     """Milliseconds since 1970 of `2h` (ago), or of a date or time in this terminal's clock."""
-    ago = re.fullmatch(r"(\d{1,6})([smhdw])", text)
+    ago, at = spans.length(text), spans.date(text)
     if ago is not None:
-        return time.time_ns() // 1_000_000 - int(ago[1]) * UNITS[ago[2]] * 1_000
-    try:
-        found = datetime.fromisoformat(text)
-        return max(0, int(found.timestamp() * 1_000))
-    except (ValueError, OverflowError) as error:
-        raise terminal.Misuse(
-            f"{text!r} is no time", hint="2h, 7d, 2026-03-01 or 2026-03-01T12:00"
-        ) from error
+        return max(0, spans.now() - ago)
+    if at is None:
+        raise terminal.Misuse(f"{text!r} is no time", hint="2h, 7d, 2026-03-01 or 2026-03-01T12:00")
+    return at

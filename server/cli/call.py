@@ -10,7 +10,7 @@ from typing import Any, cast
 
 import click
 
-from server.cli import terminal
+from server.cli import spans, terminal
 from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
 
 # The server's own limit for a request body; more would only be refused after the upload.
@@ -26,10 +26,10 @@ CALL_SECONDS = 300.0
 @click.argument("arguments", nargs=-1)
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=0.1, max=86_400),
+    type=spans.Seconds(shortest=0.1, longest=86_400),
     default=CALL_SECONDS,
-    metavar="SECONDS",
-    help=f"how long to wait for the result, {CALL_SECONDS:g} unless told",
+    metavar="TIME",
+    help=f"how long to wait for the result, like 90 (seconds) or 5m; {CALL_SECONDS:g} unless told",
 )
 @click.option(
     "--answer",
@@ -50,7 +50,7 @@ def command(
     """Call TOOL of the MCP server at URL.
 
     \b
-    ostiary call URL TOOL key=value other='[1, 2]'     each value read by the tool's schema
+    ostiary call URL TOOL key=value other='[1, 2]'     each read by its schema
     ostiary call URL TOOL '{"key": "value"}'           all arguments as JSON
     ostiary call URL TOOL @file.json                   … from a file
     ostiary call URL TOOL -                            … from stdin

@@ -106,8 +106,10 @@ def _host(uri: str) -> str:
     "--grant",
     "grants",
     multiple=True,
+    metavar="GRANT",
     type=click.Choice(list(GRANT_TYPES)),
-    help="what it may use, may be given several times; otherwise all that people are asked about",
+    help=f"what it may use: {', '.join(GRANT_TYPES)}; may be given several times; otherwise all that people are asked"
+    " about",
 )
 @click.option(
     "--scope", metavar="SCOPES", help="the most that it may ask for, in quotes, separated by spaces"
@@ -214,10 +216,17 @@ def enable(client_id: str, data_dir: str | None, config: str | None, as_json: bo
     help="Forget a client program, and end all its logins. One that registers itself may come back; disable keeps it out.",
 )
 @click.argument("client_id")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
 @local.which_server
 @terminal.json_option
-def remove(client_id: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def remove(client_id: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
+    logins = len(local.ask("sessions", {"client": client_id}, data_dir=data_dir, config=config))
+    question = f"remove {terminal.clean(client_id)}, with {logins} login{'' if logins == 1 else 's'}"
+    if logins and not terminal.agreed(question, yes=yes):
+        terminal.say("nothing was removed")
+        return terminal.EXIT_FAILED
     _do("remove", "removed", client_id, data_dir, config, as_json)
+    return None
 
 
 def _do(

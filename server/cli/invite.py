@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import click
 
-from server.cli import local, people, terminal
+from server.cli import local, people, spans, terminal
+
+LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/links.py)
 
 
 @click.command(
@@ -19,16 +23,18 @@ from server.cli import local, people, terminal
 @click.option(
     "--account-expires",
     "account_ms",
-    metavar="SPAN",
-    type=people.Span(),
-    help="when their account ends, like 30d",
+    metavar="TIME",
+    type=spans.Lasting(days=spans.ACCOUNT_DAYS),
+    help="when their account ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @click.option(
-    "--link-hours",
-    metavar="HOURS",
-    type=click.IntRange(1, 720),
-    help="how long the link works, otherwise 72 hours",
+    "--link-expires",
+    "link_ms",
+    metavar="TIME",
+    type=spans.Lasting(days=LINK_DAYS, never=False),
+    help=f"when the link ends, otherwise after 72h; {LINK_DAYS}d at most",
 )
+@click.option("--link-hours", type=click.IntRange(1, LINK_DAYS * 24), hidden=True)  # the word for it before
 @local.which_server
 @terminal.json_option
 def command(
@@ -36,18 +42,23 @@ def command(
     scope: str | None,
     tools: str | None,
     account_ms: int | str | None,
+    link_ms: int | None,
     link_hours: int | None,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
     people.may_show(as_json)
+    if link_hours is not None:
+        if link_ms is not None:
+            raise terminal.Misuse("--link-hours is the older word for --link-expires", hint="use one of them")
+        link_ms = link_hours * 3_600_000
     arguments = {
         "name": name,
         "scope": scope,
         "tools": tools,
-        "account_ms": None if account_ms == people.NEVER else account_ms,
-        "link_ms": None if link_hours is None else link_hours * 3_600_000,
+        "account_ms": None if account_ms == spans.NEVER else account_ms,
+        "link_ms": link_ms,
     }
     answer = local.ask("invite", arguments, data_dir=data_dir, config=config)
     if as_json:

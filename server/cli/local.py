@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
 
@@ -14,7 +14,9 @@ from server.cli import terminal
 
 if TYPE_CHECKING:
     from server.config import Loaded
+    from server.control import Refused
 
+Lacking: TypeAlias = Callable[[str], Exception]  # what to raise for a field that an answer does not have
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -51,13 +53,41 @@ def ask(
     data_dir: str | None = None,
     config: str | None = None,
 ) -> Any:
-    """One command to the running server. Raises `CliError` with the server's own words."""
+    """One command to the running server. Raises `CliError` with the server's own words, and later where the answer lacks a
+    field that is looked up."""
     from server import control
 
     try:
-        return control.ask(directory(data_dir=data_dir, config=config), name, arguments)
+        answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
     except control.Refused as refused:
-        raise terminal.CliError(str(refused), hint=refused.hint or None) from refused
+        raise _spoken(refused) from refused
+    return _told(
+        answer.result, lambda field: _spoken(control.differ(answer.version, f"its answer lacks {field!r}"))
+    )
+
+
+class Told(dict[str, Any]):
+    """What a server answered. A field that is not in it is no fault of this program: the server is of another version."""
+
+    def __init__(self, fields: Mapping[str, Any], lacking: Lacking) -> None:
+        super().__init__(fields)
+        self._lacking = lacking
+
+    def __missing__(self, field: str) -> Any:
+        raise self._lacking(field)
+
+
+def _told(value: object, lacking: Lacking) -> Any:
+    if isinstance(value, dict):
+        fields = cast("dict[str, object]", value)
+        return Told({name: _told(each, lacking) for name, each in fields.items()}, lacking)
+    if isinstance(value, list):
+        return [_told(each, lacking) for each in cast("list[object]", value)]
+    return value
+
+
+def _spoken(refused: Refused) -> terminal.CliError:
+    return terminal.CliError(str(refused), hint=refused.hint or None)
 
 
 def invalid_settings(invalid: Any) -> terminal.CliError:

@@ -43,7 +43,8 @@ def add(name: str, url: str, replace: bool, as_json: bool) -> None:
         terminal.out_json({"name": name, "url": address.url})
         return
     say(f"{name} stands for {address.url}")
-    terminal.say_hint(f"ostiary login {name}")
+    known = target.token_file().get(address.url) is not None
+    terminal.say_hint(f"ostiary tools {name}" if known else f"ostiary login {name}")
 
 
 @command.command("remove")

@@ -1,33 +1,13 @@
-"""What the commands about people share: lengths of time as people type them, a one-time link on the screen, words for states."""
+"""What the commands about people share: a one-time link on the screen, words for states."""
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any, Final
-
-import click
+from typing import Any
 
 from server.cli import terminal
-
-NEVER: Final = "never"
-_UNITS: Final[Mapping[str, int]] = {"m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
-
-
-class Span(click.ParamType[Any]):
-    """`90m`, `12h`, `30d`, `2w`; milliseconds."""
-
-    name = "span"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if value == NEVER or not isinstance(value, str):
-            return value
-        found = re.fullmatch(r"(\d{1,6})([mhdw])", value.strip().lower())
-        if found is None or int(found[1]) == 0:
-            self.fail(f"{value!r} is no length of time: write 12h, 30d or 2w", param, ctx)
-        return int(found[1]) * _UNITS[found[2]]
 
 
 def may_show(as_json: bool) -> None:

@@ -175,11 +175,12 @@ def width(stream: TextIO, *, otherwise: int = 10_000) -> int:
     return max(columns or get_terminal_size((80, 24)).columns, 20)
 
 
-def wrapped(text: str, stream: TextIO) -> list[str]:
-    """`text` in lines that fit a terminal; for a pipe in one."""
+def wrapped(text: str, stream: TextIO, *, left: int = 0) -> list[str]:
+    """`text` in lines that fit a terminal beside `left` columns; for a pipe in one."""
     from textwrap import wrap
 
-    return wrap(text, width(stream), break_long_words=False, break_on_hyphens=False) or [""]
+    room = max(width(stream) - left, 20)
+    return wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""]
 
 
 def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
@@ -226,8 +227,19 @@ def cut(text: str, room: int) -> str:
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:
     """A short record, one fact a line."""
-    for line in columns([(paint(name, "dim", sys.stdout), value) for name, value in pairs]):
+    for line in record(pairs, sys.stdout):
         out(line)
+
+
+def record(pairs: Iterable[tuple[str, str]], stream: TextIO) -> list[str]:
+    """Names and what they stand for, below each other; on a terminal broken between words, in the values' column."""
+    named = list(pairs)
+    left = max((cells(name) for name, _ in named), default=0) + 2
+    rows: list[tuple[str, str]] = []
+    for name, value in named:
+        first, *rest = wrapped(value, stream, left=left)
+        rows += [(paint(name, "dim", stream), first), *(("", line) for line in rest)]
+    return columns(rows)
 
 
 def duration(seconds: float) -> str:

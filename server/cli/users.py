@@ -7,20 +7,18 @@ from typing import Any, Final
 
 import click
 
-from server.cli import local, people, terminal
+from server.cli import local, people, spans, terminal
 
-# verb: (help, what is said when it is done)
+LOCKED: Final = (
+    "all its logins and keys are revoked; `ostiary users unlock` shows the link that opens it again"
+)
+# What can be undone is not asked about. verb: (help, what is said when it is done)
 SWITCHES: Final[Mapping[str, tuple[str, str]]] = {
     "disable": (
         "Make everything of a person pause, until they are enabled.",
         "nothing of theirs works until `ostiary users enable`",
     ),
     "enable": ("Let a disabled person in again.", "logins that were not revoked work again"),
-    "lock": (
-        "Shut an account that is in wrong hands: logins, keys and browsers end, passphrase and passkeys are"
-        " forgotten.",
-        "all its logins and keys are revoked, and nothing they knew opens it any more",
-    ),
 }
 
 
@@ -50,7 +48,9 @@ def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     ]
     for line in terminal.columns(rows):
         terminal.out(line)
-    if len(found) == 1:
+    if any(user["state"] == "unclaimed" for user in found):
+        terminal.say_hint("ostiary claim shows the link that makes somebody its owner")
+    elif len(found) == 1:
         terminal.say_hint("ostiary invite NAME")
 
 
@@ -72,9 +72,9 @@ def show(name: str, data_dir: str | None, config: str | None, as_json: bool) -> 
 @click.option("--tools", metavar="SPEC", help="the tools that they may use at most; all is every one")
 @click.option(
     "--expires",
-    metavar="SPAN",
-    type=people.Span(),
-    help="when the account ends, counted from now, like 30d, or never",
+    metavar="TIME",
+    type=spans.Lasting(days=spans.ACCOUNT_DAYS),
+    help="when the account ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @local.which_server
 @terminal.json_option
@@ -93,8 +93,8 @@ def change(
         "name": name,
         "scope": scope,
         "tools": "" if tools == "all" else tools,
-        "never": expires == people.NEVER,
-        "account_ms": None if expires == people.NEVER else expires,
+        "never": expires == spans.NEVER,
+        "account_ms": None if expires == spans.NEVER else expires,
     }
     answer = local.ask("users.set", arguments, data_dir=data_dir, config=config)
     if as_json:
@@ -123,6 +123,25 @@ def unlock(name: str, data_dir: str | None, config: str | None, as_json: bool) -
     _show_reset(name, data_dir, config, as_json)
 
 
+@command.command(
+    "lock",
+    help="Shut an account that is in wrong hands: logins, keys and browsers end, passphrase and passkeys are forgotten.",
+)
+@click.argument("name")
+@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@local.which_server
+@terminal.json_option
+def lock(name: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
+    (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
+    question = f"lock {_with_logins(user)} and every key, and forget how they sign in"
+    if user["state"] in ("enabled", "disabled") and not _agreed(user, question, yes=yes):
+        terminal.say("nothing was locked")
+        return terminal.EXIT_FAILED
+    answer = local.ask("users.lock", {"name": name}, data_dir=data_dir, config=config)
+    _say_done(answer, "locked", LOCKED, as_json)
+    return None
+
+
 @command.command("remove", help="Remove a person. Everything they let in ends, and their name becomes free.")
 @click.argument("name")
 @click.option("--yes", "-y", is_flag=True, help="do not ask back")
@@ -130,14 +149,21 @@ def unlock(name: str, data_dir: str | None, config: str | None, as_json: bool) -
 @terminal.json_option
 def remove(name: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
     (user,) = local.ask("users", {"name": name}, data_dir=data_dir, config=config)
-    logins = "login" if user["logins"] == 1 else "logins"
-    question = f"remove {terminal.clean(user['name'])}, with {user['logins']} {logins}"
-    if not terminal.agreed(question, yes=yes):
+    if not _agreed(user, f"remove {_with_logins(user)}", yes=yes):
         terminal.say("nothing was removed")
         return terminal.EXIT_FAILED
     answer = local.ask("users.remove", {"name": name}, data_dir=data_dir, config=config)
     _say_done(answer, "removed", "", as_json)
     return None
+
+
+def _with_logins(user: Mapping[str, Any]) -> str:
+    return f"{terminal.clean(user['name'])}, with {user['logins']} login{'' if user['logins'] == 1 else 's'}"
+
+
+def _agreed(user: Mapping[str, Any], question: str, *, yes: bool) -> bool:
+    """Nobody is asked about what the server refuses, and says why: the only owner stays."""
+    return user["only_owner"] or terminal.agreed(question, yes=yes)
 
 
 def _switch(verb: str, text: str, afterwards: str) -> Callable[..., None]:

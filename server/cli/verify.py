@@ -77,7 +77,7 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
     terminal.out(f"sound: {rows}" + (f", {first} to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     terminal.out(f"head:  {head}")
-    terminal.say_hint(f"write the head down elsewhere; later: ostiary verify --expect {head}")
+    terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {head}")
 
 
 def _problem(last: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:

@@ -1,39 +1,53 @@
 """What a client sees of a server, one step after the other, each with what was found and what to do about it.
 
-A step that rests on a failed one is left out, not guessed. Nothing is changed at the server: no code is asked for, and
-a login is refreshed only where using it would refresh it.
+A step that rests on a failed one is left out, not guessed. Nothing is changed at the server: no code is asked for, nobody
+is registered, and a login is refreshed only where using it would refresh it. The questions are chosen so that an ostiary
+writes nothing of them into its audit trail.
 """
 
 from __future__ import annotations
 
 import socket
 from collections.abc import AsyncGenerator
-from typing import Literal
+from typing import Final, Literal
 from urllib.parse import urlsplit
 
 import httpx2
 import msgspec
 import trio
 
-from server.client.access import Access
+from server.client import browser_login, loopback
+from server.client.access import Access, wall_clock
 from server.client.address import is_loopback
 from server.client.browser_login import METHOD
+from server.client.challenge import Challenge
 from server.client.discovery import (
+    NoDocument,
     OpenServer,
-    ServerMetadata,
+    Place,
+    discover_as_of_old,
     find_challenge,
     find_resource,
     find_server,
+    login_scope,
     wanted_scope,
 )
-from server.client.errors import BadAnswer, Busy, ClientError, NotLoggedIn
+from server.client.errors import BadAnswer, Busy, ClientError, LoginError, NotLoggedIn
 from server.client.grants import read_refusal
+from server.client.identity import ClientIdentity
 from server.client.mcp import McpClient
+from server.client.registration import recall
 from server.client.rpc import Endpoint
 from server.client.tokens import TokenFile
-from server.client.wire import CONNECT_SECONDS, exchange, open_client
+from server.client.wire import CONNECT_SECONDS, exchange, open_client, peek
 
 State = Literal["ok", "failed", "skipped"]
+
+# No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
+# looks at first, and none makes a code of it.
+REFUSABLE: Final = b"scope=mcp&scope=mcp"
+# Where nobody listens: nothing is sent there without a person who says yes.
+NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +72,7 @@ async def examine(
     async with open_client(url, transport=transport) as client:
         login_offered = True
         try:
-            async for step in _discovery(client, url):
+            async for step in _discovery(client, file, url):
                 yield step
         except OpenServer as error:
             login_offered = False
@@ -117,7 +131,7 @@ async def _connection(url: str) -> Step:
     return Step(name="connection", state="ok", detail=f"{named}port {port} answers")
 
 
-async def _discovery(client: httpx2.AsyncClient, url: str) -> AsyncGenerator[Step, None]:
+async def _discovery(client: httpx2.AsyncClient, file: TokenFile, url: str) -> AsyncGenerator[Step, None]:
     try:
         challenge = await find_challenge(client, url)
     except OpenServer:
@@ -135,51 +149,128 @@ async def _discovery(client: httpx2.AsyncClient, url: str) -> AsyncGenerator[Ste
         yield Step(name="challenge", state="ok", detail="401, and says where the metadata is")
     try:
         resource = await find_resource(client, url, challenge)
+    except NoDocument as missing:
+        place = await _place_as_of_old(client, url, challenge, missing)
+        yield Step(
+            name="resource",
+            state="failed",
+            detail="no resource metadata, as before 2025-06-18: newer clients do not find the login",
+            hint="the server should publish its resource metadata (RFC 9728 §3)",
+        )
     except ClientError as error:
         raise _Broken(_failed("resource", error)) from None
-    scope = wanted_scope(challenge, resource)
-    scopes = f", scope {scope}" if scope else ""
-    yield Step(name="resource", state="ok", detail=f"{resource.resource}{scopes}")
+    else:
+        scope = wanted_scope(challenge, resource)
+        scopes = f", scope {scope}" if scope else ""
+        yield Step(name="resource", state="ok", detail=f"{resource.resource}{scopes}")
+        try:
+            server = await find_server(client, url, resource.authorization_server)
+        except ClientError as error:
+            raise _Broken(_failed("issuer", error)) from None
+        place = Place(url=url, resource=resource.resource, scope=login_scope(scope, server), server=server)
+    yield Step(name="issuer", state="ok", detail=place.server.issuer)
+    if not place.server.device_login and not place.server.browser_login:
+        yield Step(
+            name="device login",
+            state="failed",
+            detail="the authorization server offers neither codes nor a login in a browser",
+            hint="`ostiary login` needs one of the two; this is the server's to put right",
+        )
+        return
+    yield await _device_login(client, place)
+    yield await _browser_login(client, file, place)
+
+
+async def _place_as_of_old(
+    client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
+) -> Place:
     try:
-        server = await find_server(client, url, resource.authorization_server)
+        return await discover_as_of_old(client, url, challenge, missing)
+    except NoDocument:
+        raise _Broken(_failed("resource", missing)) from None
     except ClientError as error:
         raise _Broken(_failed("issuer", error)) from None
-    yield Step(name="issuer", state="ok", detail=server.issuer)
-    yield await _device_login(client, server)
 
 
-async def _device_login(client: httpx2.AsyncClient, server: ServerMetadata) -> Step:
-    endpoint = server.device_authorization_endpoint
-    if endpoint is None or not server.device_login:
-        return _without_device_login(server)
+async def _device_login(client: httpx2.AsyncClient, place: Place) -> Step:
+    name, endpoint = "device login", place.server.device_authorization_endpoint
+    if endpoint is None or not place.server.device_login:
+        return Step(name=name, state="skipped", detail="not offered; the way in is a browser")
+    headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
     try:
-        # Without a client id no code is made: a refusal in OAuth's own form is what a living endpoint answers.
-        answer = await exchange(client, "POST", endpoint, form={}, headers={"Accept": "application/json"})
+        answer = await exchange(client, "POST", endpoint, content=REFUSABLE, headers=headers)
         if answer.status == 200:
             raise BadAnswer("the device endpoint hands out codes to nobody in particular")
         read_refusal(answer, endpoint)
     except Busy:
-        return Step(name="device login", state="ok", detail="offered, and busy just now")
+        return Step(name=name, state="ok", detail="offered, and busy just now")
     except ClientError as error:
-        return _failed("device login", error)
-    return Step(name="device login", state="ok", detail="offered, and the endpoint answers")
+        return _failed(name, error)
+    return Step(name=name, state="ok", detail="offered, and the endpoint answers")
 
 
-def _without_device_login(server: ServerMetadata) -> Step:
-    """No fault where a browser will do."""
-    if server.browser_login and METHOD in server.challenge_methods:
-        return Step(name="device login", state="skipped", detail="not offered; the way in is a browser")
-    said = (
-        f"not offered, and logins in a browser are not protected (PKCE with {METHOD})"
-        if server.browser_login
-        else "the authorization server offers neither codes nor a login in a browser"
+async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Place) -> Step:
+    """What `ostiary login --browser` needs, up to the page that a person would see."""
+    name, server = "browser login", place.server
+    endpoint = server.authorization_endpoint
+    if endpoint is None or not server.browser_login:
+        return Step(name=name, state="skipped", detail="not offered; the way in is a code")
+    if METHOD not in server.challenge_methods:
+        return Step(
+            name=name,
+            state="failed",
+            detail=f"offered, but not protected (PKCE with {METHOD})",
+            hint="the server's metadata should list it in code_challenge_methods_supported; clients refuse without",
+        )
+    try:
+        status = (await peek(client, "GET", _page(place), headers={"Accept": "text/html"})).status
+    except ClientError as error:
+        return _failed(name, error)
+    if status in (429, 503):
+        return Step(name=name, state="ok", detail="offered, and busy just now")
+    if (server.built_in_client is not None and status >= 400) or status in (404, 405, 410) or status >= 500:
+        return Step(
+            name=name,
+            state="failed",
+            detail=f"offered, but its page answers with status {status}",
+            hint=f"look at it in a browser: {endpoint}",
+        )
+    return await _introduction(file, place)
+
+
+def _page(place: Place) -> str:
+    """Where the browser would be sent. Without a client id of ours there, the bare endpoint: it says no, but it answers."""
+    server = place.server
+    if server.built_in_client is None:
+        return server.authorization_endpoint or ""
+    identity = ClientIdentity(client_id=server.built_in_client)
+    return browser_login.begin(place, identity, redirect_uri=NOWHERE, scope=place.scope).link
+
+
+async def _introduction(file: TokenFile, place: Place) -> Step:
+    """How a program becomes known there, this one and others."""
+    name, server = "browser login", place.server
+    found = {
+        "registration": server.registration_endpoint is not None,
+        "documents": server.documents,
+        "iss": server.names_itself,
+    }
+    offered = ", ".join(["offered with PKCE", *(each for each, there in found.items() if there)])
+    try:
+        await recall(file, place, "browser", given=None, now=wall_clock())
+    except LoginError:
+        return Step(
+            name=name,
+            state="skipped",
+            detail=f"{offered}; programs in a terminal cannot register themselves",
+            hint=f"register a client there by hand, then: ostiary login {place.url} --client-id ID",
+        )
+    hint = (
+        None
+        if server.names_itself
+        else "its answers do not name it (RFC 9207): a mix-up of servers goes unseen"
     )
-    return Step(
-        name="device login",
-        state="failed",
-        detail=said,
-        hint="`ostiary login` needs one of the two; this is the server's to put right",
-    )
+    return Step(name=name, state="ok", detail=offered, hint=hint)
 
 
 async def _login(access: Access) -> Step:

@@ -65,6 +65,7 @@ class ServerMetadata(msgspec.Struct, frozen=True, kw_only=True):
     auth_methods: tuple[str, ...] = ()
     challenge_methods: tuple[str, ...] = ()
     scopes: tuple[str, ...] = ()
+    documents: bool = False  # a client id may be the address of a document about the client
     names_itself: bool = False  # RFC 9207: every authorization response carries `iss`
     proof_algorithms: tuple[str, ...] = ()  # RFC 9449: its tokens can be bound to such a key
     built_in_client: str | None = None  # an ostiary says which client id our terminal has there
@@ -103,13 +104,13 @@ async def discover(client: httpx2.AsyncClient, url: str) -> Place:
     try:
         resource = await find_resource(client, url, challenge)
     except NoDocument as missing:
-        return await _discover_as_of_old(client, url, challenge, missing)
+        return await discover_as_of_old(client, url, challenge, missing)
     server = await find_server(client, url, resource.authorization_server)
     scope = login_scope(wanted_scope(challenge, resource), server)
     return Place(url=url, resource=resource.resource, scope=scope, server=server)
 
 
-async def _discover_as_of_old(
+async def discover_as_of_old(
     client: httpx2.AsyncClient, url: str, challenge: Challenge, missing: NoDocument
 ) -> Place:
     """MCP 2025-03-26, "Authorization Base URL": the origin is the authorization server."""
@@ -240,6 +241,7 @@ async def find_server(client: httpx2.AsyncClient, url: str, issuer: str) -> Serv
         auth_methods=_strings(document.get("token_endpoint_auth_methods_supported")),
         challenge_methods=_strings(document.get("code_challenge_methods_supported")),
         scopes=_strings(document.get("scopes_supported")),
+        documents=document.get("client_id_metadata_document_supported") is True,
         names_itself=document.get("authorization_response_iss_parameter_supported") is True,
         proof_algorithms=_strings(document.get("dpop_signing_alg_values_supported")),
         built_in_client=_client_id(document.get(BUILT_IN_CLIENT)),

@@ -17,7 +17,10 @@ from tests.client.fake_server import FakeServer
 async def test_a_name_stands_for_its_server_everywhere(logged_in: Terminal, fake: FakeServer) -> None:
     added = await logged_in.run("mcp", "add", "door", fake.url)
     assert (added.code, added.stdout) == (0, "")
-    assert added.stderr == f"door stands for {fake.url}\nhint: ostiary login door\n"
+    assert added.stderr == f"door stands for {fake.url}\nhint: ostiary tools door\n"
+    other = await logged_in.run("mcp", "add", "other", "https://a.example/mcp")
+    assert other.stderr == "other stands for https://a.example/mcp\nhint: ostiary login other\n"
+    assert (await logged_in.run("mcp", "remove", "other")).code == 0
     assert (await logged_in.run("call", "door", "echo", "text=hello")).stdout == "hello\n"
     assert json.loads((await logged_in.run("tools", "door", "--json")).stdout)["url"] == fake.url
     assert json.loads((await logged_in.run("whoami", "door", "--json")).stdout)["url"] == fake.url

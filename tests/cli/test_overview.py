@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
@@ -69,9 +70,26 @@ def test_every_command_explains_itself_in_our_voice(name: str, capsys: pytest.Ca
     assert "Options:" not in explained
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_is_wider_than_a_terminal(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([name, "--help"]) == 0
+    helps = [capsys.readouterr().out]
+    listed = helps[0].partition("\ncommands:\n")[2]
+    for below in re.findall(r"^  (\S+)", listed, re.MULTILINE):
+        assert run([name, below, "--help"]) == 0
+        helps.append(capsys.readouterr().out)
+    assert [line for told in helps for line in told.splitlines() if len(line) > 80] == []
+    assert "..." not in listed
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
+        (
+            ["install"],
+            "error: missing argument 'CLIENT', choose from: claude-code, claude-desktop, cursor, vscode, codex, gemini,"
+            " windsurf, hermes\nhint: ostiary install --help\n",
+        ),
         (["logn"], "error: no such command 'logn', did you mean 'login'?\nhint: ostiary --help\n"),
         (["xyzzy"], "error: no such command 'xyzzy'\nhint: ostiary --help\n"),
         (["--vers"], "error: no such option '--vers', did you mean '--version'?\nhint: ostiary --help\n"),
@@ -79,7 +97,7 @@ def test_every_command_explains_itself_in_our_voice(name: str, capsys: pytest.Ca
         (["token", "a", "b"], "error: got unexpected extra argument (b)\nhint: ostiary token --help\n"),
         (
             ["call", "x", "y", "--timeout", "long"],
-            "error: invalid value for '--timeout': 'long' is not a valid float range\nhint: ostiary call --help\n",
+            "error: invalid value for '--timeout': 'long' is no time: write 90, 90s or 5m\nhint: ostiary call --help\n",
         ),
     ],
 )

@@ -257,7 +257,7 @@ async def test_a_key_with_a_passphrase_is_refused_and_never_asked_for(shell: Ter
 
 async def test_a_server_that_asks_nobody_to_log_in_gives_out_no_claim_link(shell: Terminal) -> None:
     async with serving(shell):
-        done = await shell.run("claim", "--data-dir", str(shell.home / "data"))
+        done = await shell.run("claim", "--json", "--data-dir", str(shell.home / "data"))
     assert done.code == 1
     assert "has no owner" in done.stderr
 

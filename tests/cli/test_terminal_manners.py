@@ -18,6 +18,7 @@ import trio
 from shell import WAIT_SECONDS, Terminal
 
 from server.cli import local, terminal
+from server.cli.audit import table
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
 
 
@@ -291,11 +292,45 @@ async def test_a_question_that_nobody_can_answer_is_a_misuse_that_names_the_way_
     assert terminal.agreed("end 2 logins", yes=False), "an answer through a pipe is one"
 
 
+async def test_a_record_is_broken_between_words_and_below_its_own_column(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    pairs = [("client", "a program that anybody can claim to be"), ("from address", "127.0.0.1")]
+    assert terminal.record(pairs, io.StringIO()) == [
+        "client        a program that anybody can claim to be",
+        "from address  127.0.0.1",
+    ]
+    monkeypatch.setattr(terminal, "width", lambda stream: 40)  # pyright: ignore[reportUnknownLambdaType, reportUnknownArgumentType]
+    assert terminal.record(pairs, io.StringIO()) == [
+        "client        a program that anybody can",
+        "              claim to be",
+        "from address  127.0.0.1",
+    ]
+
+
+def test_the_audit_trail_says_who_and_why_on_a_narrow_terminal_too() -> None:
+    rows = [
+        ("21 Nov 19:16:03", "user.locked", "refused", "user:usr_1", "-", "127.0.0.1", "the last owner"),
+        ("21 Nov 19:12:55", "key.added", "ok", "local:setup", "ostiary-cli", "-", "-"),
+    ]
+    wide = table(rows, 120)
+    assert len(wide) == 3 and wide[0].startswith("when") and wide[1].endswith("the last owner")
+    assert table(rows, 60) == [
+        "21 Nov 19:16:03  user.locked  refused",
+        "    user:usr_1, from 127.0.0.1: the last owner",
+        "21 Nov 19:12:55  key.added    ok",
+        "    local:setup, ostiary-cli",
+    ]
+    assert all(len(line) <= 37 for line in table(rows, 37))
+
+
 async def test_the_help_of_a_family_of_commands_is_not_cut(shell: Terminal) -> None:
     for family in ("users", "clients", "keys", "api-keys"):
         told = (await shell.run(family, "--help")).stdout
         assert "..." not in told.partition("commands:")[2], told
-    assert "(1 to 720)" in " ".join((await shell.run("invite", "--help")).stdout.split())
+    assert "at most so many rows (50 unless told; 1 to 100000)" in " ".join(
+        (await shell.run("audit", "--help")).stdout.split()
+    )
 
 
 async def test_what_was_given_ninety_days_a_moment_ago_has_ninety(monkeypatch: pytest.MonkeyPatch) -> None:

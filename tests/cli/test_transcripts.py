@@ -77,6 +77,7 @@ LOGGED_IN: dict[str, tuple[int, str, str]] = {
         "✓ resource        {url}, scope mcp\n"
         "✓ issuer          {origin}\n"
         "✓ device login    offered, and the endpoint answers\n"
+        "– browser login   not offered; the way in is a code\n"
         "✓ login           a token is stored, scope mcp\n"
         "✓ tools           4 tools from fake 1.0, MCP 2026-07-28\n",
         "",
@@ -109,6 +110,7 @@ LOGGED_OUT: dict[str, tuple[int, str, str]] = {
         "✓ resource        {url}, scope mcp\n"
         "✓ issuer          {origin}\n"
         "✓ device login    offered, and the endpoint answers\n"
+        "– browser login   not offered; the way in is a code\n"
         "– login           not logged in from here\n"
         "  hint: ostiary login {url}\n",
         "",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import trio
-from fake_server import FakeServer, Response, Seen, as_json
+from fake_server import DEVICE_GRANT, FakeServer, Response, Seen, as_json
 from test_access import stored
 
 from server.client.checkup import Step, examine
@@ -38,12 +38,21 @@ async def test_a_good_server_and_a_login_are_all_ticks(fake: FakeServer, file: T
     stored(fake, file)
     found = await steps_of(fake, file)
     assert states(found) == [
-        (name, "ok")
-        for name in ("connection", "challenge", "resource", "issuer", "device login", "login", "tools")
+        (name, "skipped" if name == "browser login" else "ok")
+        for name in (
+            "connection",
+            "challenge",
+            "resource",
+            "issuer",
+            "device login",
+            "browser login",
+            "login",
+            "tools",
+        )
     ]
     # Looking changes nothing at the server: no code was asked for in anybody's name.
     (probe,) = fake.requests("/device_authorization")
-    assert probe.form == {}
+    assert probe.body == b"scope=mcp&scope=mcp"
 
 
 async def test_a_challenge_that_names_no_metadata_is_a_fault_but_not_the_end(
@@ -83,17 +92,103 @@ async def test_a_device_endpoint_in_trouble_is_seen(
     assert state == ("ok" if response.status == 500 else "failed")
 
 
+def step_of(steps: list[Step], name: str) -> Step:
+    return next(step for step in steps if step.name == name)
+
+
 async def test_a_server_with_a_browser_login_alone_is_no_fault(fake: FakeServer, file: TokenFile) -> None:
     fake.browser_only()
-    assert ("device login", "skipped") in states(await steps_of(fake, file))
-    fake.metadata["code_challenge_methods_supported"] = []
-    assert ("device login", "failed") in states(await steps_of(fake, file))
+    found = await steps_of(fake, file)
+    assert step_of(found, "device login").state == "skipped"
+    assert step_of(found, "browser login") == Step(
+        name="browser login", state="ok", detail="offered with PKCE, registration, iss"
+    )
+    assert fake.requests("/register") == [], "looking registers nobody"
+    (looked,) = fake.requests("/authorize")
+    assert looked.query == "", "nothing is asked for in anybody's name"
 
 
-async def test_a_server_without_device_login_is_told(fake: FakeServer, file: TokenFile) -> None:
-    metadata = {**fake.server_metadata(), "grant_types_supported": ["authorization_code"]}
-    fake.overrides[ASM] = saying(as_json(metadata))
-    assert ("device login", "failed") in states(await steps_of(fake, file))
+async def test_a_browser_login_that_is_not_protected_is_a_fault_also_beside_codes(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.browser_only()
+    fake.metadata["code_challenge_methods_supported"] = ["plain"]
+    step = step_of(await steps_of(fake, file), "browser login")
+    assert (step.state, step.detail) == ("failed", "offered, but not protected (PKCE with S256)")
+    fake.metadata["grant_types_supported"].append(DEVICE_GRANT)
+    found = await steps_of(fake, file)
+    assert step_of(found, "device login").state == "ok"
+    assert step_of(found, "browser login").state == "failed"
+    assert step_of(found, "login").state == "skipped", "the rest is looked at all the same"
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [(200, "ok"), (302, "ok"), (400, "ok"), (429, "ok"), (404, "failed"), (500, "failed")],
+)
+async def test_the_page_of_a_browser_login_must_answer(
+    fake: FakeServer, file: TokenFile, status: int, state: str
+) -> None:
+    fake.browser_only()
+    fake.overrides["/authorize"] = saying(Response(status))
+    step = step_of(await steps_of(fake, file), "browser login")
+    assert step.state == state
+    assert state == "ok" or f"status {status}" in step.detail
+
+
+async def test_a_server_that_knows_our_terminal_is_asked_with_its_name_and_must_know_it(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.browser_only()
+    fake.metadata["ostiary_client_id"] = "ostiary-cli"
+    assert step_of(await steps_of(fake, file), "browser login").state == "failed"
+    (looked,) = fake.requests("/authorize")
+    assert (looked.asked["client_id"], looked.asked["code_challenge_method"]) == ("ostiary-cli", "S256")
+
+
+async def test_a_server_where_programs_are_added_by_hand_alone_is_told_with_the_way_in(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.browser_only()
+    del fake.metadata["registration_endpoint"]
+    fake.metadata["client_id_metadata_document_supported"] = True
+    step = step_of(await steps_of(fake, file), "browser login")
+    assert step.state == "skipped"
+    assert (
+        step.detail == "offered with PKCE, documents, iss; programs in a terminal cannot register themselves"
+    )
+    assert step.hint is not None and "--client-id" in step.hint
+
+
+async def test_answers_that_do_not_name_their_server_are_a_hint_and_no_fault(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.browser_only()
+    fake.metadata["authorization_response_iss_parameter_supported"] = False
+    step = step_of(await steps_of(fake, file), "browser login")
+    assert (step.state, step.detail) == ("ok", "offered with PKCE, registration")
+    assert step.hint is not None and "RFC 9207" in step.hint
+
+
+async def test_a_server_without_any_login_that_we_know_is_told(fake: FakeServer, file: TokenFile) -> None:
+    fake.metadata["grant_types_supported"] = ["client_credentials"]
+    found = await steps_of(fake, file)
+    assert ("device login", "failed") in states(found)
+    assert "neither codes nor a login in a browser" in step_of(found, "device login").detail
+    assert "browser login" not in dict(states(found))
+
+
+async def test_a_server_from_before_resource_metadata_is_looked_at_to_the_end(
+    fake: FakeServer, file: TokenFile
+) -> None:
+    fake.overrides[PRM] = fake.overrides[PRM.removesuffix("/mcp")] = saying(Response(404))
+    found = await steps_of(fake, file)
+    assert states(found)[1:5] == [
+        ("challenge", "ok"),
+        ("resource", "failed"),
+        ("issuer", "ok"),
+        ("device login", "ok"),
+    ]
 
 
 async def test_a_server_that_needs_no_login_is_looked_at_without_one(

@@ -83,7 +83,10 @@ def test_a_first_day_from_serve_to_sigterm_leaves_no_secret_in_any_log(ostiary: 
         link = ostiary.at_machine("claim")["url"]
         secrets["claim link"] = link.rpartition("/")[2]
         assert claim_in_browser(link, PASSPHRASE).status_code == 200
-        assert "owner already" in ostiary.run("claim", "--data-dir", str(ostiary.data_dir), code=1).stderr
+        assert (
+            "owner already"
+            in ostiary.run("claim", "--json", "--data-dir", str(ostiary.data_dir), code=1).stderr
+        )
 
         secrets["device code"] = ask_for_device_code(server.url)
         user_code = ostiary.log_in(server)

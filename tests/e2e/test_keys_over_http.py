@@ -191,6 +191,9 @@ def test_who_shows_a_key_can_ask_who_they_are(program: Program) -> None:
         )
         answer = post(server, "resources/read", bearer(made["key"]), uri="ostiary://me")
         me = json.loads(answer.json()["result"]["contents"][0]["text"])
+        assert made["expires_at"] is None
+        short = program.at_machine("api-keys", "create", "short", "--expires", "12h")
+        assert short["expires_at"] - short["created_at"] == 12 * 3_600_000
         assert me == {
             "subject": made["id"],
             "kind": "api_key",

@@ -97,6 +97,10 @@ def test_a_gateway_learns_what_a_machines_token_is_worth_until_the_login_is_revo
         assert (told["active"], told["sub"]) == (True, f"client:{job['id']}")
         assert worth(job).json()["error"] == "unauthorized_client"
         (login,) = program.at_machine("sessions")
+        where = ("--data-dir", str(program.data_dir))
+        asked = program.run("clients", "remove", job["id"], *where, code=2)
+        assert f"remove {job['id']}, with 1 login" in asked.stderr, "its logins would end"
+        assert program.at_machine("sessions") == [login]
         program.at_machine("revoke", login["id"])
         assert worth(gateway).json() == {"active": False}
 

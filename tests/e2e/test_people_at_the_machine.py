@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from pathlib import Path
@@ -11,9 +12,12 @@ from typing import NamedTuple
 import httpx2
 import pytest
 from person import PASSPHRASE, Person
-from programs import SOURCE, USER_CODE, Program, Server
+from programs import SOURCE, USER_CODE, WAIT_SECONDS, Program, Server
 
 pytestmark = pytest.mark.slow
+
+
+SECRET = (("invite", "dora"), ("users", "reset", "olivia"), ("claim",))  # what shows a link
 
 
 class House(NamedTuple):
@@ -59,7 +63,11 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program, server = house
     owner, bob = somebody(), somebody()
     owner.claim(program, server)
-    made = program.at_machine("invite", "Bob", "--scope", "mcp:tools", "--account-expires", "30d")
+    before = time.time()
+    bounds = ("--scope", "mcp:tools", "--account-expires", "30d", "--link-expires", "12h")
+    made = program.at_machine("invite", "Bob", *bounds)
+    assert made["link_expires_at"] / 1000 - before == pytest.approx(12 * 3600, abs=WAIT_SECONDS)
+    assert made["expires_at"] / 1000 - before == pytest.approx(30 * 86_400, abs=WAIT_SECONDS)
     assert made["url"].startswith(f"{server.url}/invite/")
     assert (made["name"], made["scope"], made["state"]) == ("bob", "mcp:tools", "invited")
     assert "What has access" in come_in(bob, made["url"]).text
@@ -91,7 +99,12 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     program.at_machine("users", "enable", "bob")
     assert program.at_machine("sessions")[0]["usable"]
 
-    program.at_machine("users", "lock", "bob")
+    where = ("--data-dir", str(program.data_dir))
+    refused = program.run("users", "lock", "bob", *where, code=2)
+    assert "lock bob, with 1 login and every key" in refused.stderr
+    assert "nobody is here to be asked\nhint: --yes goes ahead" in refused.stderr
+    assert names(program)["bob"] == "enabled"
+    program.at_machine("users", "lock", "bob", "--yes")
     assert program.at_machine("sessions") == []
     assert "Sign in" in bob.browser.get(f"{server.url}/account").text
     unlocked = program.at_machine("users", "unlock", "bob")
@@ -150,6 +163,10 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
     program.at_machine("invite", "carol")
     for arguments, words in (
         (("users", "remove", "olivia", "--yes"), "olivia is the only owner and cannot be removed"),
+        # Where the answer is no, nobody is asked.
+        (("users", "remove", "olivia"), "olivia is the only owner and cannot be removed"),
+        (("users", "lock", "olivia"), "olivia is the only owner and cannot be locked"),
+        (("users", "lock", "carol"), "carol is invited and cannot be locked"),
         (("users", "disable", "olivia"), "olivia is the only owner and cannot be disabled"),
         (
             ("users", "set", "olivia", "--expires", "1d"),
@@ -173,8 +190,11 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ("users", "remove", "carol"),  # nobody to be asked, and no --yes
         ("invite", "dora"),  # no terminal: a link would end up who knows where
         ("users", "reset", "olivia"),
+        ("claim",),
         ("invite", "dora", "--account-expires", "5x", "--json"),
+        ("invite", "dora", "--link-expires", "31d", "--json"),
         ("invite", "dora", "--link-hours", "721", "--json"),
     ):
-        program.run(*arguments, *at, code=2)
+        refused = program.run(*arguments, *at, code=2)
+        assert ("--json prints it all the same" in refused.stderr) == (arguments in SECRET), arguments
     assert names(program) == {"olivia": "enabled", "carol": "invited"}

@@ -64,6 +64,23 @@ def test_a_person_logs_in_through_a_browser_calls_refreshes_and_logs_out(program
         assert program.at_machine("sessions") == []
 
 
+def test_doctor_finds_both_ways_to_log_in_and_leaves_nothing_in_the_audit_trail(program: Program) -> None:
+    with program.serving() as server:
+        before = program.at_machine("audit")
+        steps = {step["step"]: step for step in program.ask("doctor", server.endpoint)["steps"]}
+        assert (steps["device login"]["state"], steps["browser login"]["state"]) == ("ok", "ok")
+        assert steps["browser login"]["detail"] == "offered with PKCE, registration, documents, iss"
+        assert program.at_machine("audit") == before
+    with program.serving("--registration", "off", "--client-documents", "off") as server:
+        steps = {step["step"]: step for step in program.ask("doctor", server.endpoint)["steps"]}
+        assert steps["browser login"] == {
+            "step": "browser login",
+            "state": "ok",
+            "detail": "offered with PKCE, iss",
+            "hint": None,
+        }
+
+
 def test_the_status_of_a_machine_counts_who_is_known_and_waits(program: Program) -> None:
     nobody = program.run("status", "--data-dir", str(program.data_dir), code=1)
     assert "none" in nobody.stdout
