@@ -6,7 +6,7 @@ closes; tests/auth/test_authlib_traps.py states the stock behaviour beside ours,
 - T1, T2, T11, T15, T16: no stock grant, endpoint or token generator is registered. A grant here is a few lines that hand an
   authenticated client to our own job, which consumes before it issues and returns what to sign after the commit.
 - T3: the device endpoint is ours, and asks this module only for the client; the client's own grant types decide.
-- T9: registration is ours (register.py, registration_form.py), and so are revocation and introspection (T16).
+- T9: registration is ours (clients/register.py, clients/registration_form.py), and so are revocation and introspection (T16).
 - T10, T17: Authlib sees a payload of parameters that forms.py has already checked, and of the body alone.
 - T13: the request's URL is a constant, so that no socket or proxy can make it "insecure".
 - T14: its debug loggers, which print tokens, are switched off.
@@ -35,14 +35,16 @@ from authlib.oauth2.rfc6749.errors import UnauthorizedClientError
 from authlib.oauth2.rfc6749.requests import BasicOAuth2Payload
 from msgspec.structs import replace
 
-from auth import audit, clients, dpop
-from auth.clients import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, Credentials
+from auth import audit
+from auth.clients import registry as clients
+from auth.clients.registry import AUTH_METHODS, PRIVATE_KEY, SECRET_METHODS, Credentials
 from auth.db import Db
 from auth.errors import Refusal
 from auth.grants import GRANTS, GrantJob, offered
 from auth.grants.exchange import Exchange, Issue, record
 from auth.model import Client, Millis
 from auth.requester import Requester
+from auth.tokens import dpop
 
 # T13: never looked at, but Authlib refuses to build a request from a plain http URL.
 _URL: Final = "https://token.invalid/"
@@ -121,7 +123,7 @@ def _model(client: Any) -> Client:
 
 
 def _authenticator(method: str, db: Db) -> Callable[[Any, Any], _ClientView | None]:
-    """One of Authlib's authentication methods, on credentials that forms.py has read and client_assertion.py has judged."""
+    """One of Authlib's authentication methods, on credentials that forms.py has read and clients/assertion.py has judged."""
 
     def attempt(query_client: Callable[[str], _ClientView | None], request: _Request) -> _ClientView | None:
         shown = request.credentials

@@ -10,20 +10,11 @@ from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
-from auth import (
-    core,
-    device,
-    forms,
-    identity_assertion,
-    introspection,
-    metadata,
-    par,
-    register,
-    replies,
-    tokens,
-    verify,
-)
+from auth import core, forms, metadata, replies
+from auth.authorize import par
+from auth.clients import register
 from auth.db import Db
+from auth.device import request as device
 from auth.entropy import SEED_BYTES
 from auth.errors import Refusal
 from auth.forms import Form
@@ -32,7 +23,10 @@ from auth.grants.exchange import Exchange, Issue
 from auth.model import Millis
 from auth.posted import Endpoint, Job
 from auth.requester import Requester
-from auth.verify import BadToken
+from auth.tokens import access as tokens
+from auth.tokens import introspection, verify
+from auth.tokens.verify import BadToken
+from auth.upstream import assertion as identity_assertion
 from auth.wire import Reply, Request
 
 if TYPE_CHECKING:

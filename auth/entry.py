@@ -14,32 +14,24 @@ from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
-from auth import (
-    account,
-    account_browsers,
-    account_consents,
-    account_keys,
-    account_logins,
-    account_passphrase,
-    account_people,
-    authorize,
-    authorize_page,
-    ceremony,
-    claiming,
-    code_entry,
-    consent_page,
-    decision,
-    inviting,
-    links,
-    pages,
-    passkey_pages,
-    proof,
-    sessions,
-    signing_in,
-    upstream_pages,
-)
+from auth import pages
+from auth.account import api_keys as account_keys
+from auth.account import browsers as account_browsers
+from auth.account import consents as account_consents
+from auth.account import logins as account_logins
+from auth.account import page as account
+from auth.account import passphrase as account_passphrase
+from auth.account import people as account_people
+from auth.authorize import consent_page
+from auth.authorize import page as authorize_page
+from auth.authorize import request as authorize
+from auth.device import code_entry, decision
 from auth.pages import Frame
+from auth.passkeys import ceremony
+from auth.passkeys import pages as passkey_pages
+from auth.people import claiming, inviting, links, proof, sessions, signing_in
 from auth.requester import Requester
+from auth.upstream import pages as upstream_pages
 from auth.visit import Parts, Step, Visit
 from auth.wire import Reply, Request
 

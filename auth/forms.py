@@ -13,9 +13,9 @@ from typing import Final
 
 import msgspec
 
-from auth.client_assertion import subject_of
-from auth.clients import BadCredentials, Credentials, read_assertion, read_credentials
-from auth.dpop import Proof
+from auth.clients.assertion import subject_of
+from auth.clients.registry import BadCredentials, Credentials, read_assertion, read_credentials
+from auth.tokens.dpop import Proof
 from auth.wire import Request
 
 # Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
@@ -79,7 +79,7 @@ class Form:
     values: Mapping[str, str] = field(repr=False)
     resources: tuple[str, ...]
     credentials: Credentials
-    proof: Proof | None = None  # of a key (dpop.py)
+    proof: Proof | None = None  # of a key (tokens/dpop.py)
 
     def get(self, name: str) -> str | None:
         return self.values.get(name)

@@ -10,22 +10,25 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Final
 
-from auth import api_keys, audit, endpoints, keys, live, metadata, posted, replies, setup, upstream_provider
-from auth.client_key_sets import KeySets
-from auth.credentials import Access, Credentials
+from auth import audit, endpoints, metadata, posted, replies, setup
+from auth.clients.documents import NO_DOCUMENTS, Documents, Fetch
+from auth.clients.key_sets import KeySets
 from auth.db import Store
-from auth.documents import NO_DOCUMENTS, Documents, Fetch
-from auth.dpop import Presented
 from auth.encode import json_bytes
-from auth.key_ring import KeyRing
-from auth.keys import Keys
-from auth.live import Change, Live
+from auth.keys import ring as keys
+from auth.keys.ring import Keys
 from auth.model import Millis, Principal
 from auth.policy import Policy
 from auth.site import Site
 from auth.throttle import Throttle
-from auth.upstream_provider import Upstreams
-from auth.verify import Refused, Verifier
+from auth.tokens import api_keys, live
+from auth.tokens.credentials import Access, Credentials
+from auth.tokens.dpop import Presented
+from auth.tokens.key_ring import KeyRing
+from auth.tokens.live import Change, Live
+from auth.tokens.verify import Refused, Verifier
+from auth.upstream import provider as upstream_provider
+from auth.upstream.provider import Upstreams
 from auth.wire import Reply, Request
 
 READ: Final = ("GET", "HEAD", "OPTIONS")

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from auth import authorize, scopes
-from auth.client_keys import ALGORITHMS
-from auth.clients import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
+from auth import scopes
+from auth.authorize import request as authorize
+from auth.clients.keys import ALGORITHMS
+from auth.clients.registry import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
 from auth.grants import offered
-from auth.identity_assertion import PROFILE
 from auth.policy import Policy
 from auth.site import Site
+from auth.upstream.assertion import PROFILE
 
 AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
 PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"

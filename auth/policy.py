@@ -108,4 +108,4 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
     limits: FormLimits = msgspec.field(default_factory=FormLimits)
     registration: RegistrationPolicy = msgspec.field(default_factory=RegistrationPolicy)
     keys: KeyPolicy = msgspec.field(default_factory=KeyPolicy)
-    assertions: bool = False  # whether any provider's word to programs counts (identity_assertion.py)
+    assertions: bool = False  # whether any provider's word to programs counts (upstream/assertion.py)

@@ -14,16 +14,19 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from auth import client_assertion, dpop, forms, replies, tokens
-from auth.client_assertion import BadAssertion
-from auth.clients import BadCredentials
+from auth import forms, replies
+from auth.clients import assertion as client_assertion
+from auth.clients.assertion import BadAssertion
+from auth.clients.documents import is_document
+from auth.clients.registry import BadCredentials
 from auth.db import Db
-from auth.documents import is_document
 from auth.errors import Refusal
 from auth.forms import BadForm, Form
 from auth.model import Millis
 from auth.network import is_loopback
 from auth.requester import Requester
+from auth.tokens import access as tokens
+from auth.tokens import dpop
 from auth.wire import Reply, Request
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from auth.encode import json_bytes
 from auth.errors import Refusal
-from auth.keys import etag
+from auth.keys.ring import etag
 from auth.wire import Reply, Request
 
 Headers = tuple[tuple[str, str], ...]

@@ -11,16 +11,20 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from auth import clients, endpoints, entry, metadata, rotation, scopes, tokens, verify
+from auth import endpoints, entry, metadata, scopes
+from auth.clients import registry as clients
 from auth.entropy import SEED_BYTES
 from auth.grants import chain, offered
 from auth.grants.exchange import Issue
 from auth.identity import Identity
+from auth.keys import rotation
+from auth.keys.signatures import pack
 from auth.metadata import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
 from auth.policy import Policy
-from auth.signatures import pack
 from auth.site import Site
-from auth.verify import BadToken
+from auth.tokens import access as tokens
+from auth.tokens import verify
+from auth.tokens.verify import BadToken
 
 # RFC 7517 §4, RFC 7518 §6.2.1; what is not here is nobody's business, "d" above all.
 PUBLIC_MEMBERS: Final = frozenset({"kty", "crv", "x", "y", "kid", "alg", "use"})

@@ -9,12 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from auth import audit, clients, keys, refresh_keys, scopes, sealing
-from auth.clients import CLI_CLIENT_ID, Registration
+from auth import audit, scopes
+from auth.clients import registry as clients
+from auth.clients.registry import CLI_CLIENT_ID, Registration
 from auth.db import Db
 from auth.entropy import SEED_BYTES, Entropy
 from auth.grants.exchange import REFRESH_EPOCH
-from auth.keys import SEAL_PURPOSE, SealedKey
+from auth.keys import refresh as refresh_keys
+from auth.keys import ring as keys
+from auth.keys import sealing
+from auth.keys.ring import SEAL_PURPOSE, SealedKey
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
 from auth.policy import TokenPolicy
 

@@ -13,17 +13,19 @@ from typing import Final, Protocol
 
 import msgspec
 
-from auth import known_browsers, pages, sessions, upstream_provider
+from auth import pages
+from auth.clients.documents import NO_DOCUMENTS, Documents
 from auth.db import Store
-from auth.documents import NO_DOCUMENTS, Documents
-from auth.known_browsers import Known
 from auth.model import Millis
 from auth.pages import Frame, Headers
+from auth.people import known_browsers, sessions
+from auth.people.known_browsers import Known
+from auth.people.sessions import Session
 from auth.policy import Policy
 from auth.requester import Requester
-from auth.sessions import Session
 from auth.site import Site
-from auth.upstream_provider import Upstreams
+from auth.upstream import provider as upstream_provider
+from auth.upstream.provider import Upstreams
 from auth.wire import Reply, Request
 
 FORM_KEY: Final = "browser-forms"

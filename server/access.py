@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from auth import scopes
-from auth.credentials import Access, digest_of, static_principal
 from auth.model import Principal
-from server.policy_settings import LEAST_TOKEN
-from server.secret import SecretUnreadable, read_secret
-from server.settings import ServerConfig
+from auth.tokens.credentials import Access, digest_of, static_principal
+from server.settings.policies import LEAST_TOKEN
+from server.settings.secret import SecretUnreadable, read_secret
+from server.settings.shapes import ServerConfig
 
 
 def access_of(servers: Sequence[ServerConfig]) -> Mapping[str, Access]:

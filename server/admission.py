@@ -8,11 +8,11 @@ from __future__ import annotations
 import msgspec
 from msgspec.structs import replace
 
-from auth.dpop import Presented
 from auth.identity import Identity
 from auth.model import ANONYMOUS, Principal
 from auth.scopes import Vocabulary
-from auth.verify import Refused, challenge
+from auth.tokens.dpop import Presented
+from auth.tokens.verify import Refused, challenge
 from server.selection import MAX_TEXTS, BadSelection, parse
 from server.store.jobs import StoreUnavailable
 

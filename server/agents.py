@@ -11,9 +11,9 @@ from structlog.typing import FilteringBoundLogger
 from auth import scopes
 from server.backends.catalog import Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
-from server.config import AGENT_KINDS
-from server.secret import SecretUnreadable, read_secret
-from server.settings import ServerConfig
+from server.settings.reading import AGENT_KINDS
+from server.settings.secret import SecretUnreadable, read_secret
+from server.settings.shapes import ServerConfig
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0

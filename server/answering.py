@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Final
 
-from auth import endpoints, entry, links, pages, wire
+from auth import endpoints, entry, pages, wire
+from auth.people import links
 from server.admission import Admission, anybody
 from server.http import guard, landing
 from server.http.asgi import Router

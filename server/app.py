@@ -20,9 +20,9 @@ import msgspec
 import trio
 from structlog.typing import FilteringBoundLogger
 
-from auth import rotation, sealing
+from auth.keys import rotation, sealing
 from server import __version__, control
-from server.admin import make_claim_link
+from server.admin.commands import make_claim_link
 from server.answering import public_app
 from server.backends.catalog import CatalogError
 from server.clock_watch import keep_watching
@@ -34,9 +34,9 @@ from server.key_usage import keep_noting
 from server.lending import CannotStart, now_millis
 from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
-from server.resolve import Resolved
-from server.secret import SecretUnreadable
 from server.services import Services, admin_of, build, open_key
+from server.settings.resolve import Resolved
+from server.settings.secret import SecretUnreadable
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping

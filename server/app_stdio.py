@@ -22,9 +22,9 @@ from server import __version__
 from server.backends.catalog import CatalogError
 from server.client.lines import Read, Write, reader, writer
 from server.lending import CannotStart, now_millis, open_lender, subkeys
-from server.resolve import Resolved
-from server.secret import SecretUnreadable
-from server.settings import ServerConfig
+from server.settings.resolve import Resolved
+from server.settings.secret import SecretUnreadable
+from server.settings.shapes import ServerConfig
 from server.stdio import Conversation
 from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, Store, StoreError

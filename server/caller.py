@@ -1,7 +1,7 @@
 """A running call's line to its caller: what back-ends know as their `Outlet`, for every era and wire.
 
 Progress goes out as the protocol wants it, log messages from the level that was asked for, questions by whichever way the
-era has. A task's line is task_outlet.py's.
+era has. A task's line is tasks/outlet.py's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One request while it runs, on any wire: what its handler is lent, and what comes of it.
 
 Implements `server.mcp.handlers.Call`. Who calls and what is called is settled before; writing the answer is the wire's.
-What a running call can say to its caller is caller.py's; a call that becomes a task, desk.py's.
+What a running call can say to its caller is caller.py's; a call that becomes a task, tasks/desk.py's.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from auth.model import Principal, PrincipalKind
 from server.backends.base import BackendError, CannotAsk, LogLevel, Outlet, Paused
 from server.caller import LEVELS, SILENT, Ask, CallerLine, Line
 from server.calls import Asked, Calls, told
-from server.desk import Desk, Tasking, declares_tasks
 from server.feeds import OpenFeed, check_bounds, wanted
 from server.library import Library, Reader
 from server.mcp import tasks as task_faces
@@ -66,6 +65,7 @@ from server.mcp.rounds import FRESH, Binding, Open, Replay, Rounds
 from server.sessions import Session, Sessions
 from server.store.jobs import StoreUnavailable
 from server.subscriptions import Subscription, Subscriptions, task_topic
+from server.tasks.desk import Desk, Tasking, declares_tasks
 
 T = TypeVar("T")
 

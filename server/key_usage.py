@@ -1,4 +1,4 @@
-"""Writing down, now and then, how API keys were used: what no call waits for. The notes are auth/key_ring.py's."""
+"""Writing down, now and then, how API keys were used: what no call waits for. The notes are auth/tokens/key_ring.py's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from auth.db import Store
-from auth.key_ring import PIECE, Usage, note
+from auth.tokens.key_ring import PIECE, Usage, note
 from server.store.jobs import StoreError
 
 # "Last used" to the minute is what people look for; and a key that is used a thousand times a second costs one row per minute.

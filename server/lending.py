@@ -20,18 +20,18 @@ from server.agents import Subkey
 from server.backends.base import BackendError
 from server.backends.catalog import CatalogError
 from server.calls import Measure
-from server.desk import Tasking
 from server.exchange import Lent
 from server.library import Me
 from server.mcp.cursors import Cursors
 from server.mcp.rounds import Rounds
 from server.offering import Offering, open_offering
-from server.settings import ServerConfig
+from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
-from server.task_logins import Allowed, everybody
-from server.task_work import perform
-from server.tasks import Tasks
+from server.tasks.desk import Tasking
+from server.tasks.engine import Tasks
+from server.tasks.logins import Allowed, everybody
+from server.tasks.work import perform
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1

@@ -7,11 +7,11 @@ from typing import Any
 
 import msgspec
 
-from auth import whoami
 from auth.db import Store
 from auth.model import Principal, PrincipalKind
 from auth.scopes import Vocabulary
-from auth.whoami import About
+from auth.tokens import whoami
+from auth.tokens.whoami import About
 from server.backends.base import BackendError
 from server.library import ME
 from server.mcp.messages import ResourceContents

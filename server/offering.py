@@ -24,7 +24,7 @@ from server.mcp.messages import Icon, Implementation
 from server.mcp.results import Server
 from server.selection import Selections, unknown
 from server.sessions import Sessions
-from server.settings import ServerConfig
+from server.settings.shapes import ServerConfig
 from server.standing import selecting
 from server.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tiers import Rules

@@ -17,20 +17,20 @@ import trio
 from structlog.typing import FilteringBoundLogger
 
 from auth import identity as identities
-from auth import self_test, users
-from auth.clients import secret_hash
+from auth import self_test
+from auth.clients.registry import secret_hash
 from auth.identity import Identity
 from auth.model import Millis
+from auth.people import users
 from auth.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, RegistrationPolicy, TokenPolicy
 from auth.site import Site
-from auth.upstream_provider import Upstreams
+from auth.upstream.provider import Upstreams
 from auth.visit import Parts
 from server import __version__
 from server.access import access_of
-from server.admin import Admin
-from server.admin_audit import AuditAdmin
-from server.admin_keys import KeysAdmin
-from server.client_documents import open_documents
+from server.admin.audit import AuditAdmin
+from server.admin.commands import Admin
+from server.admin.keys import KeysAdmin
 from server.crew import Crew
 from server.exchange import Lent
 from server.lending import CannotStart, Lender, now_millis, open_lender, subkeys
@@ -38,16 +38,17 @@ from server.me import Me
 from server.observe.decisions import log_decisions
 from server.observe.metrics import Metrics
 from server.offering import Offering
-from server.resolve import Resolved
-from server.secret import read_secret
+from server.outgoing.documents import open_documents
+from server.outgoing.providers import Asking
 from server.selection import Known
+from server.settings.resolve import Resolved
+from server.settings.secret import read_secret
+from server.settings.upstreams import providers
 from server.store import keyfile, meta
 from server.store.home import Home
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
-from server.tasks import Tasks
-from server.upstream import Asking
-from server.upstream_settings import providers
+from server.tasks.engine import Tasks
 
 # Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
 HASHES_AT_ONCE: Final = 2

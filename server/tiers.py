@@ -15,8 +15,8 @@ from msgspec import UNSET
 from auth import scopes
 from server.backends.catalog import BadTerms, Terms
 from server.mcp.messages import Tool
-from server.policy_settings import ToolConfig
 from server.selection import Tier
+from server.settings.policies import ToolConfig
 
 TIER: Final = "io.ostiary/tier"
 

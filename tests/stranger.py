@@ -11,8 +11,8 @@ from pathlib import Path
 
 import trio
 
-from server.addresses import Address
-from server.pinned_fetch import EXCHANGES, Reach
+from server.outgoing.addresses import Address
+from server.outgoing.pinned import EXCHANGES, Reach
 from tests.certificates import trusting, write_certificate
 
 HOST = "app.example"

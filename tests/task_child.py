@@ -23,7 +23,7 @@ from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot
 from server.store.sqlite import open_store
-from server.tasks import Completed, Ending, Order, Tasks, TaskTerms, Who, owner_of
+from server.tasks.engine import Completed, Ending, Order, Tasks, TaskTerms, Who, owner_of
 
 KEY = bytes(range(32))
 ALICE = Principal(kind=PrincipalKind.USER, subject="usr_alice", client_id="cli")

@@ -1,4 +1,4 @@
-"""The commands behind the admin socket (server/admin.py): what they make of bad arguments and of a store that cannot."""
+"""The commands behind the admin socket (server/admin/commands.py): what they make of bad arguments and of a store that cannot."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from auth import clients, users
+from auth.clients import registry as clients
 from auth.identity import Identity
-from server.admin import Admin
+from auth.people import users
+from server.admin.commands import Admin
 from server.control import Handler, Refused
 from server.store.jobs import DiskFull
 from tests.auth.identity_fakes import ORIGIN, open_identity, post

@@ -1,4 +1,4 @@
-"""`ostiary api-keys` behind the admin socket (server/admin_api_keys.py): what is made, and what is refused in which words."""
+"""`ostiary api-keys` behind the admin socket (server/admin/api_keys.py): what is made, and what is refused in which words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from auth.identity import Identity
 from auth.model import Principal
-from server.admin_api_keys import ApiKeyAdmin
+from server.admin.api_keys import ApiKeyAdmin
 from server.control import Handler, Refused
 from server.selection import Known
 from tests.auth.identity_fakes import DAY, ORIGIN, START, open_identity

@@ -1,4 +1,4 @@
-"""Commands for the audit trail and the signing keys (server/admin_audit.py, admin_keys.py): pages, pieces, bad arguments."""
+"""Commands for the audit trail and the signing keys (server/admin/audit.py, admin_keys.py): pages, pieces, bad arguments."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from auth import audit, audit_pages
 from auth.audit_pages import STRETCH
 from auth.db import Db
 from auth.identity import Identity
-from server import admin_audit
-from server.admin_audit import AuditAdmin
-from server.admin_keys import KeysAdmin
+from server.admin import audit as admin_audit
+from server.admin.audit import AuditAdmin
+from server.admin.keys import KeysAdmin
 from server.control import Handler, Refused
 from tests.auth.identity_fakes import DAY, START, Clock, open_identity
 

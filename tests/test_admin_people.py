@@ -1,4 +1,4 @@
-"""The commands about people behind the admin socket (server/admin_people.py): what they make of arguments of every kind."""
+"""The commands about people behind the admin socket (server/admin/people.py): what they make of arguments of every kind."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from auth import links, users
 from auth.grants import admin as grants
 from auth.identity import Identity
-from auth.users import User
-from server.admin_people import IDS, PeopleAdmin
+from auth.people import links, users
+from auth.people.users import User
+from server.admin.people import IDS, PeopleAdmin
 from server.control import Handler, Refused
 from server.selection import Known
 from tests.auth.identity_fakes import DAY, ORIGIN, START, Clock, logged_in, open_identity

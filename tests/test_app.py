@@ -17,10 +17,10 @@ from auth import entry
 from auth.identity import Identity
 from server import app
 from server.app import Started
-from server.config import load
 from server.lending import CannotStart
 from server.observe.logs import make_logger
-from server.resolve import resolve
+from server.settings.reading import load
+from server.settings.resolve import resolve
 from server.store.jobs import DiskFull
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from auth.documents import CannotFetch
-from server.pinned_fetch import DOCUMENT_BYTES, make_fetch
+from auth.clients.documents import CannotFetch
+from server.outgoing.pinned import DOCUMENT_BYTES, make_fetch
 from tests.stranger import HOST, a_stranger, says
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"

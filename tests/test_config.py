@@ -5,10 +5,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from server.config import ConfigInvalid, Loaded, find_file, load, misspelt
-from server.resolve import Resolved, resolve
-from server.settings import Config
-from server.template import SECTIONS, commented_configuration
+from server.settings.reading import ConfigInvalid, Loaded, find_file, load, misspelt
+from server.settings.resolve import Resolved, resolve
+from server.settings.shapes import Config
+from server.settings.template import SECTIONS, commented_configuration
 
 
 def written(tmp_path: Path, text: str) -> Path:

@@ -17,12 +17,12 @@ from auth.endpoints import FORMS, SPECIAL
 from auth.entry import ENDPOINTS as PAGES
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
-from server.config import AGENT_KINDS, agent_shape, load
-from server.policy_settings import ScopeConfig, TokenConfig, ToolConfig
-from server.resolve import resolve
-from server.settings import Compat, Config, ServerConfig
+from server.settings.policies import ScopeConfig, TokenConfig, ToolConfig
+from server.settings.reading import AGENT_KINDS, agent_shape, load
+from server.settings.resolve import resolve
+from server.settings.shapes import Compat, Config, ServerConfig
+from server.settings.upstreams import UpstreamConfig, UpstreamUser
 from server.store.migrate import packaged_migrations
-from server.upstream_settings import UpstreamConfig, UpstreamUser
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -11,7 +11,7 @@ import pytest
 import trio
 from test_app import running
 
-from auth import users
+from auth.people import users
 from server.services import HASHES_AT_ONCE
 
 CROWD = 8

@@ -10,7 +10,7 @@ import trio
 from structlog.testing import capture_logs
 from trio.testing import MockClock
 
-from auth.key_ring import PIECE, Notes, Usage
+from auth.tokens.key_ring import PIECE, Notes, Usage
 from server.key_usage import EVERY_SECONDS, keep_noting
 from server.store.jobs import DiskFull
 

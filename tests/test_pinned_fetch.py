@@ -13,8 +13,8 @@ import httpcore2
 import pytest
 import trio
 
-from auth.documents import CannotFetch, Fetched
-from server.pinned_fetch import (
+from auth.clients.documents import CannotFetch, Fetched
+from server.outgoing.pinned import (
     DOCUMENT_BYTES,
     EXCHANGES,
     KEY_SET_BYTES,
@@ -237,7 +237,7 @@ async def test_a_name_in_punycode_is_a_name_like_any_other(tmp_path: Path) -> No
 async def test_an_address_that_does_not_pick_up_leaves_time_for_the_other_family(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.pinned_fetch.CONNECT_SECONDS", 0.05)
+    monkeypatch.setattr("server.outgoing.pinned.CONNECT_SECONDS", 0.05)
     async with a_stranger(tmp_path) as stranger:
         stranger.names[HOST] = [["2606:4700::1", "2606:4700::2", PUBLIC]]
         stranger.deaf = {"2606:4700::1"}
@@ -246,7 +246,7 @@ async def test_an_address_that_does_not_pick_up_leaves_time_for_the_other_family
 
 
 async def test_only_so_many_addresses_are_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.pinned_fetch.CONNECT_SECONDS", 0.01)
+    monkeypatch.setattr("server.outgoing.pinned.CONNECT_SECONDS", 0.01)
     async with a_stranger(tmp_path) as stranger:
         many = [f"93.184.216.{number}" for number in range(1, 60)]
         stranger.names[HOST], stranger.deaf = [many], set(many)
@@ -456,7 +456,7 @@ async def wait_until_closed(stranger: Stranger) -> None:
 async def test_who_drips_is_given_up_on(
     tmp_path: Path, first: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("server.pinned_fetch.EXCHANGE_SECONDS", 0.2)
+    monkeypatch.setattr("server.outgoing.pinned.EXCHANGE_SECONDS", 0.2)
 
     async def drip(request: bytes, stream: trio.abc.Stream) -> None:
         await stream.send_all(first)
@@ -470,7 +470,7 @@ async def test_who_drips_is_given_up_on(
 
 
 async def test_who_never_shakes_hands_is_given_up_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("server.pinned_fetch.EXCHANGE_SECONDS", 0.1)
+    monkeypatch.setattr("server.outgoing.pinned.EXCHANGE_SECONDS", 0.1)
     async with a_stranger(tmp_path) as stranger:
         gone = trio.Event()
 

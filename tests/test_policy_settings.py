@@ -12,18 +12,18 @@ import structlog
 from msgspec import UNSET
 from structlog.testing import capture_logs
 
-from auth.credentials import digest_of
 from auth.scopes import Vocabulary
+from auth.tokens.credentials import digest_of
 from server import app
 from server.access import access_of
 from server.backends.catalog import BadTerms, Catalog, CatalogError, Source, Terms
-from server.config import ConfigInvalid, load
 from server.mcp.messages import Tool, ToolAnnotations
 from server.offering import check_words
-from server.policy_settings import ToolConfig
-from server.resolve import Resolved, resolve
-from server.secret import SecretUnreadable
-from server.settings import ServerConfig
+from server.settings.policies import ToolConfig
+from server.settings.reading import ConfigInvalid, load
+from server.settings.resolve import Resolved, resolve
+from server.settings.secret import SecretUnreadable
+from server.settings.shapes import ServerConfig
 from server.tiers import TIER, Rules
 from tests.interaction.agents import agent
 

@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import pytest
 
-from server.addresses import is_public
+from server.outgoing.addresses import is_public
 
 PUBLIC = (
     "1.1.1.1",

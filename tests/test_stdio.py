@@ -17,13 +17,13 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from server.backends.base import Final, Outlet, ToolCall
 from server.calls import Asked, Calls
-from server.desk import Tasking
 from server.mcp.messages import Tool, ToolExecution
 from server.mcp.tasks import Completed, Ending
 from server.stdio import MAX_HELD, MAX_RUNNING, ROOM_SECONDS
 from server.store.inline import open_inline_store
-from server.task_order import Order
-from server.tasks import Tasks
+from server.tasks.desk import Tasking
+from server.tasks.engine import Tasks
+from server.tasks.order import Order
 from tests.interaction.agents import ANYTHING, says
 from tests.stdio_talk import (
     DRAIN_SECONDS,

@@ -1,4 +1,4 @@
-"""Tasks of logins that are ended (server/task_logins.py): what runs for them stops, and none is begun again."""
+"""Tasks of logins that are ended (server/tasks/logins.py): what runs for them stops, and none is begun again."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import Db, DiskFull
-from server.task_logins import REVOKED
-from server.tasks import Completed, Ending, Order, Tasks, Who, owner_of
+from server.tasks.engine import Completed, Ending, Order, Tasks, Who, owner_of
+from server.tasks.logins import REVOKED
 
 EPOCH = 1_800_000_000_000
 ALICE = Principal(

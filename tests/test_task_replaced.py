@@ -10,7 +10,7 @@ from server.backends.base import Outlet
 from server.mcp.errors import AgentReplaced
 from server.mcp.tasks import Ending
 from server.store.inline import InlineStore
-from server.task_order import Order
+from server.tasks.order import Order
 
 __all__ = ["store"]  # a fixture
 

@@ -1,4 +1,4 @@
-"""The engine of tasks (server/tasks.py), on a store without threads and a clock that jumps."""
+"""The engine of tasks (server/tasks/engine.py), on a store without threads and a clock that jumps."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot, place_of
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import Db, DiskFull, Store
-from server.task_order import MAX_CHECKPOINT_BYTES, MAX_QUESTIONS, MAX_RESULT_BYTES
-from server.tasks import Completed, Ending, Failed, Order, Owner, Tasks, TaskTerms, Who, owner_of
+from server.tasks.engine import Completed, Ending, Failed, Order, Owner, Tasks, TaskTerms, Who, owner_of
+from server.tasks.order import MAX_CHECKPOINT_BYTES, MAX_QUESTIONS, MAX_RESULT_BYTES
 
 EPOCH = 1_800_000_000_000
 KEY = bytes(range(32))

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from server.config import ConfigInvalid, load
-from server.resolve import Resolved, resolve
-from server.secret import SecretUnreadable
-from server.template import commented_configuration
-from server.upstream_settings import providers
+from server.settings.reading import ConfigInvalid, load
+from server.settings.resolve import Resolved, resolve
+from server.settings.secret import SecretUnreadable
+from server.settings.template import commented_configuration
+from server.settings.upstreams import providers
 
 GITHUB = 'name = "github"\nkind = "github"\nclient_id = "x"\nclient_secret = "env:GITHUB_SECRET"\n'
 OIDC = 'name = "work"\nkind = "oidc"\nclient_id = "x"\nissuer = "https://login.example.org"\n'

@@ -3,7 +3,7 @@ use, for whom the provider's list names, within what the provider, the client an
 
 Nobody is asked here, so the client is one that has proven who it is. There is no refresh token (§4.4.3): the client brings another
 assertion, and so the provider is asked again. One login has one row for as long as it goes on in this way. Reading assertions
-and checking signatures are in auth/identity_assertion.py.
+and checking signatures are in auth/upstream/assertion.py.
 """
 
 from __future__ import annotations
@@ -13,18 +13,20 @@ from typing import Final
 
 import msgspec
 
-from auth import clients, scopes, upstream
+from auth import scopes
+from auth.clients import registry as clients
 from auth.db import Db
 from auth.entropy import Entropy
 from auth.errors import Refusal
 from auth.grants.begin import Terms, begin
 from auth.grants.exchange import Exchange, Issue, epoch, record
-from auth.identity_assertion import Asserted, Unproven
 from auth.model import Client, PrincipalKind
 from auth.requester import clean
 from auth.scopes import Vocabulary
 from auth.site import Foreign, Site
-from auth.upstream import Listed, NotLetIn
+from auth.upstream import sign_in as upstream
+from auth.upstream.assertion import Asserted, Unproven
+from auth.upstream.sign_in import Listed, NotLetIn
 
 HOW: Final = "assertion"
 EVENT: Final = "assertion.redeemed"

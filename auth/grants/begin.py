@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from auth import clients
+from auth.clients import registry as clients
 from auth.db import Db
 from auth.grants.exchange import Exchange, Issue, epoch
 from auth.model import Client, Millis, PrincipalKind

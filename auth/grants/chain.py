@@ -1,7 +1,7 @@
 """The refresh token `rt<v>.<grant>.<n>.<HMAC>`: nothing of it is stored, and a forged one fails before the store is asked.
 
 The successor of `n` is a function of `n`, so parallel processes and retries get the same one and the chain cannot branch. `v`
-names the key (refresh_keys.py) and nothing else: while the key changes, `n` alone says which place in the chain a token has.
+names the key (keys/refresh.py) and nothing else: while the key changes, `n` alone says which place in the chain a token has.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
+from auth.keys.refresh import RefreshKey, RefreshRing
 from auth.model import Millis
-from auth.refresh_keys import RefreshKey, RefreshRing
 
 # One spelling per number, and short ones: what is made up is refused before anything is computed.
 _FORM: Final = re.compile(r"rt([1-9][0-9]{0,8})\.(grt_[a-z2-7]{20})\.([1-9][0-9]{0,17})\.([A-Za-z0-9_-]{43})")

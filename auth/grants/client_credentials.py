@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
-from auth import clients, scopes
+from auth import scopes
+from auth.clients import registry as clients
 from auth.db import Db
 from auth.entropy import Entropy
 from auth.errors import Refusal

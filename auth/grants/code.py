@@ -1,14 +1,16 @@
 """Redeeming an authorization code (RFC 6749 §4.1.3, RFC 7636 §4.6): single use, and nothing is used up by a request that is wrong.
 
-Asking for a code and agreeing to it are in auth/authorize.py and auth/consent.py.
+Asking for a code and agreeing to it are in auth/authorize/request.py and auth/authorize/consent.py.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from auth import pkce, redirects, scopes
-from auth.codes import code_hash
+from auth import scopes
+from auth.authorize import pkce
+from auth.authorize.codes import code_hash
+from auth.clients import redirects
 from auth.db import Db, Row
 from auth.entropy import Entropy
 from auth.errors import Refusal

@@ -1,6 +1,6 @@
 """Redeeming a device code (RFC 8628 §3.4-3.5): single use, in one order of answers, checked again at the last moment.
 
-Asking for a code and approving it are in auth/device.py.
+Asking for a code and approving it are in auth/device/request.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import msgspec
 
 from auth import scopes
 from auth.db import Db, Row
-from auth.device import device_code_hash
+from auth.device.request import device_code_hash
 from auth.entropy import Entropy
 from auth.errors import Refusal
 from auth.grants.admin import revoke

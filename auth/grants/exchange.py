@@ -8,14 +8,14 @@ import msgspec
 
 from auth import audit
 from auth.db import Db
-from auth.dpop import Proof
 from auth.forms import TokenForm
-from auth.identity_assertion import Asserted, Unproven
+from auth.keys.refresh import RefreshRing
 from auth.model import LIVE_USER_STATES, Client, Millis
 from auth.policy import Policy
-from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
 from auth.site import Site
+from auth.tokens.dpop import Proof
+from auth.upstream.assertion import Asserted, Unproven
 
 REFRESH_EPOCH = "refresh_epoch"
 

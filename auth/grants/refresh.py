@@ -11,7 +11,8 @@ from typing import Final
 
 import msgspec
 
-from auth import clients, scopes
+from auth import scopes
+from auth.clients import registry as clients
 from auth.db import Db
 from auth.errors import Refusal
 from auth.grants import chain

@@ -28,9 +28,9 @@ from server.backends.endpoint import (
     empty_response,
     endpoint_problems,
 )
-from server.fetch import DeadlinePassed
 from server.mcp.messages import TextContent, Tool
-from server.secret import Secret
+from server.outgoing.fetch import DeadlinePassed
+from server.settings.secret import Secret
 
 DESCRIPTION = (
     "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "

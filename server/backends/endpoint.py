@@ -18,9 +18,9 @@ import trio
 from msgspec import Meta
 
 from server.backends.base import BackendError, Final
-from server.fetch import Answer, Fetcher, FetchFailed, url_problem
 from server.mcp.messages import TextContent
-from server.secret import Secret, SecretUnreadable, read_secret
+from server.outgoing.fetch import Answer, Fetcher, FetchFailed, url_problem
+from server.settings.secret import Secret, SecretUnreadable, read_secret
 
 SHOWN_CHARACTERS = 200  # of a body that explains a failure; longer ones are pages of HTML
 ERROR_BYTES = 64 * 1024  # enough to find the message in an error document

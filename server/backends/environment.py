@@ -10,7 +10,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from server.secret import read_secret
+from server.settings.secret import read_secret
 
 PASSED: Final = frozenset(
     {

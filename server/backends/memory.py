@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from server.backends.base import BackendError
-from server.fetch import DeadlinePassed
+from server.outgoing.fetch import DeadlinePassed
 
 Key = tuple[str, str]  # subject, session id
 

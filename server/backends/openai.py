@@ -31,9 +31,9 @@ from server.backends.endpoint import (
     endpoint_problems,
 )
 from server.backends.memory import Conversation, Memory, MemoryLimits
-from server.fetch import DeadlinePassed
 from server.mcp.messages import TextContent, Tool
-from server.secret import Secret
+from server.outgoing.fetch import DeadlinePassed
+from server.settings.secret import Secret
 
 DESCRIPTION = (
     "Send one message to an AI model and get its reply. To continue a conversation, pass the session_id of the previous "

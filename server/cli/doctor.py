@@ -96,9 +96,9 @@ class _Report:
 
 def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
-    from server import config as settings
     from server.client.checkup import Step
-    from server.resolve import resolve
+    from server.settings import reading as settings
+    from server.settings.resolve import resolve
 
     try:
         file = settings.find_file(config, os.environ)

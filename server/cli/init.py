@@ -14,7 +14,7 @@ from server.cli import terminal
 @click.argument("path", default="ostiary.toml")
 @terminal.json_option
 def command(path: str, as_json: bool) -> None:
-    from server.template import commented_configuration
+    from server.settings.template import commented_configuration
 
     target = Path(path)
     if target.is_dir():

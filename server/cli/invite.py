@@ -8,7 +8,7 @@ import click
 
 from server.cli import local, people, spans, terminal
 
-LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/links.py)
+LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/people/links.py)
 
 
 @click.command(

@@ -13,8 +13,8 @@ import click
 from server.cli import terminal
 
 if TYPE_CHECKING:
-    from server.config import Loaded
     from server.control import Refused
+    from server.settings.reading import Loaded
 
 Lacking: TypeAlias = Callable[[str], Exception]  # what to raise for a field that an answer does not have
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -32,7 +32,7 @@ def which_server(command: Decorated) -> Decorated:
 
 def settings(*, data_dir: str | None = None, config: str | None = None) -> Loaded:
     """The settings of the server that is meant. Raises `CliError`."""
-    from server.config import ConfigInvalid, find_file, load
+    from server.settings.reading import ConfigInvalid, find_file, load
 
     try:
         return load(find_file(config, os.environ), os.environ, {"data_dir": data_dir})
@@ -41,7 +41,7 @@ def settings(*, data_dir: str | None = None, config: str | None = None) -> Loade
 
 
 def directory(*, data_dir: str | None = None, config: str | None = None) -> Path:
-    from server.resolve import data_directory
+    from server.settings.resolve import data_directory
 
     return data_directory(settings(data_dir=data_dir, config=config).config)
 

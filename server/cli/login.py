@@ -96,7 +96,7 @@ def command(
 def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | None:
     """The client named on the command line. Its secret never is: a command line is for everybody to read."""
     from server.client.identity import BASIC, NONE, ClientIdentity
-    from server.secret import Secret, SecretUnreadable, read_secret
+    from server.settings.secret import Secret, SecretUnreadable, read_secret
 
     if client_id is None:
         if reference is not None:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from server.app import Started
     from server.lending import CannotStart
     from server.observe.logs import Lines
-    from server.resolve import Resolved
-    from server.settings import ServerConfig
+    from server.settings.resolve import Resolved
+    from server.settings.shapes import ServerConfig
 
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.
@@ -75,9 +75,9 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @_settings_as_flags
 @terminal.json_option
 def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
-    from server.config import ConfigInvalid, find_file, load, misspelt
     from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
-    from server.resolve import resolve
+    from server.settings.reading import ConfigInvalid, find_file, load, misspelt
+    from server.settings.resolve import resolve
 
     if stdio and as_json:
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")

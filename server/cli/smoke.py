@@ -84,7 +84,7 @@ def _parts(site: str, claimed: str) -> Generator[str]:
         if wanted not in _fetch(site + where):
             raise StepFailed(f"pages: {where.partition('/claim/')[0] or '/claim'} is not whole")
     yield "pages: claim, device and sign-in are whole"
-    from auth import pinned
+    from auth.clients import pinned
 
     for client_id in pinned.names():
         try:

@@ -122,9 +122,9 @@ def _of_file(
     from contextlib import closing
 
     from auth import audit
-    from server.admin_audit import told
+    from server.admin.audit import told
     from server.lending import subkeys
-    from server.resolve import data_directory
+    from server.settings.resolve import data_directory
     from server.store.audit_chain import AuditChain, Position
     from server.store.backup import fingerprint_of
     from server.store.connect import connect_reader

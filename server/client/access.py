@@ -18,7 +18,7 @@ from server.client.errors import BadAnswer, Busy, NotLoggedIn, TokenFileError, U
 from server.client.grants import Refusal, Tokens, ask_for_tokens
 from server.client.proof_key import BoundToken
 from server.client.tokens import Login, Millis, TokenFile
-from server.secret import Secret
+from server.settings.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
 REFRESH_TRIES = 3

@@ -24,7 +24,7 @@ from server.client.login import refused
 from server.client.proof_key import ProofKey
 from server.client.tokens import Millis
 from server.client.wire import host_of
-from server.secret import Secret
+from server.settings.secret import Secret
 
 METHOD: Final = "S256"
 # 43 characters of each: the shortest verifier that RFC 7636 §4.1 allows is long enough for any guessing.

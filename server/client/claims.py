@@ -7,7 +7,7 @@ import binascii
 from typing import Any
 
 from server.client.wire import decode_object
-from server.secret import Secret
+from server.settings.secret import Secret
 
 SHOWN = ("sub", "client_id", "scope", "sid", "iss", "aud", "exp", "iat")
 

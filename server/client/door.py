@@ -12,7 +12,7 @@ import trio
 
 from server.client.errors import ClientError, LoginDenied, NotLoggedIn
 from server.client.rpc import TokenSource
-from server.secret import Secret
+from server.settings.secret import Secret
 
 LogIn = Callable[[], Awaitable[None]]
 

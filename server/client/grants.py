@@ -16,7 +16,7 @@ from server.client.identity import ClientIdentity
 from server.client.proof_key import ProofKey, read_nonce
 from server.client.tokens import Login, Millis
 from server.client.wire import Answer, exchange, host_of, retry_after_seconds
-from server.secret import Secret
+from server.settings.secret import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
 AUTHORIZATION_CODE = "authorization_code"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from server.secret import Secret
+from server.settings.secret import Secret
 
 # The client that every ostiary knows from its first start.
 BUILT_IN: Final = "ostiary-cli"

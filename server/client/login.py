@@ -39,7 +39,7 @@ from server.client.identity import ClientIdentity
 from server.client.proof_key import ProofKey
 from server.client.tokens import Login, Millis, TokenFile
 from server.client.wire import exchange, host_of
-from server.secret import Secret
+from server.settings.secret import Secret
 
 OURS: Final = ClientIdentity()
 # RFC 8628 §3.2, §3.5.

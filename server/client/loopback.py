@@ -19,7 +19,7 @@ import trio
 from server.client.beside import beside
 from server.client.browser_login import NotOurs
 from server.client.errors import ClientError
-from server.secret import Secret
+from server.settings.secret import Secret
 
 HOST: Final = "127.0.0.1"
 PATH: Final = "/callback"

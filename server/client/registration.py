@@ -19,7 +19,7 @@ from server.client.identity import BUILT_IN, METHODS, NONE, ClientIdentity, meth
 from server.client.tokens import Millis, Registration, TokenFile
 from server.client.ways import Way
 from server.client.wire import exchange, host_of
-from server.secret import Secret
+from server.settings.secret import Secret
 
 CLIENT_NAME: Final = "Ostiary in a terminal"
 SOFTWARE_ID: Final = "ostiary-cli"

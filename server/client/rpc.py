@@ -26,7 +26,7 @@ from server.client.wire import (
     read,
     retry_after_seconds,
 )
-from server.secret import Secret
+from server.settings.secret import Secret
 
 # A tool's whole result in one JSON answer.
 MAX_ANSWER = 16 * 1024 * 1024

@@ -19,7 +19,7 @@ from server.client.identity import NONE, ClientIdentity
 from server.client.lock import FileLock
 from server.client.private_file import MAX_FILE, PrivateFile
 from server.client.proof_key import ProofKey, UnusableKey
-from server.secret import Secret
+from server.settings.secret import Secret
 
 Millis: TypeAlias = int
 

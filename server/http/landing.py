@@ -9,7 +9,7 @@ from collections.abc import Callable
 from markupsafe import Markup
 
 from auth import pages, wire
-from server.resolve import Resolved
+from server.settings.resolve import Resolved
 
 # A full disk or a crowded queue is rarely over sooner, and a client should not hammer.
 RETRY_AFTER_SECONDS = 5

@@ -13,8 +13,8 @@ from urllib.parse import parse_qsl
 
 import trio
 
-from auth.dpop import Presented
 from auth.model import Principal
+from auth.tokens.dpop import Presented
 from server.exchange import Outcome
 from server.http.guard import Admitted, Denied
 from server.http.reply import Reply, status_of

@@ -4,7 +4,7 @@
     core        2025-11-25: the client asks with `params.task`; nested; tasks/result blocks, and carries the questions
     wasmagent   of a server that says `compat.tasks = "wasmagent"`: a call that takes long goes on by itself
 
-The work itself, and what is kept of it, is `server/tasks.py`'s. Spec: ext-tasks "tasks"; basic/utilities/tasks (2025-11-25).
+The work itself, and what is kept of it, is `server/tasks/engine.py`'s. Spec: ext-tasks "tasks"; basic/utilities/tasks (2025-11-25).
 """
 
 from __future__ import annotations

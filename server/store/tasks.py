@@ -1,6 +1,6 @@
 """The rows of tasks: every change of state is one conditional statement, so that whoever comes second changes nothing. Jobs.
 
-What a task is about arrives sealed and leaves sealed (task_ledger.py). A change by whoever runs a task shows its lease: owner and
+What a task is about arrives sealed and leaves sealed (tasks/ledger.py). A change by whoever runs a task shows its lease: owner and
 fence are conditions of the same UPDATE. It does not ask whether the lease has expired, because a fence that was not raised
 proves that nobody took over: a machine that slept loses nothing.
 """

@@ -13,8 +13,8 @@ from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from auth import clients
-from auth.clients import ASSERTION_TYPE, Registration
+from auth.clients import registry as clients
+from auth.clients.registry import ASSERTION_TYPE, Registration
 from auth.identity import Identity
 from auth.wire import Request
 

@@ -16,11 +16,14 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
-from auth import clients, device, entry, links, sessions, setup, users
-from auth.clients import Registration
+from auth import entry, setup
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 from auth.db import AuditEntry, Db, Row
-from auth.device import CodeRequest, DeviceAuthorization
+from auth.device import request as device
+from auth.device.request import CodeRequest, DeviceAuthorization
 from auth.model import Client
+from auth.people import links, sessions, users
 from auth.policy import DevicePolicy, Policy
 from auth.requester import Requester
 from auth.site import Site
@@ -243,7 +246,7 @@ class Browser:
         self.ip = ip
         self.user_agent = user_agent
         self.jar: dict[str, str] = {}
-        self.known: dict[str, str] = {}  # the cookie that opens nothing (auth/known_browsers.py)
+        self.known: dict[str, str] = {}  # the cookie that opens nothing (auth/people/known_browsers.py)
         self.page = Reply()
         self.path = ""
 

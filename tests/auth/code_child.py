@@ -10,8 +10,8 @@ import trio
 from code_fakes import CALLBACK, VERIFIER
 from identity_fakes import POLICY, SITE, Clock, post, seeds, subkey
 
-from auth import tokens
 from auth.identity import found
+from auth.tokens import access as tokens
 from server.store.sqlite import open_store
 
 

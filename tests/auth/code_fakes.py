@@ -13,10 +13,11 @@ from urllib.parse import parse_qs, urlencode, urlsplit
 from browser_fakes import PASSPHRASE, Browser, location
 from identity_fakes import ORIGIN, POLICY, SITE, Clock, open_identity, post, subkey
 
-from auth import clients, pkce
-from auth.clients import Registration
+from auth.authorize import pkce
+from auth.clients import registry as clients
+from auth.clients.documents import NO_DOCUMENTS, Documents
+from auth.clients.registry import Registration
 from auth.db import Row
-from auth.documents import NO_DOCUMENTS, Documents
 from auth.identity import Identity
 from auth.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
 from auth.policy import Policy

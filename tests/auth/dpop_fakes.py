@@ -14,11 +14,11 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from identity_fakes import ORIGIN, b64, post
 from joserfc.jwk import ECKey
 
-from auth.clients import CLI_CLIENT_ID
-from auth.dpop import Presented
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.identity import Identity
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from auth.verify import Refused
+from auth.tokens.dpop import Presented
+from auth.tokens.verify import Refused
 from auth.wire import Reply, Request
 
 TOKEN = ORIGIN + "/token"

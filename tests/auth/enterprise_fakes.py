@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from registration_fakes import sent
 from upstream_fakes import FakeProvider, pack
 
-from auth import clients
-from auth.clients import Registration
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 from auth.db import Row
 from auth.grants.assertion import EVENT
 from auth.identity import Identity
@@ -25,9 +25,9 @@ from auth.model import JWT_BEARER, Principal
 from auth.policy import Policy
 from auth.scopes import Scope, Vocabulary
 from auth.site import Site
-from auth.upstream import Provider
-from auth.upstream_provider import Answer, CannotAsk, Upstreams
-from auth.verify import Refused
+from auth.tokens.verify import Refused
+from auth.upstream.provider import Answer, CannotAsk, Upstreams
+from auth.upstream.sign_in import Provider
 from auth.wire import Reply, Request
 
 IDP = "https://idp.example"

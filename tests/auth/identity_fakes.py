@@ -12,12 +12,13 @@ from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any, TypeVar, cast
 
-from auth import audit, clients, device, keys, setup
-from auth.clients import CLI_CLIENT_ID, Registration
-from auth.credentials import Access
+from auth import audit, setup
+from auth.clients import registry as clients
+from auth.clients.documents import NO_DOCUMENTS, Documents, Fetch
+from auth.clients.registry import CLI_CLIENT_ID, Registration
 from auth.db import AuditEntry, Db, Row, Store
-from auth.device import CodeRequest, DeviceAuthorization
-from auth.documents import NO_DOCUMENTS, Documents, Fetch
+from auth.device import request as device
+from auth.device.request import CodeRequest, DeviceAuthorization
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants import chain
@@ -25,12 +26,14 @@ from auth.grants.device import redeem
 from auth.grants.exchange import Exchange, Issue
 from auth.grants.refresh import refresh
 from auth.identity import Identity, found
+from auth.keys import ring as keys
+from auth.keys.refresh import RefreshKey, RefreshRing
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
 from auth.policy import Policy
-from auth.refresh_keys import RefreshKey, RefreshRing
 from auth.requester import Requester
 from auth.site import Site
-from auth.upstream_provider import Upstreams
+from auth.tokens.credentials import Access
+from auth.upstream.provider import Upstreams
 from auth.wire import Reply, Request
 from server.store.audit_chain import AuditChain
 from server.store.inline import open_inline_store

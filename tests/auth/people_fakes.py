@@ -5,15 +5,16 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from auth import links, people
-from auth.clients import Credentials
+from auth.clients.registry import Credentials
 from auth.forms import TokenForm
 from auth.grants.begin import Terms as Agreed
 from auth.grants.begin import begin
 from auth.grants.exchange import Exchange
+from auth.keys.refresh import RefreshRing
 from auth.model import DEVICE_CODE, Client, PrincipalKind
-from auth.people import Invited, Terms
-from auth.refresh_keys import RefreshRing
+from auth.people import guests as people
+from auth.people import links
+from auth.people.guests import Invited, Terms
 from auth.requester import Requester
 from tests.auth.browser_fakes import HOME, House
 

@@ -26,12 +26,14 @@ from identity_fakes import (
 from msgspec.structs import replace
 from token_fakes import ISSUE, KEY, NOW, RING, SECONDS, claims, head, make_key, mint, parts_of, signed
 
-from auth import signatures, tokens, verify
 from auth.identity import Identity
-from auth.live import Live, read_live
+from auth.keys import signatures
 from auth.model import Principal, PrincipalKind
 from auth.site import Site
-from auth.verify import BadToken, Refused, Verifier, read
+from auth.tokens import access as tokens
+from auth.tokens import verify
+from auth.tokens.live import Live, read_live
+from auth.tokens.verify import BadToken, Refused, Verifier, read
 
 
 def test_a_token_says_exactly_this() -> None:

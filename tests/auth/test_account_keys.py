@@ -1,4 +1,4 @@
-"""API keys on the account page: whose are shown, and that revoking one is theirs alone (auth/account_keys.py)."""
+"""API keys on the account page: whose are shown, and that revoking one is theirs alone (auth/account/api_keys.py)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from auth import api_keys
-from auth.account_keys import SHOWN
-from auth.api_keys import Made, Order
+from auth.account.api_keys import SHOWN
+from auth.tokens import api_keys
+from auth.tokens.api_keys import Made, Order
 from tests.auth.browser_fakes import Browser, House, location
 
 REVOKE = "/account/keys/revoke"

@@ -6,13 +6,13 @@ from functools import partial
 
 import pytest
 
-from auth import people
-from auth.account_browsers import named
-from auth.account_logins import SHOWN
-from auth.clients import Registration
-from auth.clients import add as add_client
+from auth.account.browsers import named
+from auth.account.logins import SHOWN
+from auth.clients.registry import Registration
+from auth.clients.registry import add as add_client
 from auth.model import PrincipalKind
-from auth.people import Terms
+from auth.people import guests as people
+from auth.people.guests import Terms
 from tests.auth.browser_fakes import (
     ELSEWHERE,
     HOME,

@@ -1,4 +1,4 @@
-"""API keys: what is kept of them, what bounds them, and what becomes of those that are shown (auth/api_keys.py, credentials.py)."""
+"""API keys: what is kept of them, what bounds them, and what becomes of those that are shown (auth/tokens/api_keys.py, credentials.py)."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from identity_fakes import DAY, ORIGIN, START, Clock, World, logged_in, open_identity, seeds
 from msgspec.structs import replace
 
-from auth import api_keys
-from auth.api_keys import ApiKey, Made, NotMade, Order
-from auth.credentials import Access, Conflict, Shown, digest_of, read, static_principal
 from auth.db import Db
 from auth.identity import Identity
-from auth.key_ring import MAX_REFUSALS, PIECE, REMEMBERED_MS, KeyRing, Usage, note
 from auth.model import Principal, PrincipalKind
-from auth.verify import Refused
+from auth.tokens import api_keys
+from auth.tokens.api_keys import ApiKey, Made, NotMade, Order
+from auth.tokens.credentials import Access, Conflict, Shown, digest_of, read, static_principal
+from auth.tokens.key_ring import MAX_REFUSALS, PIECE, REMEMBERED_MS, KeyRing, Usage, note
+from auth.tokens.verify import Refused
 
 
 def make(db: Db, number: int = 1, *, by: str = "local:0", now: int = START, **order: Any) -> Made | NotMade:

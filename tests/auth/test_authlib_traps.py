@@ -57,13 +57,14 @@ from joserfc.jwk import ECKey, KeySet
 from msgspec.structs import replace
 from registration_fakes import ask
 
-from auth import clients, core
-from auth.clients import CLI_CLIENT_ID, Credentials
+from auth import core
+from auth.clients import registry as clients
+from auth.clients.registry import CLI_CLIENT_ID, Credentials
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants.exchange import Issue
 from auth.model import DEVICE_CODE, REFRESH_TOKEN
-from auth.verify import BadToken, read
+from auth.tokens.verify import BadToken, read
 
 ISSUER = "https://as.example"
 SECONDS = START // 1_000

@@ -8,17 +8,17 @@ import pytest
 from code_fakes import CALLBACK, CHALLENGE, VERIFIER, Program, body_of, open_porch
 from identity_fakes import ORIGIN, POLICY, SECOND, SITE, get
 
-from auth import pkce
-from auth.clients import Credentials
+from auth.authorize import pkce
+from auth.clients.registry import Credentials
 from auth.db import Db
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants.code import redeem_code
 from auth.grants.exchange import Exchange
+from auth.keys.refresh import RefreshRing
 from auth.model import Principal
-from auth.refresh_keys import RefreshRing
 from auth.requester import Requester
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from auth.wire import Reply
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from identity_fakes import ORIGIN
 
-from auth import authorize
-from auth.authorize import NoPlace, SendBack, Wanted
+from auth.authorize import request as authorize
+from auth.authorize.request import NoPlace, SendBack, Wanted
 from auth.site import Site
 from auth.wire import Reply
 

@@ -6,9 +6,10 @@ from typing import Literal
 import pytest
 import trio
 
-from auth import confirm, decision, device
-from auth.decision import NeedsProof, SignedOut
-from auth.device import Approved
+from auth.device import confirm, decision
+from auth.device import request as device
+from auth.device.decision import NeedsProof, SignedOut
+from auth.device.request import Approved
 from auth.policy import DevicePolicy, Policy
 from auth.requester import Requester
 from auth.wire import Request

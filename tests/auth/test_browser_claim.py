@@ -6,7 +6,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from auth import links
+from auth.people import links
 from tests.auth.browser_fakes import (
     LOOPBACK,
     PASSPHRASE,

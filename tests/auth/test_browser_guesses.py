@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import trio
 
-from auth.code_entry import NO_CODE_AT_ALL, NO_SUCH_CODE
+from auth.device.code_entry import NO_CODE_AT_ALL, NO_SUCH_CODE
 from tests.auth.browser_fakes import Browser, House, header
 
 SECOND, MINUTE = 1_000, 60_000

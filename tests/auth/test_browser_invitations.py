@@ -1,4 +1,4 @@
-"""Invitations and reset links in a browser (auth/inviting.py)."""
+"""Invitations and reset links in a browser (auth/people/inviting.py)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 import trio
 from msgspec.structs import replace
 
-from auth import links
+from auth.people import links
 from tests.auth.browser_fakes import PASSPHRASE, PUBLIC, Browser, House, header, live_sessions, location
 from tests.auth.people_fakes import invited, reset_path
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from auth import sessions
+from auth.people import sessions
 from tests.auth.browser_fakes import (
     LOOPBACK,
     PASSPHRASE,

@@ -5,8 +5,8 @@ import trio
 import trio.testing
 from msgspec.structs import replace
 
-from auth import signing_in, users
-from auth.signing_in import landing_of
+from auth.people import signing_in, users
+from auth.people.signing_in import landing_of
 from tests.auth.browser_fakes import PASSPHRASE, PUBLIC, Browser, House, header, live_sessions, location
 
 MINUTE = 60_000

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from identity_fakes import ORIGIN, SECOND, Clock, logged_in, open_identity
 
-from auth import verify
 from auth.model import Principal
-from auth.verify import REMEMBERED, REMEMBERED_MS
+from auth.tokens import verify
+from auth.tokens.verify import REMEMBERED, REMEMBERED_MS
 
 
 async def test_a_token_is_read_again_after_a_minute() -> None:

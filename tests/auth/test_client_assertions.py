@@ -25,10 +25,11 @@ from identity_fakes import MINUTE, ORIGIN, POLICY, SITE, Clock, header, open_ide
 from joserfc.jwk import ECKey
 from registration_fakes import ask, enrolled, sent
 
-from auth import client_keys, clients
-from auth.client_keys import BadKeys
-from auth.clients import ASSERTION_TYPE, Registration
-from auth.documents import CannotFetch, Fetched
+from auth.clients import keys as client_keys
+from auth.clients import registry as clients
+from auth.clients.documents import CannotFetch, Fetched
+from auth.clients.keys import BadKeys
+from auth.clients.registry import ASSERTION_TYPE, Registration
 from auth.identity import Identity, found
 from auth.site import Site
 from auth.wire import Reply

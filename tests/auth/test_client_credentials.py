@@ -10,14 +10,14 @@ from assertion_fakes import machine
 from identity_fakes import DAY, MINUTE, ORIGIN, POLICY, START, Clock, open_identity, post
 from registration_fakes import enrolled, sent
 
-from auth import clients
-from auth.clients import Registration
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 from auth.grants import admin as grants
 from auth.identity import Identity
 from auth.model import CLIENT_CREDENTIALS, DEVICE_CODE, Principal, PrincipalKind
 from auth.scopes import Scope, Vocabulary
 from auth.site import Site
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from auth.wire import Reply
 
 PAY = Scope(name="pay", words="Spend money", financial=True, listed=True)

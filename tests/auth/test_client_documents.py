@@ -13,15 +13,17 @@ import trio
 from identity_fakes import DAY, MINUTE, POLICY, SECOND, Clock, get, header, logged_in, open_identity, post
 from msgspec.structs import replace
 
-from auth import clients, device, pinned
-from auth.client_documents import FRESH_AT_LEAST, RETRY, RETRY_MEANWHILE, ClientDocuments
+from auth.clients import pinned
+from auth.clients import registry as clients
+from auth.clients.document_store import FRESH_AT_LEAST, RETRY, RETRY_MEANWHILE, ClientDocuments
+from auth.clients.documents import NO_DOCUMENTS, CannotFetch, Documents, Fetched
 from auth.db import Db, Row, Store
-from auth.documents import NO_DOCUMENTS, CannotFetch, Documents, Fetched
+from auth.device import request as device
 from auth.identity import Identity
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 from auth.policy import RegistrationPolicy
-from server.client_documents import open_documents
-from server.single_flight import SingleFlight
+from server.outgoing.documents import open_documents
+from server.outgoing.single_flight import SingleFlight
 
 T = TypeVar("T")
 

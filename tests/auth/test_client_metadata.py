@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from auth import pinned
-from auth.client_metadata import BadDocument, read
-from auth.documents import client_id_problem
+from auth.clients import pinned
+from auth.clients.document import BadDocument, read
+from auth.clients.documents import client_id_problem
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN
 
 URL = "https://app.example/oauth/client.json"

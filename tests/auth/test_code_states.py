@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from identity_fakes import SECOND, World
 
-from auth import authorize, consent, par, sessions
-from auth.authorize import Asked, SendBack
-from auth.clients import Credentials
-from auth.consent import Sent
+from auth.authorize import consent, par
+from auth.authorize import request as authorize
+from auth.authorize.consent import Sent
+from auth.authorize.request import Asked, SendBack
+from auth.clients.registry import Credentials
 from auth.forms import TokenForm
 from auth.grants.code import redeem_code
 from auth.grants.exchange import Issue
 from auth.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
+from auth.people import sessions
 
 COOKIE = "c" * 43
 

@@ -1,4 +1,4 @@
-"""Asking for a device code, and deciding on it: auth/device.py (RFC 8628 §3.1-3.3)."""
+"""Asking for a device code, and deciding on it: auth/device/request.py (RFC 8628 §3.1-3.3)."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from identity_fakes import DAY, MINUTE, ORIGIN, SECOND, World, error_of
 from msgspec.structs import replace
 
-from auth import device
-from auth.device import ALPHABET, Approved, Denied, DeviceAuthorization, NotPending
+from auth.device import request as device
+from auth.device.request import ALPHABET, Approved, Denied, DeviceAuthorization, NotPending
 from auth.errors import Refusal
 from auth.policy import DevicePolicy, Policy
 

@@ -10,7 +10,7 @@ import pytest
 from identity_fakes import DAY, ORIGIN, SECOND, SITE, START, World, error_of
 from msgspec.structs import replace
 
-from auth.clients import Credentials
+from auth.clients.registry import Credentials
 from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants.device import DeviceCode, Redeem, Refuse, Wait, decide, redeem

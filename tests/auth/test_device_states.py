@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
 from identity_fakes import SECOND, World
 
-from auth.device import Denied, DeviceAuthorization, device_code_hash
+from auth.device.request import Denied, DeviceAuthorization, device_code_hash
 from auth.grants.exchange import Issue
 
 

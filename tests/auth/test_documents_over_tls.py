@@ -11,12 +11,12 @@ from typing import Any
 import trio
 from identity_fakes import DAY, Clock, open_identity, post
 
+from auth.clients.documents import Documents, Fetch
 from auth.db import Store
-from auth.documents import Documents, Fetch
 from auth.identity import Identity
 from auth.model import DEVICE_CODE
 from auth.policy import RegistrationPolicy
-from server.client_documents import open_documents
+from server.outgoing.documents import open_documents
 from tests.stranger import HOST, PUBLIC, Stranger, a_stranger, answer, says
 
 URL = f"https://{HOST}/client.json"

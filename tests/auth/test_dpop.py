@@ -42,14 +42,15 @@ from identity_fakes import (
 from joserfc.jwk import ECKey, OctKey
 from token_fakes import RING, claims, signed
 
-from auth import clients, dpop, verify
-from auth.client_assertion import BadAssertion
-from auth.clients import Registration
-from auth.dpop import Presented, Window
+from auth.clients import registry as clients
+from auth.clients.assertion import BadAssertion
+from auth.clients.registry import Registration
+from auth.keys.signatures import unpack
 from auth.model import Principal
-from auth.signatures import unpack
 from auth.site import Site
-from auth.verify import Refused
+from auth.tokens import dpop, verify
+from auth.tokens.dpop import Presented, Window
+from auth.tokens.verify import Refused
 
 # RFC 9449 §4.2 and §7.1, to the letter.
 _HEAD = (

@@ -32,18 +32,21 @@ from joserfc.jwk import ECKey
 from registration_fakes import SEEN, ask, enrolled, sent
 from upstream_fakes import Key
 
-from auth import client_metadata, clients, metadata, self_test, upstream
-from auth.clients import CLI_CLIENT_ID, Registration
+from auth import metadata, self_test
+from auth.clients import document as client_metadata
+from auth.clients import registry as clients
+from auth.clients.registry import CLI_CLIENT_ID, Registration
 from auth.db import Db
 from auth.grants import admin as grants
 from auth.grants.assertion import Grant, Refuse, decide
 from auth.identity import found
-from auth.identity_assertion import PROFILE, read
 from auth.model import AUTHORIZATION_CODE, JWT_BEARER, Principal, PrincipalKind
 from auth.scopes import Vocabulary
 from auth.site import Site
-from auth.upstream import Listed, NotLetIn, Person
-from auth.verify import Refused
+from auth.tokens.verify import Refused
+from auth.upstream import sign_in as upstream
+from auth.upstream.assertion import PROFILE, read
+from auth.upstream.sign_in import Listed, NotLetIn, Person
 from auth.wire import Reply, Request
 from server.store.sqlite import open_store
 

@@ -24,8 +24,8 @@ from identity_fakes import (
 from msgspec.structs import replace
 from registration_fakes import enrolled, sent
 
-from auth import clients
-from auth.clients import CLI_CLIENT_ID, Registration
+from auth.clients import registry as clients
+from auth.clients.registry import CLI_CLIENT_ID, Registration
 from auth.grants import admin as grants
 from auth.identity import Identity
 from auth.model import CLIENT_CREDENTIALS, REFRESH_TOKEN

@@ -1,4 +1,4 @@
-"""When signing keys come and go (auth/rotation.py): one signs, at most three are published, and no token outlives its key."""
+"""When signing keys come and go (auth/keys/rotation.py): one signs, at most three are published, and no token outlives its key."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ from identity_fakes import (
 )
 from msgspec.structs import replace
 
-from auth import keys, rotation
-from auth.clients import CLI_CLIENT_ID
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.identity import Identity, found
-from auth.keys import KeyRing, Keys
+from auth.keys import ring as keys
+from auth.keys import rotation
+from auth.keys.ring import KeyRing, Keys
+from auth.keys.rotation import Forget, Publish, Published, Retire, TooMany, decide
 from auth.model import REFRESH_TOKEN, Principal
 from auth.policy import KeyPolicy, TokenPolicy
-from auth.rotation import Forget, Publish, Published, Retire, TooMany, decide
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from server.store.sqlite import open_store
 
 KEYS = KeyPolicy()

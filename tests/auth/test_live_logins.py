@@ -8,7 +8,7 @@ import pytest
 import trio
 import trio.testing
 
-from auth.live import ATTEMPTS, Live, LiveGrant
+from auth.tokens.live import ATTEMPTS, Live, LiveGrant
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The operator's side of clients: adding, listing, disabling (auth/clients.py), and small values beside it."""
+"""The operator's side of clients: adding, listing, disabling (auth/clients/registry.py), and small values beside it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from identity_fakes import MINUTE, START, World
 
-from auth import audit, clients, scopes
-from auth.clients import Registration
+from auth import audit, scopes
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 from auth.entropy import Entropy
 from auth.model import Secret
 from auth.requester import clean

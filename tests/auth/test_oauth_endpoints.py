@@ -22,15 +22,16 @@ from identity_fakes import (
     subkey,
 )
 
-from auth import clients, device
-from auth.clients import Credentials, NewClient, Registration
+from auth.clients import registry as clients
+from auth.clients.registry import Credentials, NewClient, Registration
+from auth.device import request as device
 from auth.entropy import Entropy
 from auth.forms import DeviceForm, Form, IntrospectForm, RevokeForm, TokenForm
 from auth.identity import Identity
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
 from auth.policy import FormLimits, Policy
 from auth.site import Site
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from auth.wire import Reply, Request
 
 CLI = "ostiary-cli"

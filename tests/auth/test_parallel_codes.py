@@ -12,7 +12,7 @@ from code_fakes import Porch, body_of, porch_of
 from identity_fakes import ORIGIN, POLICY, SITE, Clock, seeds, subkey
 
 from auth.identity import found
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from auth.wire import Reply
 from server.store.sqlite import open_store
 

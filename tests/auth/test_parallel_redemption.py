@@ -11,11 +11,11 @@ from typing import Any
 import trio
 from identity_fakes import ORIGIN, POLICY, SITE, Clock, logged_in, post, seeds, subkey
 
-from auth import device
-from auth.clients import CLI_CLIENT_ID
+from auth.clients.registry import CLI_CLIENT_ID
+from auth.device import request as device
 from auth.identity import Identity, found
 from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from server.store.sqlite import open_store
 
 CROWD = 20

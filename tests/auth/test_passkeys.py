@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from auth import ceremony, passkeys
+from auth.passkeys import ceremony
+from auth.passkeys import rows as passkeys
 from auth.wire import Reply
 from tests.auth.browser_fakes import (
     ELSEWHERE,
@@ -167,7 +168,7 @@ async def test_no_question_is_put_at_an_address_without_a_name() -> None:
 
 
 def _token_of(browser: Browser, house: House) -> str:
-    from auth import proof, sessions
+    from auth.people import proof, sessions
     from auth.visit import FORM_KEY
 
     (cookie,) = browser.jar.values()

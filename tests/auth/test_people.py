@@ -1,4 +1,4 @@
-"""People as jobs: inviting, ceilings, states, an end; each is known at once wherever a login is used (auth/people.py)."""
+"""People as jobs: inviting, ceilings, states, an end; each is known at once wherever a login is used (auth/people/guests.py)."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import pytest
 
-from auth import device, links, people, users
-from auth.clients import CLI_CLIENT_ID
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.db import Db
+from auth.device import request as device
 from auth.grants import admin as grants
 from auth.grants.exchange import Issue
 from auth.identity import Identity
 from auth.model import Principal
-from auth.people import Accepted, Invited, NameIsTaken, NotDone, Terms
-from auth.users import LinkIsOver, User
-from auth.verify import Refused
+from auth.people import guests as people
+from auth.people import links, users
+from auth.people.guests import Accepted, Invited, NameIsTaken, NotDone, Terms
+from auth.people.users import LinkIsOver, User
+from auth.tokens.verify import Refused
 from tests.auth.identity_fakes import (
     DAY,
     MINUTE,

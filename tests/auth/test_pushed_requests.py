@@ -9,8 +9,9 @@ from browser_fakes import header
 from code_fakes import CALLBACK, STATE, Porch, Program, answer_of, body_of, open_porch, press
 from identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, get
 
-from auth import clients, par
-from auth.clients import Registration
+from auth.authorize import par
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 
 
 async def pushed(porch: Porch, program: Program, **changes: str | None) -> str:

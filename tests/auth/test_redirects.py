@@ -1,10 +1,10 @@
-"""auth/redirects.py: where a client may ask a browser to be sent, and how an answer is put on it."""
+"""auth/clients/redirects.py: where a client may ask a browser to be sent, and how an answer is put on it."""
 
 from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
-from auth.redirects import fits, host_of, is_acceptable, sources_of, with_answer
+from auth.clients.redirects import fits, host_of, is_acceptable, sources_of, with_answer
 
 
 @pytest.mark.parametrize(

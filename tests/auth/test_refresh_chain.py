@@ -15,7 +15,7 @@ from auth.grants.admin import revoke, sessions
 from auth.grants.chain import Link
 from auth.grants.exchange import Issue
 from auth.grants.refresh import Contended
-from auth.refresh_keys import RefreshKey, RefreshRing
+from auth.keys.refresh import RefreshKey, RefreshRing
 from auth.site import Site
 
 WINDOW = 60 * SECOND

@@ -1,4 +1,4 @@
-"""The keys of refresh tokens (auth/refresh_keys.py): replaced while logins go on, accepted as long as needed, dropped at once."""
+"""The keys of refresh tokens (auth/keys/refresh.py): replaced while logins go on, accepted as long as needed, dropped at once."""
 
 from __future__ import annotations
 
@@ -28,17 +28,20 @@ from identity_fakes import (
     subkey,
 )
 
-from auth import keys, refresh_keys, rotation, self_test
-from auth.clients import CLI_CLIENT_ID
+from auth import self_test
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.grants import chain
 from auth.grants.chain import Link
 from auth.grants.exchange import Issue
 from auth.identity import Identity, found
+from auth.keys import refresh as refresh_keys
+from auth.keys import ring as keys
+from auth.keys import rotation
+from auth.keys.refresh import RefreshKey, RefreshRing
+from auth.keys.rotation import Forget, Publish
+from auth.keys.sealing import CannotUnseal
 from auth.model import REFRESH_TOKEN, Principal
 from auth.policy import TokenPolicy
-from auth.refresh_keys import RefreshKey, RefreshRing
-from auth.rotation import Forget, Publish
-from auth.sealing import CannotUnseal
 from server.store.inline import InlineStore, open_inline_store
 
 KEYS, TOKENS = POLICY.keys, POLICY.tokens

@@ -13,10 +13,10 @@ from joserfc.jwk import ECKey, OctKey
 from msgspec.structs import replace
 from registration_fakes import SCOPE, SEEN, ask, enrolled, sent
 
-from auth import clients
-from auth.clients import secret_hash
-from auth.device import pending
-from auth.documents import Fetched
+from auth.clients import registry as clients
+from auth.clients.documents import Fetched
+from auth.clients.registry import secret_hash
+from auth.device.request import pending
 from auth.identity import Identity
 from auth.model import DEVICE_CODE
 from auth.policy import RegistrationPolicy

@@ -9,11 +9,12 @@ import pytest
 from identity_fakes import MINUTE, ORIGIN, START, Clock, get, header, open_identity, post, subkey
 from registration_fakes import SEEN, ask, enrolled, sent
 
-from auth import clients, device
+from auth.clients import registry as clients
 from auth.db import Db
+from auth.device import request as device
 from auth.identity import Identity
 from auth.model import DEVICE_CODE, Principal
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 from auth.wire import Reply
 
 DEVICE = "a device without a browser"

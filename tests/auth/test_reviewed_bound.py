@@ -11,13 +11,13 @@ from dpop_fakes import ENDPOINT, Prover, bound, call, redeeming, refreshing, sen
 from enterprise_fakes import company, provider
 from identity_fakes import ORIGIN, SECOND, START, Clock, open_identity
 
-from auth import upstream
-from auth.dpop import BACK_SECONDS, Presented, Proof, Window
 from auth.model import Principal
-from auth.verify import Refused
-from server.config import load
-from server.resolve import resolve
-from server.upstream_settings import providers
+from auth.tokens.dpop import BACK_SECONDS, Presented, Proof, Window
+from auth.tokens.verify import Refused
+from auth.upstream import sign_in as upstream
+from server.settings.reading import load
+from server.settings.resolve import resolve
+from server.settings.upstreams import providers
 
 # ---------------------------------------------------------------- a proof counts once
 

@@ -16,8 +16,8 @@ from identity_fakes import MINUTE, ORIGIN, Clock, open_identity, post
 from msgspec.structs import replace
 from registration_fakes import SEEN, ask, enrolled, sent
 
-from auth import clients
-from auth.documents import CannotFetch, Fetched
+from auth.clients import registry as clients
+from auth.clients.documents import CannotFetch, Fetched
 from auth.identity import Identity
 from auth.model import Client
 from auth.policy import FormLimits, Policy, RegistrationPolicy

@@ -7,11 +7,12 @@ from functools import partial
 import pytest
 from msgspec.structs import replace
 
-from auth import known_browsers, people, users
-from auth.confirm import PROVEN_RECENTLY
+from auth.device.confirm import PROVEN_RECENTLY
+from auth.people import guests as people
+from auth.people import known_browsers, users
+from auth.people.users import PER_ACCOUNT
 from auth.policy import DevicePolicy
 from auth.requester import clean
-from auth.users import PER_ACCOUNT
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, Browser, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 

@@ -11,8 +11,10 @@ import pytest
 from identity_fakes import ORIGIN, SITE, START, open_identity, subkey
 from msgspec.structs import replace
 
-from auth import keys, metadata, rotation, self_test
-from auth.keys import KeyRing
+from auth import metadata, self_test
+from auth.keys import ring as keys
+from auth.keys import rotation
+from auth.keys.ring import KeyRing
 from auth.policy import Policy, RegistrationPolicy
 from auth.site import Site
 

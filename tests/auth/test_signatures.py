@@ -1,4 +1,4 @@
-"""auth/signatures.py, against a general JOSE library: what we sign it accepts, what it signs we accept, and nothing else."""
+"""auth/keys/signatures.py, against a general JOSE library: what we sign it accepts, what it signs we accept, and nothing else."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from joserfc import jws
 from joserfc.errors import JoseError
 from joserfc.jwk import ECKey
 
-from auth import signatures
-from auth.signatures import is_signed, pack, sign, unpack
+from auth.keys import signatures
+from auth.keys.signatures import is_signed, pack, sign, unpack
 
 KEY = signatures.generate()
 OTHER = signatures.generate()

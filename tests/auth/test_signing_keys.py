@@ -24,11 +24,12 @@ from identity_fakes import (
     subkey,
 )
 
-from auth import keys, signatures
 from auth.identity import found
-from auth.keys import KeyRing, Keys, SealedKey, SigningKey
-from auth.sealing import CannotUnseal
-from auth.users import owner_id
+from auth.keys import ring as keys
+from auth.keys import signatures
+from auth.keys.ring import KeyRing, Keys, SealedKey, SigningKey
+from auth.keys.sealing import CannotUnseal
+from auth.people.users import owner_id
 from server.store.inline import open_inline_store
 
 SEAL = subkey(keys.SEAL_PURPOSE)

@@ -15,12 +15,13 @@ import pytest
 from identity_fakes import MINUTE, ORIGIN, SECOND, START, Clock, logged_in, open_identity, post, subkey
 from token_corpus import P256_ORDER, Forge, corpus
 
-from auth import keys, rotation
-from auth.clients import CLI_CLIENT_ID
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.db import Db
 from auth.identity import Identity
+from auth.keys import ring as keys
+from auth.keys import rotation
 from auth.model import Principal
-from auth.verify import Refused
+from auth.tokens.verify import Refused
 
 CHALLENGE = f'Bearer resource_metadata="{ORIGIN}/.well-known/oauth-protected-resource/mcp", scope="'
 

@@ -11,10 +11,10 @@ import pytest
 from msgspec.structs import replace
 
 from auth.model import Secret
-from auth.upstream import Provider
-from auth.upstream_provider import Upstreams
+from auth.upstream.provider import Upstreams
+from auth.upstream.sign_in import Provider
 from auth.wire import Reply
-from server.upstream import Asking
+from server.outgoing.providers import Asking
 from tests.auth.browser_fakes import (
     PUBLIC,
     Browser,

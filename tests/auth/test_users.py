@@ -2,10 +2,10 @@ from __future__ import annotations
 
 import pytest
 
-from auth import attempts, users
-from auth.attempts import Limit, opens_at
 from auth.network import counted_as, same_network
-from auth.users import Unfit
+from auth.people import attempts, users
+from auth.people.attempts import Limit, opens_at
+from auth.people.users import Unfit
 from tests.auth.browser_fakes import PASSPHRASE, START, House
 
 MINUTE = 60_000

@@ -12,9 +12,10 @@ from identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, sub
 from joserfc import jws
 from joserfc.jwk import ECKey
 
-from auth import keys, tokens
 from auth.grants.exchange import Issue
-from auth.keys import Keys, SealedKey, SigningKey
+from auth.keys import ring as keys
+from auth.keys.ring import Keys, SealedKey, SigningKey
+from auth.tokens import access as tokens
 
 NOW = START
 SECONDS = NOW // SECOND

@@ -12,7 +12,7 @@ from fake_agent import KEY, Bytes, Ear, FakeAgent, Handler, fake_agent, tool_cal
 from server.backends.base import Final
 from server.backends.chat import ChatBackend, ChatConfig, problems
 from server.mcp.messages import TextContent
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 def backend(url: str, *, headers: Mapping[str, Secret] | None = None, **settings: Any) -> ChatBackend:

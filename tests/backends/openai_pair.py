@@ -12,7 +12,7 @@ from fake_agent import KEY, Bytes, Ear, Exchange, FakeAgent, Handler, Seen, fake
 from server.backends.base import Final
 from server.backends.openai import OpenAIBackend, OpenAIConfig, problems
 from server.mcp.messages import TextContent
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from fake_agent import Exchange, Silent, free_port, says, sends
 
 from server.backends.base import BackendError
 from server.backends.chat import reply_in
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 async def test_the_agent_gets_one_user_message_and_its_reply_comes_back_as_text() -> None:

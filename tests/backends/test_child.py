@@ -18,7 +18,7 @@ from python_pair import Log, soon
 from server.backends import child as processes
 from server.backends.child import Child, Speech, start_child
 from server.backends.environment import child_environment, environment_problems
-from server.secret import SecretUnreadable
+from server.settings.secret import SecretUnreadable
 
 PATIENCE = 20
 

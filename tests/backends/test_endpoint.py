@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from server.backends.endpoint import AgentEndpoint, EndpointConfig, read_headers
-from server.secret import Secret, SecretUnreadable
+from server.settings.secret import Secret, SecretUnreadable
 
 
 def test_header_values_are_read_from_where_they_are_kept(

@@ -9,7 +9,7 @@ import pytest
 import trio
 from fake_agent import PATIENCE, FakeAgent, Silent, certificate, fake_agent, free_port, says
 
-from server.fetch import Busy, DeadlinePassed, Fetcher, NotConnected, TooLarge
+from server.outgoing.fetch import Busy, DeadlinePassed, Fetcher, NotConnected, TooLarge
 
 LIMIT = 1024
 
@@ -173,7 +173,7 @@ async def test_a_connection_that_cannot_be_made_is_tried_three_times_and_the_req
         return await connect(self, *arguments, **named)
 
     monkeypatch.setattr(httpcore2.TrioBackend, "connect_tcp", third_time)
-    monkeypatch.setattr("server.fetch.CONNECT_PAUSES", (0, 0))
+    monkeypatch.setattr("server.outgoing.fetch.CONNECT_PAUSES", (0, 0))
     async with fake_agent(says(b"ok")) as agent:
         under_test = fetcher(agent)
         assert await post(under_test) == b"ok"

@@ -12,7 +12,7 @@ from openai_pair import against, ask, completion, contents, parrot, texts
 
 from server.backends.base import BackendError, Final
 from server.backends.openai import OpenAIConfig, completions_url, problems
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 async def test_one_message_is_asked_of_the_model_and_its_answer_comes_back() -> None:

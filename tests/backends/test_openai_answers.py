@@ -9,7 +9,7 @@ from fake_agent import Ear, Exchange, says
 from openai_pair import against, ask, completion, contents, delta, texts
 
 from server.backends.base import BackendError, Progress
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 @pytest.mark.parametrize(

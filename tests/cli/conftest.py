@@ -9,7 +9,7 @@ import pytest
 from shell import Terminal
 
 from server.client.tokens import Login, TokenFile
-from server.secret import Secret
+from server.settings.secret import Secret
 from tests.client.fake_server import FakeServer, serving
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from server.cli import login_screen
 from server.client.login import DeviceCode
-from server.secret import Secret
+from server.settings.secret import Secret
 
 LINK = "https://agent.example.org/device?user_code=WDJB-MJHT"
 

@@ -18,7 +18,7 @@ import trio
 from shell import WAIT_SECONDS, Terminal
 
 from server.cli.serve import FLAGS
-from server.settings import Config
+from server.settings.shapes import Config
 from tests.certificates import trusting, write_certificate
 from tests.pair import modern
 

@@ -13,7 +13,7 @@ from server.client.access import Access
 from server.client.errors import Busy, ClientError, NotLoggedIn, TokenFileError, Unreachable
 from server.client.tokens import Login, TokenFile
 from server.client.wire import open_client
-from server.secret import Secret
+from server.settings.secret import Secret
 
 NOW = 10_000_000
 

@@ -18,7 +18,7 @@ from server.client.identity import BASIC, POST, ClientIdentity
 from server.client.login import end
 from server.client.signing_in import Wish, sign_in
 from server.client.tokens import Login, TokenFile
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from test_access import stored
 from server.client.checkup import Step, examine
 from server.client.claims import read_claims
 from server.client.tokens import TokenFile
-from server.secret import Secret
+from server.settings.secret import Secret
 
 PRM = "/.well-known/oauth-protected-resource/mcp"
 ASM = "/.well-known/oauth-authorization-server"

@@ -25,7 +25,7 @@ from server.client.proof_key import ProofKey, UnusableKey, headers_of
 from server.client.rpc import Endpoint
 from server.client.signing_in import Wish, sign_in
 from server.client.tokens import Login, TokenFile
-from server.secret import Secret
+from server.settings.secret import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
 

@@ -11,7 +11,7 @@ import pytest
 
 from server.client.errors import TokenFileError
 from server.client.tokens import Login, Registration, TokenFile, token_directory
-from server.secret import Secret
+from server.settings.secret import Secret
 
 
 def login(

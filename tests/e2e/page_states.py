@@ -17,17 +17,21 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from auth import api_keys, clients, pkce, sessions, wire
-from auth.clients import Registration
+from auth import wire
+from auth.authorize import pkce
+from auth.clients import registry as clients
+from auth.clients.registry import Registration
 from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
+from auth.people import sessions
 from auth.policy import DevicePolicy, Policy
 from auth.requester import Requester
 from auth.scopes import FINANCIAL, Scope, Vocabulary
-from auth.upstream import Provider
-from auth.upstream_provider import Answer, Upstreams
+from auth.tokens import api_keys
+from auth.upstream.provider import Answer, Upstreams
+from auth.upstream.sign_in import Provider
 from server.http import landing
-from server.resolve import Resolved
-from server.settings import Config, ServerConfig
+from server.settings.resolve import Resolved
+from server.settings.shapes import Config, ServerConfig
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided

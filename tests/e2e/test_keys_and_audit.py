@@ -15,10 +15,11 @@ import httpx2
 import pytest
 from programs import SOURCE, WAIT_SECONDS, Program, Server, until
 
-from auth import keys, refresh_keys
 from auth.grants import chain
-from auth.keys import SEAL_PURPOSE, SigningKey
-from auth.refresh_keys import RefreshKey
+from auth.keys import refresh as refresh_keys
+from auth.keys import ring as keys
+from auth.keys.refresh import RefreshKey
+from auth.keys.ring import SEAL_PURPOSE, SigningKey
 from server.lending import subkeys
 from server.store import keyfile
 from tests.auth.token_corpus import Forge, corpus

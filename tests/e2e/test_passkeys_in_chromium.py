@@ -12,7 +12,7 @@ from functools import partial
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from auth import links
+from auth.people import links
 from tests.auth.browser_fakes import PASSPHRASE
 from tests.e2e.chromium import Devices, Server, serving, tab
 

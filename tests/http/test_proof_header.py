@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from auth.dpop import Presented
 from auth.model import ANONYMOUS, Principal
+from auth.tokens.dpop import Presented
 from server.http.guard import Admitted
 from server.http.reply import Reply
 from server.http.visit import Threshold, Visit, joined

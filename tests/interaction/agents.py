@@ -17,7 +17,6 @@ from server.backends.catalog import Catalog, Source, Terms
 from server.backends.demo import DEMO_TERMS, Demo
 from server.calls import Calls
 from server.crew import Crew
-from server.desk import Tasking
 from server.exchange import Lent
 from server.http.guard import Admitted, Denied
 from server.http.mcp import McpEndpoint
@@ -29,6 +28,7 @@ from server.mcp.rounds import Rounds
 from server.sessions import Sessions
 from server.standing import everyone
 from server.subscriptions import Subscriptions
+from server.tasks.desk import Tasking
 from tests.pair import Pair
 
 Work = Callable[[ToolCall, Outlet], Awaitable[Final]]

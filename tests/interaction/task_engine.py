@@ -11,11 +11,11 @@ from typing import Any
 import structlog
 
 from server.calls import Asked, Calls
-from server.desk import Tasking
 from server.mcp.tasks import Completed, Ending
 from server.store.inline import open_inline_store
-from server.task_order import Order
-from server.tasks import Tasks, TaskTerms
+from server.tasks.desk import Tasking
+from server.tasks.engine import Tasks, TaskTerms
+from server.tasks.order import Order
 
 NOW = 1_800_000_000_000
 

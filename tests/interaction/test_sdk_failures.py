@@ -27,7 +27,6 @@ from server.backends.base import (
 )
 from server.backends.catalog import Source
 from server.calls import Asked, Calls
-from server.desk import Tasking
 from server.mcp.messages import (
     Prompt,
     PromptMessage,
@@ -41,8 +40,9 @@ from server.mcp.messages import (
 from server.mcp.tasks import Completed, Ending
 from server.sessions import Sessions
 from server.store.inline import open_inline_store
-from server.task_order import Order
-from server.tasks import Tasks
+from server.tasks.desk import Tasking
+from server.tasks.engine import Tasks
+from server.tasks.order import Order
 from tests.interaction.agents import ANYTHING, Agent, Work, agent, house, says
 from tests.interaction.session_house import asks, living
 from tests.pair import ACCEPT_BOTH, META, MODERN, Answer, Pair, encode, modern, talk

@@ -12,7 +12,7 @@ import trio.testing
 from server.backends.catalog import Source
 from server.sessions import Sessions
 from server.subscriptions import task_topic
-from server.tasks import Tasks
+from server.tasks.engine import Tasks
 from tests.interaction.agents import USER, House
 from tests.interaction.clients import Client
 from tests.interaction.everything import everything

@@ -14,9 +14,10 @@ from pathlib import Path
 
 import trio
 
-from auth import audit, rotation
+from auth import audit
 from auth.db import Db
 from auth.identity import Identity, found
+from auth.keys import rotation
 from auth.policy import DAY, KeyPolicy, Policy
 from auth.site import Site
 from server.store.sqlite import open_store

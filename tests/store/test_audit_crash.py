@@ -10,8 +10,10 @@ from pathlib import Path
 from audit_child import POLICY, SITE, Clock, subkey
 from store_engines import NOW
 
-from auth import audit, keys, rotation, self_test
+from auth import audit, self_test
 from auth.identity import found
+from auth.keys import ring as keys
+from auth.keys import rotation
 from server.store.audit_chain import AuditChain
 from server.store.sqlite import open_store
 

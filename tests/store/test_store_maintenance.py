@@ -10,7 +10,8 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore
 
-from auth import code_entry, sessions, users
+from auth.device import code_entry
+from auth.people import sessions, users
 from auth.policy import TokenPolicy
 from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes

@@ -1,0 +1,120 @@
+"""The browsers in which a person is signed in, on the account page: which they are, and signing them out."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth import audit
+from auth.account import notices
+from auth.db import Db
+from auth.device.code_entry import sign_in_then
+from auth.model import Millis
+from auth.pages import ago, day, redirect
+from auth.people import sessions
+from auth.people.sessions import Session
+from auth.requester import Requester
+from auth.visit import Visit
+from auth.wire import Reply
+
+PURPOSE: Final = "account browsers"
+OTHERS: Final = "others"
+
+# Enough to tell one's own apart. The first that fits: Edge and Opera call themselves Chrome, Chrome calls itself Safari.
+_PROGRAMS: Final = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("FxiOS/", "Firefox"),
+    ("CriOS/", "Chrome"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+_SYSTEMS: Final = (
+    ("iPhone", "an iPhone"),
+    ("iPad", "an iPad"),
+    ("Android", "Android"),
+    ("CrOS", "ChromeOS"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "a Mac"),
+    ("Linux", "Linux"),
+)
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+    ip: str
+    since: str
+    used: str
+    this: bool
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[Row, ...]
+    form_token: str
+
+
+def named(user_agent: str) -> str:
+    """A browser in a few words; what it says of itself otherwise."""
+    program = next((name for mark, name in _PROGRAMS if mark in user_agent), "")
+    system = next((name for mark, name in _SYSTEMS if mark in user_agent), "")
+    return f"{program} on {system}" if program and system else program or user_agent or "A browser"
+
+
+async def look(visit: Visit, session: Session) -> Shown:
+    found = await visit.parts.store.read(partial(sessions.listing, user_id=session.user.id, now=visit.now))
+    rows = [
+        Row(
+            id=each.id,
+            name=named(each.user_agent),
+            ip=each.ip,
+            since=day(each.created_at),
+            used=ago(each.last_used_at, visit.now),
+            this=session.id_hash.startswith(each.id),
+        )
+        for each in found
+    ]
+    return Shown(rows=tuple(sorted(rows, key=lambda row: not row.this)), form_token=visit.token(PURPOSE))
+
+
+async def end(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(PURPOSE):
+        return visit.stale_form()
+    which = visit.form.get("browser", "")
+    ended = await visit.parts.store.write(
+        partial(end_browsers, cookie=visit.cookie, which=which, who=visit.who, now=visit.now)
+    )
+    if not ended:
+        return notices.back("gone")
+    return notices.back("browsers-ended" if which == OTHERS else "browser-ended")
+
+
+def end_browsers(db: Db, *, cookie: str, which: str, who: Requester, now: Millis) -> int:
+    """A job: sign out one of this person's other browsers, or all of them. How many ended."""
+    session = sessions.find(db, cookie, now)
+    if session is None:
+        return 0
+    if which == OTHERS:
+        ended = sessions.end_all(db, session.user.id, but=session.id_hash)
+    elif which == session.id_hash[: sessions.ID_CHARACTERS]:
+        return 0  # this one signs out at the top of the page
+    else:
+        ended = sessions.end_by_id(db, which, user_id=session.user.id)
+    if ended:
+        audit.record(
+            db,
+            at=now,
+            event="user.browser_ended",
+            actor=audit.actor(session.user.id),
+            ip=who.ip,
+            user_agent=who.user_agent,
+            reason=f"{ended} other" if which == OTHERS else which,
+        )
+    return ended

@@ -1,0 +1,129 @@
+"""What a person has agreed to and is not asked about again for a while, on the account page: and forgetting it.
+
+Forgetting ends no login; it makes the program ask before the next one. Remembering is the consent page's.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth import audit
+from auth.account import notices
+from auth.db import Db, Row
+from auth.device.code_entry import sign_in_then
+from auth.model import Millis
+from auth.pages import day, redirect
+from auth.people import guests as people
+from auth.people import sessions
+from auth.people.sessions import Session
+from auth.requester import Requester
+from auth.visit import Visit
+from auth.wire import Reply
+
+PURPOSE: Final = "account consents"
+SHOWN: Final = 200
+
+
+class Consent(msgspec.Struct, frozen=True, kw_only=True):
+    client_id: str
+    redirect_host: str
+    server: str
+    name: str
+    may: tuple[str, ...]
+    since: str
+    until: str
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[Consent, ...]
+    several: bool  # servers
+    form_token: str
+
+
+async def look(visit: Visit, session: Session) -> Shown | None:
+    rows = await visit.parts.store.read(partial(listing, user_id=session.user.id, now=visit.now))
+    known = visit.parts.site.scopes
+    consents = tuple(
+        Consent(
+            client_id=row["client_id"],
+            redirect_host=row["redirect_host"],
+            server=row["server"],
+            name=row["client_name"],
+            may=people.in_words(known, row["scope"]),
+            since=day(row["created_at"]),
+            until=day(row["expires_at"]),
+        )
+        for row in rows
+    )
+    if not consents:
+        return None
+    return Shown(rows=consents, several=len(visit.parts.site.servers) > 1, form_token=visit.token(PURPOSE))
+
+
+def listing(db: Db, *, user_id: str, now: Millis) -> list[Row]:
+    return db.fetch_all(
+        "SELECT s.*, c.name AS client_name FROM consents s JOIN clients c ON c.id = s.client_id"
+        " WHERE s.user_id = ? AND s.expires_at > ? ORDER BY s.created_at DESC, s.client_id LIMIT ?",
+        user_id,
+        now,
+        SHOWN,
+    )
+
+
+async def forget(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(PURPOSE):
+        return visit.stale_form()
+    gone = await visit.parts.store.write(
+        partial(
+            forget_consent,
+            cookie=visit.cookie,
+            client_id=visit.form.get("client", ""),
+            redirect_host=visit.form.get("redirect_host", ""),
+            server=visit.form.get("server", ""),
+            who=visit.who,
+            now=visit.now,
+        )
+    )
+    return notices.back("consent-forgotten" if gone else "gone")
+
+
+def forget_consent(
+    db: Db,
+    *,
+    cookie: str,
+    client_id: str,
+    redirect_host: str,
+    server: str,
+    who: Requester,
+    now: Millis,
+) -> bool:
+    """A job."""
+    session = sessions.find(db, cookie, now)
+    if session is None:
+        return False
+    gone = db.execute(
+        "DELETE FROM consents WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?",
+        session.user.id,
+        client_id,
+        redirect_host,
+        server,
+    )
+    if gone:
+        audit.record(
+            db,
+            at=now,
+            event="consent.forgotten",
+            actor=audit.actor(session.user.id),
+            client_id=client_id,
+            ip=who.ip,
+            user_agent=who.user_agent,
+            reason=redirect_host,
+        )
+    return bool(gone)

@@ -1,0 +1,68 @@
+"""Authorization codes (RFC 6749 §4.1.2): what one stands for, written down. Redeeming it is in grants/code.py.
+
+256 bits that leave in a redirect; the row holds their SHA-256 and everything that the code is bound to.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+from auth.authorize.request import Wanted
+from auth.db import Db
+from auth.entropy import Entropy
+from auth.model import Millis
+from auth.policy import MINUTE
+from auth.requester import Requester
+
+# A page that sends a signed-in browser round and round must not fill the table: nobody signs in to thirty programs in a minute.
+PER_USER_AND_MINUTE = 30
+
+
+def code_hash(code: str) -> str:
+    return hashlib.sha256(code.encode()).hexdigest()
+
+
+def too_many(db: Db, user_id: str, now: Millis) -> bool:
+    row = db.fetch_one(
+        "SELECT COUNT(*) AS n FROM authorization_codes WHERE subject = ? AND created_at > ?",
+        user_id,
+        now - MINUTE,
+    )
+    return row is not None and row["n"] >= PER_USER_AND_MINUTE
+
+
+def issue(
+    db: Db,
+    wanted: Wanted,
+    *,
+    subject: str,
+    auth_time: Millis,
+    scope: str,
+    entropy: Entropy,
+    who: Requester,
+    lives_ms: Millis,
+    now: Millis,
+) -> tuple[str, str]:
+    """Part of a job: the id of a new row, for the audit trail, and its code."""
+    code, code_id = entropy.token(), entropy.identifier("oac")
+    db.execute(
+        "INSERT INTO authorization_codes (id, code_hash, client_id, subject, server, origin, redirect_uri,"
+        " challenge, dpop_jkt, scope, ip, user_agent, auth_time, state, created_at, expires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, 'live', ?, ?)",
+        code_id,
+        code_hash(code),
+        wanted.client_id,
+        subject,
+        wanted.server,
+        who.origin,
+        wanted.redirect_uri,
+        wanted.challenge,
+        wanted.dpop_jkt,
+        scope,
+        who.ip,
+        who.user_agent,
+        auth_time,
+        now,
+        now + lives_ms,
+    )
+    return code_id, code

@@ -1,0 +1,153 @@
+"""GET /authorize (RFC 6749 §3.1): a browser comes with a program's request. It leads to sign-in, to the consent page, back with
+a code for what was agreed to before, or back with an error.
+
+Until somebody is signed in nothing is written and nobody is told who has an account. What a request may be is in request.py,
+the consent page and its answer in consent_page.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+from urllib.parse import quote
+
+from auth.authorize import consent, consent_page, par
+from auth.authorize import request as authorize
+from auth.authorize.consent import NotAgreed, Opened, Sent, SignedOut
+from auth.authorize.consent_page import away, location_of, no_place, send_back
+from auth.authorize.request import Asked, NoPlace, SendBack, Wanted
+from auth.clients import redirects
+from auth.clients.documents import is_document
+from auth.device.code_entry import sign_in_then
+from auth.entropy import SEED_BYTES
+from auth.model import Millis
+from auth.pages import redirect
+from auth.people.sessions import Session
+from auth.policy import SECOND
+from auth.visit import Visit
+from auth.wire import Reply
+
+# How old a sign-in may be where the program wants a new one: the way from the sign-in page to here, and a reload.
+JUST_NOW: Final[Millis] = 60 * SECOND
+
+# Values of `prompt` after which a person is asked whatever they said before.
+ASKING: Final = frozenset({"consent", "select_account"})
+
+
+async def show(visit: Visit) -> Reply:
+    session = await visit.session()
+    asked = authorize.read(visit.request.query)
+    unknown = await _no_document(visit, asked, session)
+    if unknown is not None:
+        return no_place(visit, NoPlace(why=f"The program that sent you here is not known: {unknown}."))
+    found = await _open(visit, asked)
+    match found:
+        case NoPlace():
+            return no_place(visit, found)
+        case SendBack():
+            return _send_back(visit, session, found)
+        case Opened():
+            path = authorize.path_of(found.text)
+    if len(quote(path)) > authorize.CHARACTERS:
+        return no_place(visit, NoPlace(why="The request is too long."))
+    if found.pushed:
+        await visit.parts.store.write(partial(par.opened, asked=asked, now=visit.now))
+    wanted, silent = found.wanted, "none" in found.wanted.prompts
+    if session is None or _must_prove_again(wanted, session, visit.now):
+        if silent:
+            refused = wanted.refused("login_required", "nobody is signed in, or not recently")
+            return _send_back(visit, session, refused)
+        again = "" if session is None else "&again=1"
+        return redirect(sign_in_then(path) + again)
+    return await _ask(visit.of(session), session, found, silent=silent)
+
+
+async def _ask(visit: Visit, session: Session, found: Opened, *, silent: bool) -> Reply:
+    """Back at once with what was agreed to before, or the page."""
+    parts = visit.parts
+    known = not found.wanted.prompts & ASKING and await parts.store.read(
+        partial(consent.remembered, found=found, user=session.user, known=parts.site.scopes, now=visit.now)
+    )
+    if known:
+        outcome = await parts.store.write(
+            partial(
+                consent.agree,
+                cookie=visit.cookie,
+                asked=found.asked,
+                ticked=None,
+                site=parts.site,
+                policy=parts.policy.tokens,
+                who=visit.who,
+                seed=parts.entropy(SEED_BYTES),
+                now=parts.clock(),
+            )
+        )
+        match outcome:
+            case Sent():
+                return away(outcome.location)
+            case NoPlace():
+                return no_place(visit, outcome)
+            case SendBack():
+                return send_back(visit, outcome)
+            case SignedOut():
+                return redirect(sign_in_then(authorize.path_of(found.text)))
+            case NotAgreed():
+                """Something changed just now: ask."""
+    if silent:
+        return send_back(visit, found.wanted.refused("consent_required", "the person has to be asked"))
+    return consent_page.page(visit, session, found)
+
+
+def _send_back(visit: Visit, session: Session | None, back: SendBack) -> Reply:
+    """An error for the program. Without a session, an address that only its owner vouches for is left to the person: else
+    anybody could have browsers sent on to anywhere under our name."""
+    if session is not None or back.vouched:
+        return send_back(visit, back)
+    return visit.error(
+        400,
+        "This sign-in cannot go on",
+        f"What the program that sent you here asks for was refused: {back.description}.",
+        "Nothing was allowed. Nobody here has checked the address below: go there only if that is where you came from.",
+        back=(location_of(visit, back), f"Back to {redirects.host_of(back.redirect_uri)}"),
+    )
+
+
+def _must_prove_again(wanted: Wanted, session: Session, now: Millis) -> bool:
+    limits = [JUST_NOW] if "login" in wanted.prompts else []
+    if wanted.max_age_ms is not None:
+        limits.append(max(wanted.max_age_ms, JUST_NOW))
+    return bool(limits) and now - session.auth_time > min(limits)
+
+
+async def _no_document(visit: Visit, asked: Asked, session: Session | None) -> str | None:
+    """Why there is no client behind an address that a client gives as its id; None where there is, or it gave none."""
+    client_id = asked.get("client_id")
+    if client_id is None or not is_document(client_id):
+        return None
+    return await visit.parts.documents.ensure(
+        client_id, network=visit.who.network, signed_in=session is not None, now=visit.now
+    )
+
+
+async def _open(visit: Visit, asked: Asked) -> Opened | NoPlace | SendBack:
+    return await visit.parts.store.read(
+        partial(
+            consent.opened,
+            asked=asked,
+            site=visit.parts.site,
+            origin=visit.request.origin,
+            now=visit.now,
+        )
+    )
+
+
+async def targets_of(visit: Visit, landing: str) -> tuple[str, ...]:
+    """Where a form may lead whose answer leads to `landing`: browsers hold a form to its policy through every redirect."""
+    path, _, query = landing.partition("?")
+    if path != authorize.PATH:
+        return ()
+    match await _open(visit, authorize.read_text(query)):
+        case Opened(wanted=Wanted(redirect_uri=uri)) | SendBack(redirect_uri=uri):
+            return redirects.sources_of(uri)
+        case _:
+            return ()

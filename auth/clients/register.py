@@ -1,0 +1,375 @@
+"""Programs that register themselves (RFC 7591), and what they may do with that later (RFC 7592).
+
+Nobody vouches for them: a person who is asked to let one in is told so. What they may say of themselves is judged in
+registration_form.py; those that nobody ever lets in are swept away (server/store/reaping.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from auth import audit, posted, replies
+from auth.clients import registration_form
+from auth.clients import registry as clients
+from auth.clients.registration_form import BadMetadata, Metadata
+from auth.clients.registry import ID_LENGTH, SECRET_METHODS, secret_hash
+from auth.db import Db, Row
+from auth.entropy import SEED_BYTES, Entropy
+from auth.errors import Refusal
+from auth.metadata import REGISTER
+from auth.model import Client, Millis, Secret
+from auth.people import attempts
+from auth.people.attempts import Limit
+from auth.policy import RegistrationPolicy
+from auth.requester import Requester
+from auth.tokens.verify import bearer
+
+if TYPE_CHECKING:
+    from auth.identity import Identity
+    from auth.wire import Reply, Request
+
+METHODS: Final = ("POST", "OPTIONS")
+MANAGE_METHODS: Final = ("GET", "PUT", "DELETE", "OPTIONS")
+
+# Refusals that are written down. A body that makes no sense is told so and leaves nothing behind.
+_AUDITED: Final = frozenset({"invalid_token", "temporarily_unavailable"})
+
+# What an unknown client's token is compared with, so that the answer takes as long as for a known one.
+_NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
+
+
+class Registered(msgspec.Struct, frozen=True, kw_only=True):
+    """What its owner is told."""
+
+    client: Client
+    metadata: str
+    access_token: Secret  # of the registration, not of a login
+    secret: Secret | None = None  # only where it was made just now
+    created: bool = False
+
+
+class Removed(msgspec.Struct, frozen=True):
+    pass
+
+
+Outcome = Registered | Removed | Refusal
+
+
+# ---------------------------------------------------------------- the endpoints
+
+
+async def create(identity: Identity, request: Request) -> Reply:
+    """`POST /register`."""
+    if request.method == "OPTIONS":
+        return replies.preflight(METHODS)
+    if request.method != "POST":
+        return replies.wrong_method(METHODS)
+    policy = identity.policy.registration
+    if policy.mode == "off":
+        return _off()
+
+    def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
+        said, seed = _read(identity, request), identity.entropy(SEED_BYTES)
+        shown = bearer(request.headers.get("authorization"))
+        counted = posted.is_counted(identity, who)
+
+        def job(db: Db) -> Outcome:
+            refused = _not_admitted(db, shown, policy, who, now) if policy.mode == "token" else None
+            if refused is not None:
+                return refused
+            if isinstance(said, Refusal):
+                return said
+            return enrol(db, said, policy=policy, counted=counted, who=who, seed=seed, now=now)
+
+        return job
+
+    return await _answer(identity, request, ask)
+
+
+async def manage(identity: Identity, request: Request) -> Reply:
+    """`/register/{client_id}`, with the token that came with the registration."""
+    if request.method == "OPTIONS":
+        return replies.preflight(MANAGE_METHODS)
+    if request.method not in MANAGE_METHODS:
+        return replies.wrong_method(MANAGE_METHODS)
+    client_id = request.path.removeprefix(REGISTER + "/")
+
+    def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
+        said = _read(identity, request) if request.method == "PUT" else None
+        shown, seed = bearer(request.headers.get("authorization")) or "", identity.entropy(SEED_BYTES)
+
+        def job(db: Db) -> Outcome:
+            row = _owned(db, client_id, shown)
+            if row is None:
+                return _refused(db, "client.managed", "wrong registration access token", who, now)
+            if request.method == "DELETE":
+                return _withdraw(db, row["id"], who, now)
+            if said is None:
+                return Registered(client=Client.of(row), metadata=row["metadata"], access_token=Secret(shown))
+            if isinstance(said, Refusal):
+                return said
+            return change(
+                db,
+                row,
+                said,
+                policy=identity.policy.registration,
+                counted=posted.is_counted(identity, who),
+                access_token=Secret(shown),
+                who=who,
+                seed=seed,
+                now=now,
+            )
+
+        return job
+
+    return await _answer(identity, request, ask)
+
+
+async def _answer(
+    identity: Identity, request: Request, ask: Callable[[Requester, Millis], Callable[[Db], Outcome]]
+) -> Reply:
+    """With the limits of every posted form (posted.py): refusals leave audit rows, of which nobody may leave many."""
+    who, now = Requester.of(request), identity.clock()
+    wait = posted.wait_to_ask(identity, who, now)
+    if wait:
+        return replies.refuse(posted.too_often(wait))
+    outcome = await identity.store.write(ask(who, now))
+    match outcome:
+        case Refusal():
+            if outcome.error in _AUDITED:
+                posted.note_refusal(identity, who, now)
+            refused = replies.refuse(outcome)
+            if outcome.error != "invalid_token":
+                return refused
+            challenge = 'Bearer realm="registration", error="invalid_token"'
+            return replace(refused, headers=(*refused.headers, ("WWW-Authenticate", challenge)))
+        case Removed():
+            return replace(replies.empty(), status=204)
+        case Registered():
+            told = replies.answer(describe(outcome, identity.site.public(who.origin)))
+            return replace(told, status=201) if outcome.created else told
+
+
+def _read(identity: Identity, request: Request) -> Metadata | Refusal:
+    try:
+        return registration_form.read(request.json, identity.site.scopes, fetches=identity.fetch is not None)
+    except BadMetadata as problem:
+        return Refusal(error=problem.error, description=str(problem))
+
+
+def _off() -> Reply:
+    refusal = Refusal(
+        error="access_denied",
+        description="programs cannot register themselves here; ask the operator of this server for a client id",
+    )
+    return replace(replies.refuse(refusal), status=403)
+
+
+def describe(registered: Registered, base: str) -> dict[str, Any]:
+    """RFC 7591 §3.2.1, RFC 7592 §3. A client without a secret gets no member that speaks of one: null would count as one."""
+    client, kept = registered.client, json.loads(registered.metadata)
+    told: dict[str, Any] = {
+        "client_id": client.id,
+        "client_id_issued_at": client.created_at // 1_000,
+        "client_name": client.name,
+        "redirect_uris": list(client.redirect_uris),
+        "grant_types": list(client.grant_types),
+        "token_endpoint_auth_method": client.auth_method,
+        **kept,
+        "registration_client_uri": f"{base}{REGISTER}/{client.id}",
+        "registration_access_token": registered.access_token.reveal(),
+    }
+    if registered.secret is not None:
+        told |= {"client_secret": registered.secret.reveal(), "client_secret_expires_at": 0}
+    if client.client_uri:
+        told["client_uri"] = client.client_uri
+    if client.jwks is not None:
+        told["jwks"] = json.loads(client.jwks)
+    if client.jwks_uri is not None:
+        told["jwks_uri"] = client.jwks_uri
+    return told
+
+
+# ---------------------------------------------------------------- jobs
+
+
+def enrol(
+    db: Db,
+    metadata: Metadata,
+    *,
+    policy: RegistrationPolicy,
+    counted: bool,
+    who: Requester,
+    seed: bytes,
+    now: Millis,
+) -> Registered | Refusal:
+    """A job. How many one network makes is counted in the store: it holds across restarts."""
+    refused = _one_too_many(db, "client.registered", policy, who, now) if counted else None
+    if refused is not None:
+        return refused
+    entropy, registration = Entropy(seed), metadata.registration
+    client_id, token, secret = (
+        entropy.identifier("cli"),
+        entropy.token(),
+        _secret_for(registration.auth_method, entropy),
+    )
+    clients.insert(
+        db,
+        client_id,
+        registration,
+        kind="dynamic",
+        hashed=secret and secret_hash(secret),
+        registration_hash=secret_hash(token),
+        network=who.network,
+        metadata=metadata.kept(),
+        now=now,
+    )
+    _record(db, "client.registered", client_id, who, now)
+    return _told(db, client_id, token=Secret(token), secret=secret, created=True)
+
+
+def _one_too_many(
+    db: Db, event: str, policy: RegistrationPolicy, who: Requester, now: Millis
+) -> Refusal | None:
+    """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
+    window = policy.per_network_ms
+    buckets = (
+        (f"register:{who.network}", Limit(tries=policy.per_network, window=window)),
+        ("register:all", Limit(tries=policy.everybody, window=window)),
+    )
+    closed = attempts.closed_until(db, buckets, now)
+    if closed:
+        _record(db, event, None, who, now, refused="too many from this network, or from all together")
+        return Refusal(
+            error="temporarily_unavailable",
+            description="too many registrations",
+            retry_after_seconds=max(1, -(-(closed - now) // 1_000)),
+        )
+    for bucket, _ in buckets:
+        attempts.count(db, bucket, now)
+    return None
+
+
+def change(
+    db: Db,
+    row: Row,
+    metadata: Metadata,
+    *,
+    policy: RegistrationPolicy,
+    counted: bool,
+    access_token: Secret,
+    who: Requester,
+    seed: bytes,
+    now: Millis,
+) -> Registered | Refusal:
+    """A job: what is said now takes the place of everything that was said (RFC 7592 §2.2)."""
+    client, registration = Client.of(row), metadata.registration
+    held, shown = client.secret_hash, metadata.client_secret
+    problem = ""
+    if metadata.client_id != client.id:
+        problem = "client_id: the one that is being changed"
+    elif shown is not None and not hmac.compare_digest(secret_hash(shown), held or _NOBODY):
+        problem = "client_secret: not the present one; this server makes them"
+    if problem:
+        return Refusal(error="invalid_client_metadata", description=problem)
+    refused = _one_too_many(db, "client.changed", policy, who, now) if counted else None
+    if refused is not None:
+        return refused
+    keeps = held is not None and registration.auth_method in SECRET_METHODS
+    secret = None if keeps else _secret_for(registration.auth_method, Entropy(seed))
+    db.execute(
+        "UPDATE clients SET name = ?, secret_hash = ?, auth_method = ?, grant_types = ?, redirect_uris = ?, scope = ?,"
+        " client_uri = ?, jwks = ?, jwks_uri = ?, metadata = ? WHERE id = ? AND registration_hash = ?",
+        registration.name,
+        held if keeps else secret and secret_hash(secret),
+        registration.auth_method,
+        " ".join(registration.grant_types),
+        " ".join(registration.redirect_uris),
+        registration.scope,
+        registration.client_uri,
+        registration.jwks,
+        registration.jwks_uri,
+        metadata.kept(),
+        client.id,
+        row["registration_hash"],
+    )
+    db.changed("client", client.id)
+    _record(db, "client.changed", client.id, who, now)
+    return _told(db, client.id, token=access_token, secret=secret)
+
+
+def _withdraw(db: Db, client_id: str, who: Requester, now: Millis) -> Removed:
+    ended = clients.delete(db, client_id)
+    _record(db, "client.removed", client_id, who, now, reason=f"by itself; {ended} logins went with it")
+    return Removed()
+
+
+def _told(db: Db, client_id: str, *, token: Secret, secret: str | None, created: bool = False) -> Registered:
+    row = db.fetch_one("SELECT * FROM clients WHERE id = ?", client_id)
+    assert row is not None  # this transaction wrote it
+    return Registered(
+        client=Client.of(row),
+        metadata=row["metadata"],
+        access_token=token,
+        secret=None if secret is None else Secret(secret),
+        created=created,
+    )
+
+
+def _secret_for(auth_method: str, entropy: Entropy) -> str | None:
+    return entropy.token() if auth_method in SECRET_METHODS else None
+
+
+def _owned(db: Db, client_id: str, token: str) -> Row | None:
+    """The client whose registration this token is for. One that the operator has disabled is out of its owner's hands."""
+    plain = len(client_id) <= ID_LENGTH and client_id.isascii() and client_id.isprintable()
+    row = db.fetch_one(
+        "SELECT * FROM clients WHERE id = ? AND kind = 'dynamic' AND state = 'enabled'",
+        client_id if plain else "",
+    )
+    held = (row["registration_hash"] if row is not None else None) or _NOBODY
+    return row if hmac.compare_digest(secret_hash(token), held) else None
+
+
+def _not_admitted(
+    db: Db, shown: str | None, policy: RegistrationPolicy, who: Requester, now: Millis
+) -> Refusal | None:
+    right = hmac.compare_digest(secret_hash(shown or ""), policy.token_hash or _NOBODY)
+    if shown and right:
+        return None
+    return _refused(db, "client.registered", "wrong initial access token", who, now)
+
+
+def _refused(db: Db, event: str, reason: str, who: Requester, now: Millis) -> Refusal:
+    _record(db, event, None, who, now, refused=reason)
+    return Refusal(error="invalid_token", description="a Bearer token for this registration is needed")
+
+
+def _record(
+    db: Db,
+    event: str,
+    client_id: str | None,
+    who: Requester,
+    now: Millis,
+    *,
+    reason: str = "",
+    refused: str = "",
+) -> None:
+    audit.record(
+        db,
+        at=now,
+        event=event,
+        actor=f"client:{client_id}" if client_id else "anonymous",
+        client_id=client_id,
+        ip=who.ip,
+        user_agent=who.user_agent,
+        outcome="refused" if refused else "ok",
+        reason=refused or reason,
+    )

@@ -1,0 +1,1 @@
+"""Logins by a code on another device (RFC 8628). Redeeming the code is in grants/device.py."""

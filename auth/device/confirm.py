@@ -1,0 +1,151 @@
+"""The confirm page: everything an approver should see before saying yes (RFC 8628 §5.4).
+
+Shown whenever a code is right, also for the complete link. It carries a token that its session only gets by having entered
+the right code. Entering codes is in code_entry.py, the answer to this page in decision.py.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+import msgspec
+
+from auth import scopes
+from auth.clients import registry as clients
+from auth.db import Db
+from auth.device import request as device
+from auth.device.request import DeviceRequest
+from auth.model import Millis
+from auth.network import same_network
+from auth.pages import ago, clock, in_words
+from auth.people import proof
+from auth.people.sessions import Session
+from auth.people.users import User
+from auth.policy import SECOND
+from auth.visit import Visit
+from auth.wire import Reply
+
+PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a proof may be when the device is somewhere else
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A request under the code, and all that its approver is shown."""
+
+    ask: DeviceRequest
+    standing: Literal["verified", "registered", "unverified"]
+    registered_at: Millis | None = None  # where the program registered itself
+
+
+def waiting(db: Db, code_mac: str, now: Millis) -> Waiting | None:
+    ask = device.find(db, code_mac, now)
+    client = None if ask is None else clients.lookup(db, ask.client_id)
+    if ask is None or client is None:
+        return None
+    registered = "registered" if client.kind == "registered" else "unverified"
+    return Waiting(
+        ask=ask,
+        standing="verified" if ask.verified else registered,
+        registered_at=client.created_at if client.kind == "dynamic" else None,
+    )
+
+
+def mac_of(visit: Visit, code: str) -> str:
+    return device.user_code_mac(visit.parts.subkey(device.MAC_PURPOSE), code)
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    words: str
+    ticked: bool
+    within: bool  # a wider one that is offered too includes it: taking only this one away takes nothing away
+    financial: bool
+
+
+async def page(
+    visit: Visit,
+    session: Session,
+    found: Waiting,
+    code: str,
+    *,
+    problem: str = "",
+    ticked: tuple[str, ...] | None = None,
+) -> Reply:
+    ask, site = found.ask, visit.parts.site
+    names = offered_by(ask, session.user)
+    offered = tuple(
+        Offer(
+            name=name,
+            words=site.scopes.words(name),
+            # As on the consent page: what moves money is never ticked for anybody.
+            ticked=not site.scopes.financial(name) and (ticked is None or name in ticked),
+            within=name not in widest(names),
+            financial=site.scopes.financial(name),
+        )
+        for name in names
+    )
+    asked = None
+    if needs_proof(ask, session, visit.request.ip, visit.now):
+        asked = await proof.offer(visit, session)
+        visit = proof.scripted(visit, asked.passkey)
+    return visit.page(
+        "confirm.html",
+        title="Let this device in?",
+        status=400 if problem else 200,
+        form_token=visit.token(purpose(ask.id, code)),
+        account=session.user.name,
+        ask=ask,
+        standing=found.standing,
+        known_for="" if found.registered_at is None else ago(found.registered_at, visit.now),
+        user_code=device.display(code),
+        spelled=" ".join(code),
+        near=same_network(ask.ip, visit.request.ip),
+        approver_ip=visit.request.ip,
+        proof=asked,
+        asked_ago=ago(ask.created_at, visit.now),
+        asked_at=clock(ask.created_at),
+        lasts=in_words(visit.parts.policy.tokens.device_login_ms),
+        server=ask.server if len(site.servers) > 1 else "",
+        offered=offered,
+        problem=problem,
+    )
+
+
+def offered_by(ask: DeviceRequest, user: User) -> tuple[str, ...]:
+    """What of the request this account may give at all."""
+    return scopes.parse(scopes.narrow(ask.scope, user.scope))
+
+
+def widest(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Without those that another of them includes."""
+    return tuple(
+        name for name in names if not scopes.covers((other for other in names if other != name), name)
+    )
+
+
+def needs_proof(ask: DeviceRequest, session: Session, approver_ip: str, now: Millis) -> bool:
+    """From another network a stolen or unattended browser must not be enough."""
+    return not same_network(ask.ip, approver_ip) and now - session.auth_time > PROVEN_RECENTLY
+
+
+def not_from_here(visit: Visit, ask: DeviceRequest) -> Reply | None:
+    """The page that says so, where the policy lets nobody approve this device from this browser. Denying is always possible."""
+    match visit.parts.policy.device.approve_from:
+        case "anywhere":
+            return None
+        case "same-network":
+            if same_network(ask.ip, visit.request.ip):
+                return None
+            why = "This server lets a device in only from a browser on the same network, and this one is on another."
+        case "terminal":
+            why = "This server lets devices in at its own terminal only."
+    return visit.error(
+        403,
+        "Not from here",
+        f"{why} Nothing was approved.",
+        "Run `ostiary approve CODE` on the machine that the server runs on.",
+        back=("/device", "Back"),
+    )
+
+
+def purpose(request_id: str, code: str) -> str:
+    return f"decide {request_id} {code}"

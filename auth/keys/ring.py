@@ -1,0 +1,197 @@
+"""The key ring: making signing keys, sealing them for the store, and the JWKS document.
+
+One key signs at a time: the newest whose time has come. Others stay published until they retire, so that tokens they signed
+still verify; a next key can be published before it signs. When to rotate is decided in rotation.py. Everybody can verify ES256,
+which no name of EdDSA achieves today.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from auth.db import Db, Row
+from auth.encode import json_bytes
+from auth.keys import refresh as refresh_keys
+from auth.keys import sealing, signatures
+from auth.keys.refresh import RefreshRing
+from auth.keys.signatures import ALGORITHM, PrivateKey
+from auth.model import Millis
+
+SEAL_PURPOSE: Final = "signing-keys"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedKey:
+    """A row of `signing_keys`."""
+
+    kid: str
+    algorithm: str
+    public_jwk: str
+    sealed_private: str = field(repr=False)
+    created_at: Millis
+    signs_from: Millis
+    retires_at: Millis | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SigningKey:
+    kid: str
+    algorithm: str
+    key: PrivateKey = field(repr=False)
+    public: Mapping[str, Any]
+    signs_from: Millis
+    retires_at: Millis | None
+
+
+def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis | None = None) -> SealedKey:
+    """A new key pair, from the system's generator: not for use inside a job."""
+    key = signatures.generate()
+    kid = signatures.thumbprint(signatures.public_jwk(key))
+    private = json_bytes(signatures.private_jwk(key))
+    return SealedKey(
+        kid=kid,
+        algorithm=ALGORITHM,
+        public_jwk=json_bytes(_public(key, kid)).decode(),
+        sealed_private=sealing.seal(seal_key, private, nonce=nonce, bound_to=_bound_to(kid)),
+        created_at=now,
+        signs_from=now if signs_from is None else signs_from,
+        retires_at=None,
+    )
+
+
+def unseal(row: Row, seal_key: bytes) -> SigningKey:
+    kid = row["kid"]
+    private = sealing.unseal(
+        seal_key, row["sealed_private"], bound_to=_bound_to(kid), what=f"signing key {kid}"
+    )
+    key = signatures.load(json.loads(private))
+    return SigningKey(
+        kid=kid,
+        algorithm=row["algorithm"],
+        key=key,
+        public=_public(key, kid),
+        signs_from=row["signs_from"],
+        retires_at=row["retires_at"],
+    )
+
+
+def _bound_to(kid: str) -> str:
+    return f"{SEAL_PURPOSE}:{kid}"
+
+
+def _public(key: PrivateKey, kid: str) -> dict[str, Any]:
+    return {**signatures.public_jwk(key), "kid": kid, "alg": ALGORITHM, "use": "sig"}
+
+
+class KeyRing:
+    """All keys that a token may name, newest last. Immutable; a change makes a new ring."""
+
+    def __init__(self, keys: Sequence[SigningKey]) -> None:
+        self._keys = {key.kid: key for key in sorted(keys, key=lambda key: key.signs_from)}
+
+    def __repr__(self) -> str:
+        return f"KeyRing({', '.join(self._keys)})"
+
+    def get(self, kid: str, now: Millis) -> SigningKey | None:
+        key = self._keys.get(kid)
+        return None if key is None or _retired(key, now) else key
+
+    def signing(self, now: Millis) -> SigningKey:
+        """The key that signs now. Raises LookupError on an empty ring: setup makes the first key."""
+        live = [key for key in self._keys.values() if not _retired(key, now)]
+        if not live:
+            raise LookupError("no signing key")
+        able = [key for key in live if key.signs_from <= now]
+        # Where the clock was set back behind every key, the first one signs: what was agreed is committed by now, and
+        # failing here would use up a code or a refresh token for nothing. All of them are published.
+        return able[-1] if able else live[0]
+
+    def jwks(self, now: Millis) -> bytes:
+        keys = [dict(key.public) for key in self._keys.values() if not _retired(key, now)]
+        return json_bytes({"keys": keys})
+
+
+def _retired(key: SigningKey, now: Millis) -> bool:
+    return key.retires_at is not None and key.retires_at <= now
+
+
+def is_retired(row: Row, now: Millis) -> bool:
+    """Whether a row of `signing_keys` is published no more: its time is over, or its secret part was destroyed."""
+    return not row["sealed_private"] or (row["retires_at"] is not None and row["retires_at"] <= now)
+
+
+def never_signed(row: Row) -> bool:
+    """Whether it was dropped before its time to sign came."""
+    return row["retires_at"] is not None and row["retires_at"] <= row["signs_from"]
+
+
+def etag(document: bytes) -> str:
+    return f'"{hashlib.sha256(document).hexdigest()[:32]}"'
+
+
+def rows(db: Db) -> list[Row]:
+    """A job. Unsealing is left to the caller: it is no business of the store's thread."""
+    return db.fetch_all("SELECT * FROM signing_keys ORDER BY signs_from, kid")
+
+
+# Rows of `signing_keys` and of `refresh_keys`.
+Found = tuple[Sequence[Row], Sequence[Row]]
+
+
+def every(db: Db) -> Found:
+    """A job: what `Keys` holds."""
+    return rows(db), refresh_keys.rows(db)
+
+
+def insert(db: Db, key: SealedKey) -> None:
+    db.execute(
+        "INSERT INTO signing_keys (kid, algorithm, public_jwk, sealed_private, created_at, signs_from, retires_at)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        key.kid,
+        key.algorithm,
+        key.public_jwk,
+        key.sealed_private,
+        key.created_at,
+        key.signs_from,
+        key.retires_at,
+    )
+    db.changed("key", key.kid)
+
+
+class Keys:
+    """The rings in use, for access and for refresh tokens, and whether the store has newer ones. One per process; it only
+    caches what the store holds."""
+
+    def __init__(self, found: Found, *, subkey: Callable[[str], bytes]) -> None:
+        self._subkey = subkey
+        self._changes = 0  # heard of
+        self._read = 0  # of them, seen by the read that the rings are from
+        self.ring, self.refresh = self._open(found)
+
+    @property
+    def stale(self) -> bool:
+        return self._read < self._changes
+
+    def changed(self) -> None:
+        self._changes += 1
+
+    async def reload(self, read: Callable[[], Awaitable[Found]]) -> None:
+        """Until it returns the rings are stale for everybody; a read that was overtaken does not bring an old ring back."""
+        seen = self._changes
+        found = await read()
+        if seen >= self._read:
+            (self.ring, self.refresh), self._read = self._open(found), seen
+
+    def _open(self, found: Found) -> tuple[KeyRing, RefreshRing]:
+        signing, refresh = found
+        seal_key, refresh_seal_key = self._subkey(SEAL_PURPOSE), self._subkey(refresh_keys.SEAL_PURPOSE)
+        return (
+            KeyRing([unseal(row, seal_key) for row in signing if row["sealed_private"]]),
+            RefreshRing(
+                [refresh_keys.unseal(row, refresh_seal_key) for row in refresh if row["sealed_secret"]]
+            ),
+        )

@@ -1,0 +1,118 @@
+"""What pages are given to ask for a passkey, and what their forms bring: for sign-in, one-time links and the account page.
+
+The steps that answer those forms are in pages.py, people/signing_in.py, people/claiming.py and people/inviting.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth.account import browsers as account_browsers
+from auth.pages import ago, day
+from auth.passkeys import ceremony
+from auth.passkeys import rows as passkeys
+from auth.passkeys.ceremony import NoPasskeys, NotBelieved
+from auth.passkeys.rows import New, Passkey
+from auth.people import proof
+from auth.people.sessions import Session
+from auth.visit import Visit
+
+FORM: Final = "account passkeys"
+TOO_SLOW: Final = "That took too long, or came from another page. Try once more."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """A page may ask for a passkey; `link` is the one-time link's token where there is no account yet."""
+
+    token: str = field(repr=False)
+    link: str = field(default="", repr=False)
+
+
+def link_offer(visit: Visit, token: str) -> Offer | NoPasskeys:
+    """For the pages of one-time links."""
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    return here if isinstance(here, NoPasskeys) else Offer(token=visit.token(proof.FORM), link=token)
+
+
+async def sign_in_offer(visit: Visit) -> Offer | None:
+    """For the sign-in page: only where somebody has a passkey for this name."""
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    if isinstance(here, NoPasskeys):
+        return None
+    known = await visit.parts.store.read(partial(passkeys.any_for, rp_id=here.rp_id))
+    return Offer(token=visit.token(proof.FORM)) if known else None
+
+
+# ---------------------------------------------------------------- a new one
+
+
+def new_passkey(visit: Visit, user_id: str) -> New | str:
+    """The one that the form brings for this account, or a sentence for the person."""
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    if isinstance(here, NoPasskeys):
+        return here.sentence
+    question = ceremony.asked(
+        visit.parts.subkey(passkeys.KEY_PURPOSE),
+        visit.form.get("ticket", ""),
+        cookie=visit.cookie,
+        purpose="register",
+        user_id=user_id,
+        now=visit.now,
+    )
+    if question is None:
+        return TOO_SLOW
+    made = ceremony.verify_registration(visit.form.get("credential", ""), here, question)
+    if isinstance(made, NotBelieved):
+        return "This passkey cannot be used here. Try another one."
+    return New(
+        user_id=user_id,
+        made=made,
+        question=question,
+        name=account_browsers.named(visit.who.user_agent),
+    )
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    passkey: Passkey
+    used: str
+    added: str
+    here: bool  # it works at the name that this page was opened by
+    last: bool  # without it there would be no way in
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Section:
+    rows: tuple[Row, ...]
+    form_token: str = field(repr=False)
+    full: bool
+    why_not: str  # why none can be added here
+
+
+async def look(visit: Visit, session: Session) -> Section:
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    mine = await visit.parts.store.read(partial(passkeys.of_user, user_id=session.user.id))
+    rp_id = "" if isinstance(here, NoPasskeys) else here.rp_id
+    has_passphrase = session.user.passphrase_hash is not None
+    return Section(
+        rows=tuple(
+            Row(
+                passkey=each,
+                used="never used"
+                if each.last_used_at is None
+                else f"last used {ago(each.last_used_at, visit.now)}",
+                added=day(each.created_at),
+                here=each.rp_id == rp_id,
+                last=not has_passphrase
+                and not any(other is not each and other.rp_id == each.rp_id for other in mine),
+            )
+            for each in mine
+        ),
+        form_token=visit.token(FORM),
+        full=len(mine) >= passkeys.PER_USER,
+        why_not=here.sentence if isinstance(here, NoPasskeys) else "",
+    )

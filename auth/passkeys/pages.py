@@ -1,0 +1,258 @@
+"""The pages' side of passkeys: questions for authenticators, signing in with one, adding and removing one's own.
+
+The browser's half is templates/passkey.js, the only script there is: it fetches a question, has it answered, puts the answer
+into a hidden field and sends the form that it stands in. Rules are in ceremony.py and rows.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from auth.account import browsers as account_browsers
+from auth.account import notices
+from auth.db import Db
+from auth.device.code_entry import sign_in_then
+from auth.encode import json_bytes
+from auth.model import Millis
+from auth.pages import redirect
+from auth.passkeys import ceremony
+from auth.passkeys import rows as passkeys
+from auth.passkeys.ceremony import NoPasskeys, Party, Purpose
+from auth.passkeys.forms import FORM, TOO_SLOW, Offer, new_passkey
+from auth.passkeys.rows import Added, LastWayIn, New, NotAdded, Removed
+from auth.people import links, proof, proving, sessions, signing_in, users
+from auth.people.proof import ByPasskey, Missing
+from auth.people.sessions import cookie_from, set_cookie
+from auth.people.users import Throttled
+from auth.requester import Requester
+from auth.visit import Visit
+from auth.wire import Reply
+
+DID_NOT_WORK: Final = "That passkey was not accepted. Try again, or use another way to sign in."
+# ---------------------------------------------------------------- questions
+
+
+class _Subject(msgspec.Struct, frozen=True, kw_only=True):
+    """Who is asked."""
+
+    user_id: str | None
+    name: str = ""
+    known: tuple[str, ...] = ()
+
+
+async def options(visit: Visit) -> Reply:
+    """The question for `for`, as JSON for the script. Writes nothing: a question that nobody answers leaves no trace."""
+    if not visit.shows(proof.FORM):
+        return _json(403, {"problem": "This page is out of date. Load it again."})
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    if isinstance(here, NoPasskeys):
+        return _json(400, {"problem": here.sentence})
+    wanted = visit.form.get("for", "")
+    purpose: Purpose = "sign_in" if wanted == "sign_in" else "confirm" if wanted == "confirm" else "register"
+    subject = await _subject(visit, wanted, here)
+    if subject is None:
+        return _json(400, {"problem": "This page is out of date. Load it again."})
+    question = ceremony.ask(
+        visit.parts.subkey(passkeys.KEY_PURPOSE),
+        cookie=visit.cookie,
+        purpose=purpose,
+        user_id=subject.user_id,
+        entropy=visit.parts.entropy(ceremony.NONCE_BYTES),
+        now=visit.now,
+    )
+    if purpose == "register" and subject.user_id is not None:
+        asked = ceremony.creation_options(
+            question, here, user_id=subject.user_id, name=subject.name, known=subject.known
+        )
+    else:
+        asked = ceremony.request_options(question, here, known=subject.known)
+    return _json(200, {"ticket": question.ticket, "publicKey": asked})
+
+
+async def _subject(visit: Visit, wanted: str, here: Party) -> _Subject | None:
+    read = visit.parts.store.read
+    match wanted:
+        case "sign_in":
+            return _Subject(user_id=None)
+        case "confirm" | "add":
+            session = await visit.session()
+            if session is None:
+                return None
+            user = session.user
+            known = await read(partial(passkeys.usable, user_id=user.id, rp_id=here.rp_id))
+            return _Subject(user_id=user.id, name=user.name, known=known)
+        case "claim" | "invite":
+            kind = links.CLAIM if wanted == "claim" else links.INVITE
+            token = visit.form.get("link", "")
+            link = await read(partial(links.find, kind=kind, token=token, now=visit.now))
+            if link is None:
+                return None
+            found = await read(partial(users.find, user_id=link.user_id))
+            chosen = visit.form.get("name", "") if wanted == "claim" else ""
+            name = users.fit_name(chosen or (found.name if found is not None else ""))
+            return _Subject(user_id=link.user_id, name=name if isinstance(name, str) else "owner")
+        case _:
+            return None
+
+
+def _json(status: int, value: Mapping[str, Any]) -> Reply:
+    return Reply(
+        status=status,
+        headers=(
+            ("content-type", "application/json"),
+            ("cache-control", "no-store"),
+            ("x-content-type-options", "nosniff"),
+        ),
+        body=json_bytes(value),
+    )
+
+
+# ---------------------------------------------------------------- signing in
+
+
+async def sign_in(visit: Visit) -> Reply:
+    if not visit.shows("signin"):
+        return visit.stale_form()
+    landing = signing_in.landing_of(visit.form.get("next", ""))
+    answer, ticket = visit.form.get("credential", ""), visit.form.get("ticket", "")
+    given = await proof.by_passkey(visit, "sign_in", None, ticket, answer)
+    if isinstance(given, Missing):
+        return await signing_in.form(visit, landing, name="", problem=TOO_SLOW)
+    if isinstance(given, Throttled):
+        return visit.too_many(given.until, back=("/signin", "Back to sign in"))
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    signed_in = await visit.parts.store.write(
+        partial(
+            _conclude,
+            given=given,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    if not signed_in:
+        return await signing_in.form(visit, landing, name="", problem=DID_NOT_WORK)
+    return redirect(landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
+
+
+def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requester, now: Millis) -> bool:
+    user = passkeys.conclude(
+        db,
+        given.candidate,
+        assertion=given.assertion,
+        verified=given.verified,
+        question=given.question,
+        event="user.signed_in",
+        who=who,
+        now=now,
+    )
+    if user is not None:
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+    return user is not None
+
+
+# ---------------------------------------------------------------- one's own, on the account page
+
+
+async def begin(visit: Visit) -> Reply:
+    """The page on which a passkey is named and made. Whoever gets here has just proven themselves."""
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(FORM):
+        return visit.stale_form()
+    asked = await proving.ask(visit, session, "to add a passkey")
+    return asked if asked is not None else _new_page(visit, problem="")
+
+
+def _new_page(visit: Visit, *, problem: str) -> Reply:
+    return proof.scripted(visit).page(
+        "passkey_new.html",
+        title="Add a passkey",
+        status=400 if problem else 200,
+        form_token=visit.token(FORM),
+        offer=Offer(token=visit.token(proof.FORM)),
+        name=visit.form.get("passkey_name", account_browsers.named(visit.who.user_agent))[
+            : passkeys.NAME_CHARACTERS
+        ],
+        problem=problem,
+    )
+
+
+async def add(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(FORM) or not proving.lately(session, visit.now):
+        return visit.stale_form()
+    new = new_passkey(visit, session.user.id)
+    if isinstance(new, str):
+        return _new_page(visit, problem=new)
+    added = await visit.parts.store.write(
+        partial(
+            _add,
+            cookie=visit.cookie,
+            new=replace(new, name=visit.form.get("passkey_name", "")),
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    match added:
+        case Added():
+            return notices.back("passkey-added")
+        case NotAdded():
+            return _new_page(visit, problem=added.sentence)
+        case None:
+            return redirect(sign_in_then("/account"))
+
+
+def _add(db: Db, *, cookie: str, new: New, who: Requester, now: Millis) -> Added | NotAdded | None:
+    session = sessions.find(db, cookie, now)
+    if session is None or not proving.lately(session, now):
+        return None
+    return passkeys.add(db, new, who=who, now=now) if session.user.id == new.user_id else None
+
+
+async def remove(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(FORM):
+        return visit.stale_form()
+    asked = await proving.ask(visit, session, "to remove a passkey")
+    if asked is not None:
+        return asked
+    outcome = await visit.parts.store.write(
+        partial(
+            _remove,
+            cookie=visit.cookie,
+            credential_id=visit.form.get("passkey", ""),
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    match outcome:
+        case Removed():
+            return notices.back("passkey-removed")
+        case LastWayIn():
+            return notices.back("passkey-last")
+        case None:
+            return notices.back("gone")
+
+
+def _remove(
+    db: Db, *, cookie: str, credential_id: str, who: Requester, now: Millis
+) -> Removed | LastWayIn | None:
+    session = sessions.find(db, cookie, now)
+    if session is None or not proving.lately(session, now):
+        return None
+    return passkeys.remove(db, user=session.user, credential_id=credential_id, who=who, now=now)

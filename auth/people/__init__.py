@@ -1,0 +1,1 @@
+"""People: accounts, invitations, sign-in, browser sessions, and proving oneself once more."""

@@ -1,0 +1,153 @@
+"""Claiming the server: the one-time link, the owner's name, passkey or passphrase, and the first signed-in page.
+
+Following the link shows a form and uses nothing up; the POST does, once. Who makes links, and what a claim writes, is in
+links.py and users.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from auth.db import Db
+from auth.model import Millis
+from auth.pages import redirect
+from auth.passkeys import forms as passkey_forms
+from auth.passkeys import rows as passkeys
+from auth.passkeys.forms import Offer
+from auth.passkeys.rows import New, NotAdded
+from auth.people import links, proof, sessions, users
+from auth.people.sessions import cookie_from, set_cookie
+from auth.people.users import Claimed, LinkIsOver, NameIsTaken, Unfit
+from auth.requester import Requester
+from auth.visit import Visit
+from auth.wire import Reply
+
+
+async def show(visit: Visit) -> Reply:
+    token = links.token_of(visit.request.path)
+    find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
+    if await visit.parts.store.read(find) is None:
+        return _link_is_over(visit)
+    return _form(visit, token, name="", problem="")
+
+
+async def claim(visit: Visit) -> Reply:
+    token = links.token_of(visit.request.path)
+    if not visit.shows(_purpose(token)):
+        return visit.stale_form()
+    until = await visit.parts.store.write(partial(links.admit, who=visit.who, now=visit.now))
+    if until:
+        return visit.too_many(until, back=(links.path_of(token), "Back"))
+    find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
+    link = await visit.parts.store.read(find)
+    if link is None:  # before hashing: only the link's holder may cost us a hash
+        await visit.parts.store.write(partial(users.not_claimed, who=visit.who, now=visit.now))
+        return _link_is_over(visit)
+    typed = visit.form.get("name", "")
+    name = users.fit_name(typed)
+    if isinstance(name, Unfit):
+        return _form(visit, token, name=typed, problem=name.sentence)
+    new: New | None = None
+    hashed: str | None = None
+    if visit.form.get("credential"):
+        made = passkey_forms.new_passkey(visit, link.user_id)
+        if isinstance(made, str):
+            return _form(visit, token, name=typed, problem=made)
+        new = made
+    else:
+        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, Unfit):
+            return _form(visit, token, name=typed, problem=passphrase.sentence)
+        if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
+            return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
+        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    outcome = await visit.parts.store.write(
+        partial(
+            _claim_and_sign_in,
+            token=token,
+            name=name,
+            passphrase_hash=hashed,
+            new=new,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    match outcome:
+        case LinkIsOver():
+            return _link_is_over(visit)
+        case NotAdded():
+            return _form(visit, token, name=typed, problem=outcome.sentence)
+        case NameIsTaken():
+            return _form(visit, token, name=typed, problem="Somebody here has this name already.")
+        case Claimed():
+            cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
+            return redirect("/welcome", headers=cookies)
+
+
+def _claim_and_sign_in(
+    db: Db,
+    *,
+    token: str,
+    name: str,
+    passphrase_hash: str | None,
+    new: New | None,
+    cookie: str,
+    replaces: str,
+    who: Requester,
+    now: Millis,
+) -> Claimed | LinkIsOver | NameIsTaken | NotAdded:
+    if new is not None:
+        added = passkeys.add(db, new, who=who, now=now)
+        if isinstance(added, NotAdded):
+            return added
+    outcome = users.claim(db, token=token, name=name, passphrase_hash=passphrase_hash, who=who, now=now)
+    if isinstance(outcome, Claimed):
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
+    elif new is not None:
+        passkeys.take_back(db, new, who=who, now=now)
+    return outcome
+
+
+def _purpose(token: str) -> str:
+    return f"claim {token}"
+
+
+def _form(visit: Visit, token: str, *, name: str, problem: str) -> Reply:
+    passkey = passkey_forms.link_offer(visit, token)
+    return proof.scripted(visit, isinstance(passkey, Offer)).page(
+        "claim.html",
+        title="Claim this server",
+        status=400 if problem else 200,
+        form_token=visit.token(_purpose(token)),
+        action=links.path_of(token),
+        name=name[: users.NAME_CHARACTERS],
+        passkey=passkey,
+        problem=problem,
+    )
+
+
+def _link_is_over(visit: Visit) -> Reply:
+    return visit.error(
+        410,
+        "This link no longer works",
+        "A claim link works once, for 30 minutes, and only the newest one does.",
+        "If this server is yours, run `ostiary claim` on the machine it runs on. If you have claimed it already, sign in.",
+        back=("/signin", "Sign in"),
+    )
+
+
+async def welcome(visit: Visit) -> Reply:
+    session = await visit.session()
+    if session is None:
+        return redirect("/signin?next=/welcome")
+    site = visit.parts.site
+    return visit.of(session).page(
+        "welcome.html",
+        title="Welcome",
+        account=session.user.name,
+        endpoint=site.public(visit.request.origin) + site.servers[site.default],
+    )

@@ -1,0 +1,209 @@
+"""The pages of the links that people get: accepting an invitation, and choosing a new passphrase.
+
+Following a link shows a form and uses nothing up; the POST does, once, and signs the browser in. What the links do is in
+guests.py, making them in the command line's admin socket and on the account page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from auth.db import Db
+from auth.model import Millis
+from auth.pages import clock, redirect
+from auth.passkeys import forms as passkey_forms
+from auth.passkeys import rows as passkeys
+from auth.passkeys.forms import Offer
+from auth.passkeys.rows import New, NotAdded
+from auth.people import guests as people
+from auth.people import links, proof, sessions, users
+from auth.people.guests import Accepted
+from auth.people.sessions import cookie_from, set_cookie
+from auth.people.users import LinkIsOver, Unfit, User
+from auth.requester import Requester
+from auth.visit import Step, Visit
+from auth.wire import Reply
+
+Take = Callable[..., "Accepted | LinkIsOver"]
+
+
+class _Kind(msgspec.Struct, frozen=True, kw_only=True):
+    """What a link is for."""
+
+    template: str
+    title: str
+    take: Take  # the job that uses it up
+    lands: str
+    over: str  # what is said once it does not work any more
+    passkey: bool  # whether it can be answered with a new passkey
+
+
+KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
+    {
+        links.INVITE: _Kind(
+            template="invite.html",
+            title="You are invited",
+            take=people.accept,
+            lands="/account?did=joined",
+            over="An invitation works once and until it runs out, and only the newest one does.",
+            passkey=True,
+        ),
+        links.RESET: _Kind(
+            template="reset.html",
+            title="Choose a new passphrase",
+            take=people.take_new_passphrase,
+            lands="/account?did=passphrase-changed",
+            over="Such a link works once, for 30 minutes, and only the newest one does.",
+            passkey=False,
+        ),
+    }
+)
+
+
+class _Guest(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the link, and who sent it."""
+
+    user: User
+    invited_by: str
+
+
+def _find(db: Db, *, kind: str, token: str, now: Millis) -> _Guest | None:
+    """A job. The account's state and end are looked at too, so that nobody fills in a form for nothing."""
+    link = links.find(db, kind=kind, token=token, now=now)
+    user = None if link is None else users.find(db, link.user_id)
+    fits = user is not None and (user.state == "invited" if kind == links.INVITE else user.state == "enabled")
+    if user is None or not fits or user.over(now):
+        return None
+    host = users.find(db, user.invited_by or "") or users.owner(db)
+    claimed = host is not None and host.state != "unclaimed"
+    return _Guest(user=user, invited_by=host.name if host is not None and claimed else "")
+
+
+async def _show(visit: Visit, *, kind: str) -> Reply:
+    token = links.token_of(visit.request.path)
+    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+    return _link_is_over(visit, kind) if guest is None else _form(visit, kind, token, guest, problem="")
+
+
+async def _take(visit: Visit, *, kind: str) -> Reply:
+    token = links.token_of(visit.request.path)
+    if not visit.shows(purpose(kind, token)):
+        return visit.stale_form()
+    until = await visit.parts.store.write(partial(links.admit, who=visit.who, now=visit.now))
+    if until:
+        return visit.too_many(until, back=(links.path_of(token, kind), "Back"))
+    guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
+    if guest is None:  # before hashing: only the link's holder may cost us a hash
+        await visit.parts.store.write(partial(people.link_is_over, kind=kind, who=visit.who, now=visit.now))
+        return _link_is_over(visit, kind)
+    new: New | None = None
+    hashed: str | None = None
+    if KINDS[kind].passkey and visit.form.get("credential"):
+        made = passkey_forms.new_passkey(visit, guest.user.id)
+        if isinstance(made, str):
+            return _form(visit, kind, token, guest, problem=made)
+        new = made
+    else:
+        passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(passphrase, Unfit):
+            return _form(visit, kind, token, guest, problem=passphrase.sentence)
+        if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
+            return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
+        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    outcome = await visit.parts.store.write(
+        partial(
+            _take_and_sign_in,
+            take=KINDS[kind].take,
+            token=token,
+            passphrase_hash=hashed,
+            new=new,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    if isinstance(outcome, LinkIsOver):
+        return _link_is_over(visit, kind)
+    if isinstance(outcome, NotAdded):
+        return _form(visit, kind, token, guest, problem=outcome.sentence)
+    cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
+    return redirect(KINDS[kind].lands, headers=cookies)
+
+
+def _take_and_sign_in(
+    db: Db,
+    *,
+    take: Take,
+    token: str,
+    passphrase_hash: str | None,
+    new: New | None,
+    cookie: str,
+    replaces: str,
+    who: Requester,
+    now: Millis,
+) -> Accepted | LinkIsOver | NotAdded:
+    if new is not None:
+        added = passkeys.add(db, new, who=who, now=now)
+        if isinstance(added, NotAdded):
+            return added
+    outcome = take(db, token=token, passphrase_hash=passphrase_hash, who=who, now=now)
+    if isinstance(outcome, Accepted):
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
+    elif new is not None:
+        passkeys.take_back(db, new, who=who, now=now)
+    return outcome
+
+
+def purpose(kind: str, token: str) -> str:
+    """Of the form's token."""
+    return f"{kind} {token}"
+
+
+def _form(visit: Visit, kind: str, token: str, guest: _Guest, *, problem: str) -> Reply:
+    what = KINDS[kind]
+    passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
+    return proof.scripted(visit, isinstance(passkey, Offer)).page(
+        what.template,
+        title=what.title,
+        status=400 if problem else 200,
+        form_token=visit.token(purpose(kind, token)),
+        action=links.path_of(token, kind),
+        token=token,
+        passkey=passkey,
+        name=guest.user.name,
+        invited_by=guest.invited_by,
+        may=people.in_words(visit.parts.site.scopes, guest.user.scope),
+        some_tools=guest.user.tools != "",
+        until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
+        problem=problem,
+    )
+
+
+def _link_is_over(visit: Visit, kind: str) -> Reply:
+    return visit.error(
+        410,
+        "This link no longer works",
+        KINDS[kind].over,
+        "If you have used it already, sign in. If not, ask whoever sent it for another one.",
+        back=("/signin", "Sign in"),
+    )
+
+
+def steps(kind: str) -> Mapping[str, Step]:
+    """The row of entry.py's table for links of this kind."""
+
+    async def show(visit: Visit) -> Reply:
+        return await _show(visit, kind=kind)
+
+    async def take(visit: Visit) -> Reply:
+        return await _take(visit, kind=kind)
+
+    return MappingProxyType({"GET": show, "POST": take})

@@ -1,0 +1,157 @@
+"""Showing once more who one is, inside a form of a signed-in page: with a passphrase or with a passkey.
+
+`offer` says what the page can ask for, `given` reads what came and does what is slow, `conclude` is the part of the job that
+believes it. Which acts need it, and how old a proof may be, is decided where the act is (device/decision.py, proving.py, consent).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth.db import Db
+from auth.model import Millis
+from auth.passkeys import ceremony
+from auth.passkeys import rows as passkeys
+from auth.passkeys.ceremony import Assertion, NoPasskeys, NotBelieved, Question
+from auth.passkeys.rows import Candidate
+from auth.people import sessions, users
+from auth.people.sessions import Session
+from auth.people.users import Admitted, Throttled, Unfit
+from auth.requester import Requester
+from auth.visit import Visit
+
+EVENT: Final = "user.proven_again"
+FORM: Final = "passkey"  # what the token that a page's script sends along is for
+# Not those of a passkey that is being added: a page that asks for proof repeats the form that it interrupts.
+TICKET: Final = "proof_ticket"
+CREDENTIAL: Final = "proof_credential"
+FIELDS: Final = frozenset({"passphrase", TICKET, CREDENTIAL})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Offer:
+    """What this person can show here. Neither: `why_not` says where they can."""
+
+    passphrase: bool
+    passkey: bool
+    why_not: str
+    token: str = field(repr=False)
+
+
+async def offer(visit: Visit, session: Session) -> Offer:
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    passkey, why_not = False, ""
+    if isinstance(here, NoPasskeys):
+        why_not = here.sentence
+    else:
+        find = partial(passkeys.usable, user_id=session.user.id, rp_id=here.rp_id)
+        passkey = bool(await visit.parts.store.read(find))
+    return Offer(
+        passphrase=session.user.passphrase_hash is not None,
+        passkey=passkey,
+        why_not=why_not,
+        token=visit.token(FORM),
+    )
+
+
+def scripted(visit: Visit, wanted: bool = True) -> Visit:
+    """The same visit; its page may run the script that talks to authenticators."""
+    return replace(visit, frame=replace(visit.frame, script=wanted))
+
+
+# ---------------------------------------------------------------- what came
+
+
+class ByPassphrase(msgspec.Struct, frozen=True, kw_only=True):
+    admitted: Admitted
+    matched: bool
+
+
+class ByPasskey(msgspec.Struct, frozen=True, kw_only=True):
+    candidate: Candidate
+    assertion: Assertion
+    verified: int | NotBelieved
+    question: Question
+
+
+Given = ByPassphrase | ByPasskey
+
+
+class Missing(msgspec.Struct, frozen=True):
+    """Nothing came that could be a proof. No try was counted."""
+
+
+def is_given(visit: Visit) -> bool:
+    return any(visit.form.get(name) for name in FIELDS)
+
+
+async def given(visit: Visit, session: Session) -> Given | Missing | Throttled:
+    """The proof that the form holds, counted as a try and weighed, not believed yet."""
+    if visit.form.get(CREDENTIAL):
+        return await by_passkey(
+            visit, "confirm", session.user.id, visit.form.get(TICKET, ""), visit.form[CREDENTIAL]
+        )
+    passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
+    if isinstance(passphrase, Unfit):
+        return Missing()
+    admitted = await visit.parts.store.write(
+        partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
+    )
+    if isinstance(admitted, Throttled):
+        return admitted
+    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+    return ByPassphrase(admitted=admitted, matched=matched)
+
+
+async def by_passkey(
+    visit: Visit, purpose: ceremony.Purpose, user_id: str | None, ticket: str, answer: str
+) -> ByPasskey | Missing | Throttled:
+    """What a passkey answered. `Missing`: it answers no question of ours that is still open, or cannot be read."""
+    here = ceremony.party(visit.parts.site, visit.request.origin)
+    question = ceremony.asked(
+        visit.parts.subkey(passkeys.KEY_PURPOSE),
+        ticket,
+        cookie=visit.cookie,
+        purpose=purpose,
+        user_id=user_id,
+        now=visit.now,
+    )
+    assertion = ceremony.read_assertion(answer)
+    if isinstance(here, NoPasskeys) or question is None or isinstance(assertion, NotBelieved):
+        return Missing()
+    candidate = await visit.parts.store.write(
+        partial(passkeys.admit, assertion=assertion, who=visit.who, now=visit.now)
+    )
+    if isinstance(candidate, Throttled):
+        return candidate
+    verified: int | NotBelieved = NotBelieved("unknown passkey")
+    if candidate.passkey is not None:
+        verified = ceremony.verify_assertion(assertion, here, question, candidate.passkey.public_key)
+    return ByPasskey(candidate=candidate, assertion=assertion, verified=verified, question=question)
+
+
+def conclude(db: Db, proof: Given, *, session: Session, who: Requester, now: Millis) -> bool:
+    """Part of a job: whether it was this person. Then the session's proof is as young as can be."""
+    match proof:
+        case ByPassphrase():
+            user = users.conclude(db, proof.admitted, matched=proof.matched, event=EVENT, who=who, now=now)
+        case ByPasskey():
+            user = passkeys.conclude(
+                db,
+                proof.candidate,
+                assertion=proof.assertion,
+                verified=proof.verified,
+                question=proof.question,
+                event=EVENT,
+                who=who,
+                now=now,
+                user_id=session.user.id,
+            )
+    if user is None or user.id != session.user.id:
+        return False
+    sessions.proven_again(db, session, now)
+    return True

@@ -1,0 +1,71 @@
+"""Proving oneself once more before an act that a stolen or unattended browser must not be enough for.
+
+A step that needs it calls `ask` first. Whoever proved themselves lately notices nothing; anybody else gets a page that asks
+and then sends the very same form again. What is asked on the confirm page of a device is in device/confirm.py and device/decision.py.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from auth.db import Db
+from auth.model import Millis
+from auth.people import proof, sessions
+from auth.people.proof import Given, Missing
+from auth.people.sessions import Session
+from auth.people.users import Throttled
+from auth.policy import MINUTE
+from auth.requester import Requester
+from auth.visit import Visit
+from auth.wire import Reply
+
+LATELY: Final[Millis] = 15 * MINUTE
+NOT_REPEATED: Final = proof.FIELDS | frozenset({"form_token", "new_passphrase", "new_passphrase_again"})
+
+
+async def ask(visit: Visit, session: Session, why: str, *, back: str = "/account") -> Reply | None:
+    """None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
+
+    `why` ends the sentence "Show once more that it is you …", like "to end somebody's login"; `back` is where "Not now" leads.
+    The form's own token must have been looked at already. A job that follows may rely on `lately` with the session as it finds it.
+    """
+    if lately(session, visit.now):
+        return None
+    if not proof.is_given(visit):
+        return await _page(visit, session, why, back, problem="")
+    given = await proof.given(visit, session)
+    if isinstance(given, Throttled):
+        return visit.too_many(given.until, back=("/account", "Back"))
+    proven = not isinstance(given, Missing) and await visit.parts.store.write(
+        partial(_conclude, cookie=visit.cookie, given=given, who=visit.who, now=visit.now)
+    )
+    wrong = "passkey was not accepted" if visit.form.get(proof.CREDENTIAL) else "is not your passphrase"
+    return None if proven else await _page(visit, session, why, back, problem=f"That {wrong}.")
+
+
+def lately(session: Session, now: Millis) -> bool:
+    return now - session.auth_time <= LATELY
+
+
+def _conclude(db: Db, *, cookie: str, given: Given, who: Requester, now: Millis) -> bool:
+    session = sessions.find(db, cookie, now)
+    return session is not None and proof.conclude(db, given, session=session, who=who, now=now)
+
+
+async def _page(visit: Visit, session: Session, why: str, back: str, *, problem: str) -> Reply:
+    offer = await proof.offer(visit, session)
+    return proof.scripted(visit, offer.passkey).page(
+        "prove.html",
+        title="Is it you?",
+        status=400 if problem else 200,
+        why=why,
+        back=back,
+        account=session.user.name,
+        proof=offer,
+        action=visit.request.path,
+        form_token=visit.form.get("form_token", ""),
+        repeated=tuple((name, value) for name, value in visit.form.items() if name not in NOT_REPEATED),
+        scopes=visit.scopes,
+        problem=problem,
+    )

@@ -1,0 +1,142 @@
+"""Signing in with name and passphrase, and out again.
+
+A try is counted before it is hashed, an unknown name costs as much as a wrong passphrase, and signing in always makes a new
+cookie. Where it leads is one of our own pages, put together here and never taken from the query as it came.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs
+
+from auth import audit
+from auth.authorize import page as authorize_page
+from auth.authorize import request as authorize
+from auth.db import Db
+from auth.device import code_entry
+from auth.device import request as device
+from auth.model import Millis
+from auth.pages import redirect
+from auth.passkeys import forms as passkey_forms
+from auth.people import proof, sessions, users
+from auth.people.sessions import cookie_from, set_cookie
+from auth.people.users import Admitted, Throttled, Unfit, User
+from auth.requester import Requester
+from auth.visit import ATTEMPTS_KEY, Visit
+from auth.wire import Reply
+
+LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/welcome"})
+DEFAULT_LANDING: Final = "/account"
+
+WRONG: Final = "That name and passphrase do not go together."
+
+
+async def show(visit: Visit) -> Reply:
+    landing = landing_of(visit.query("next"))
+    # `again`: a program wants its person to sign in anew, though there is a session.
+    if await visit.session() is not None and not visit.query("again"):
+        return redirect(landing)
+    return await form(visit, landing, name="", problem="")
+
+
+async def sign_in(visit: Visit) -> Reply:
+    if not visit.shows("signin"):
+        return visit.stale_form()
+    landing = landing_of(visit.form.get("next", ""))
+    typed = visit.form.get("name", "")
+    name, passphrase = users.fit_name(typed), users.fit_passphrase(visit.form.get("passphrase", ""))
+    if isinstance(name, Unfit) or isinstance(
+        passphrase, Unfit
+    ):  # no account can have these: nothing to guess
+        return await form(visit, landing, name=typed, problem=WRONG)
+
+    key = visit.parts.subkey(ATTEMPTS_KEY)
+    admitted = await visit.parts.store.write(
+        partial(users.admit, name=name, key=key, who=visit.who, now=visit.now, known=visit.known())
+    )
+    if isinstance(admitted, Throttled):
+        return visit.too_many(admitted.until, back=("/signin", "Back to sign in"))
+    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+    cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
+    signed_in = await visit.parts.store.write(
+        partial(
+            _conclude,
+            admitted=admitted,
+            matched=matched,
+            cookie=cookie,
+            replaces=visit.cookie,
+            who=visit.who,
+            now=visit.parts.clock(),
+        )
+    )
+    if signed_in is None:
+        return await form(visit, landing, name=typed, problem=WRONG)
+    headers = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(signed_in.id))
+    return redirect(landing, headers=headers)
+
+
+def _conclude(
+    db: Db, *, admitted: Admitted, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
+) -> User | None:
+    user = users.conclude(db, admitted, matched=matched, event="user.signed_in", who=who, now=now)
+    if user is not None:
+        sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+    return user
+
+
+async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
+    owner = await visit.parts.store.read(users.owner)
+    upstreams = visit.parts.upstreams
+    targets = (*await authorize_page.targets_of(visit, landing), *upstreams.origins)
+    visit = replace(visit, frame=replace(visit.frame, form_targets=(*visit.frame.form_targets, *targets)))
+    passkey = await passkey_forms.sign_in_offer(visit)
+    return proof.scripted(visit, passkey is not None).page(
+        "signin.html",
+        title="Sign in",
+        status=400 if problem else 200,
+        form_token=visit.token("signin"),
+        next=landing,
+        for_device=landing.startswith("/device"),
+        for_program=landing.startswith(authorize.PATH),
+        unclaimed=owner is None or owner.state == "unclaimed",
+        name=name[: users.NAME_CHARACTERS],
+        passkey=passkey,
+        providers=tuple(upstreams.providers.values()),
+        problem=problem,
+    )
+
+
+async def sign_out(visit: Visit) -> Reply:
+    if not visit.shows("signout"):
+        return visit.stale_form()
+    await visit.parts.store.write(partial(_end, cookie=visit.cookie, who=visit.who, now=visit.now))
+    return redirect("/signin", headers=(sessions.clear_cookie(visit.secure),))
+
+
+def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
+    session = sessions.find(db, cookie, now)
+    sessions.end(db, cookie)
+    if session is not None:
+        audit.record(
+            db,
+            at=now,
+            event="user.signed_out",
+            actor=audit.actor(session.user.id),
+            ip=who.ip,
+            user_agent=who.user_agent,
+        )
+
+
+def landing_of(wanted: str) -> str:
+    """The path of ours that `wanted` names; never another host, never an unknown path."""
+    path, _, query = wanted[: authorize.CHARACTERS].partition("?")
+    if path == authorize.PATH:  # judged there, as if the browser had come by itself
+        return authorize.path_of(authorize.write(authorize.read_text(query)))
+    if path not in LANDINGS:
+        return DEFAULT_LANDING
+    if path == "/device":
+        typed = parse_qs(query).get("user_code", [""])[0]
+        return code_entry.path_with(device.normalise(typed))
+    return path

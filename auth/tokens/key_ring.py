@@ -1,0 +1,156 @@
+"""Which API keys there are, in memory: asked at every use, read from the store again when one of them, or its user, changed.
+
+All of them are held, so that somebody who tries made-up keys is answered without a look into the store. What is to be written
+about their use is gathered here too, and written by whoever calls `take`: no call waits for a write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from auth import audit
+from auth.db import Db
+from auth.model import Millis
+from auth.tokens.api_keys import ApiKey, hash_of
+from auth.tokens.live import Change
+
+# A read can only be overtaken by a change. Five in a row is somebody who changes keys in a loop.
+ATTEMPTS: Final = 5
+# How many refusals wait to be written (each minute, see the server), and how many are remembered, so that each is written
+# once an hour at most. Whoever tries keys from many addresses fills no table.
+MAX_REFUSALS: Final = 8
+MAX_REMEMBERED: Final = 2_048
+REMEMBERED_MS: Final = 3_600_000
+# Uses per write: about a millisecond of the store's time.
+PIECE: Final = 200
+
+
+class KeyRing:
+    """One per process. `read` is `api_keys.every`, in the store."""
+
+    def __init__(self, read: Callable[[], Awaitable[Sequence[ApiKey]]]) -> None:
+        self._read = read
+        self._by_hash: Mapping[str, ApiKey] = {}
+        self._by_id: Mapping[str, ApiKey] = {}
+        self._users: frozenset[str] = frozenset()
+        self._changes, self._seen, self._reading = 1, 0, 0
+
+    @property
+    def stale(self) -> bool:
+        """Then nothing that is remembered counts: `reload` first."""
+        return self._seen < self._changes
+
+    def apply_changes(self, changes: Iterable[Change]) -> None:
+        """A user's changes count only if a key is theirs; while a read is under way, nobody knows yet whose it will bring."""
+        for change in changes:
+            if change.kind == "api_key" or (
+                change.kind == "user" and (self._reading or change.entity_id in self._users)
+            ):
+                self._changes += 1
+                return
+
+    async def reload(self) -> bool:
+        """False if changes overtook every read: then it stays stale."""
+        for _ in range(ATTEMPTS):
+            if not self.stale:
+                return True
+            changes = self._changes
+            self._reading += 1
+            try:
+                found = await self._read()
+            finally:
+                self._reading -= 1
+            if changes > self._seen:
+                self._by_hash = {key.key_hash: key for key in found}
+                self._by_id = {key.id: key for key in found}
+                self._users = frozenset(key.user_id for key in found)
+                self._seen = changes
+        return not self.stale
+
+    def find(self, text: str) -> ApiKey | None:
+        return self._by_hash.get(hash_of(text))
+
+    def get(self, key_id: str) -> ApiKey | None:
+        return self._by_id.get(key_id)
+
+    def __len__(self) -> int:
+        return len(self._by_hash)
+
+
+class Use(msgspec.Struct, frozen=True):
+    key_id: str
+    at: Millis
+    address: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    key_id: str  # empty: no key of ours
+    reason: str
+    at: Millis
+    address: str
+
+
+class Notes(msgspec.Struct, frozen=True):
+    """What one write notes."""
+
+    uses: tuple[Use, ...]
+    refusals: tuple[Refusal, ...]
+
+
+class Usage:
+    """Bounded: by the number of keys, and by `MAX_REFUSALS`; what goes beyond that is not told."""
+
+    def __init__(self) -> None:
+        self._uses: dict[str, Use] = {}
+        self._refusals: list[Refusal] = []
+        self._remembered: dict[tuple[str, str, str], Millis] = {}
+
+    def used(self, key_id: str, now: Millis, address: str) -> None:
+        self._uses[key_id] = Use(key_id, now, address)
+
+    def refused(self, key_id: str, reason: str, now: Millis, address: str) -> None:
+        """The first of its kind in an hour."""
+        # A key of ours is told apart by itself, whoever shows it; anything else by where it comes from.
+        which = (key_id, reason, "" if key_id else address)
+        known = self._remembered.get(which)
+        if (known is not None and now < known + REMEMBERED_MS) or len(self._refusals) >= MAX_REFUSALS:
+            return
+        self._remembered.pop(which, None)
+        while len(self._remembered) >= MAX_REMEMBERED:
+            del self._remembered[next(iter(self._remembered))]
+        self._remembered[which] = now
+        self._refusals.append(Refusal(key_id, reason, now, address))
+
+    def take(self) -> Notes | None:
+        """What there is to write, a piece of it; it is forgotten here."""
+        if not self._uses and not self._refusals:
+            return None
+        uses = tuple(self._uses.pop(key_id) for key_id in list(self._uses)[:PIECE])
+        refusals, self._refusals = tuple(self._refusals), []
+        return Notes(uses, refusals)
+
+
+def note(db: Db, notes: Notes) -> None:
+    """A job. Nothing that anybody caches is changed by it."""
+    for use in notes.uses:
+        db.execute(
+            "UPDATE api_keys SET last_used_at = ?, last_used_ip = ?"
+            " WHERE id = ? AND (last_used_at IS NULL OR last_used_at < ?)",
+            use.at,
+            use.address,
+            use.key_id,
+            use.at,
+        )
+    for refusal in notes.refusals:
+        audit.record(
+            db,
+            at=refusal.at,
+            event="api_key.used",
+            outcome="refused",
+            reason=refusal.reason,
+            grant_id=refusal.key_id or None,
+            ip=refusal.address,
+        )

@@ -1,0 +1,152 @@
+"""Commands behind the admin socket for API keys: `ostiary api-keys create`, `list`, `revoke`."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from auth import scopes
+from auth.db import Db, Store
+from auth.entropy import SEED_BYTES
+from auth.model import Millis
+from auth.people import users
+from auth.scopes import Vocabulary
+from auth.tokens import api_keys
+from auth.tokens.api_keys import ApiKey, NotMade, Order
+from server import selection
+from server.control import Handler, Refused
+from server.selection import BadSelection, Known
+
+_DAY: Final[Millis] = 86_400_000
+LONGEST: Final[Millis] = 3_650 * _DAY
+
+
+class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
+    store: Store
+    clock: Callable[[], Millis]
+    scopes: Vocabulary
+    servers: Callable[[], Mapping[str, Known]]  # what they offer may change
+
+    def commands(self) -> dict[str, Handler]:
+        return {
+            "api_keys": self.listing,
+            # Not "create": that took days, and a server of then overlooks what it is told instead.
+            "api_keys.make": self.create,
+            "api_keys.revoke": self.revoke,
+        }
+
+    async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        return [_shown(key, self.clock()) for key in await self.store.read(api_keys.listing)]
+
+    async def create(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        now = self.clock()
+        name, server = _text(arguments, "name", api_keys.MAX_NAME), _optional(arguments, "server")
+        scope = _optional(arguments, "scope") or scopes.MCP.name
+        tools = _optional(arguments, "tools") or ""
+        self._check(server, scope, tools)
+        expires_at = _ends(arguments, now)
+        user = _optional(arguments, "user")
+        seed = secrets.token_bytes(SEED_BYTES)
+
+        def job(db: Db) -> api_keys.Made | NotMade:
+            user_id = users.owner_id(db) if user is None else _user_id(db, user)
+            order = Order(
+                name=name,
+                user_id=user_id,
+                scope=scopes.join(scopes.parse(scope)),
+                server=server,
+                tools=tools,
+                expires_at=expires_at,
+            )
+            return api_keys.create(db, order, seed=seed, by=actor, now=now)
+
+        made = await self.store.write(job)
+        if isinstance(made, NotMade):
+            raise _refused(made, user, name)
+        return {**_shown(made.key, now), "key": made.secret.reveal()}
+
+    async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        key_id, now = _text(arguments, "id", 100), self.clock()
+        if not await self.store.write(partial(api_keys.revoke, key_id=key_id, by=actor, now=now)):
+            raise Refused(f"there is no key {key_id} to revoke", "ostiary api-keys list shows them")
+        return {"id": key_id}
+
+    def _check(self, server: str | None, scope: str, tools: str) -> None:
+        servers = self.servers()
+        if server is not None and server not in servers:
+            raise Refused(f"there is no server {server}", f"there is {', '.join(servers)}")
+        for name in scopes.parse(scope):
+            if name not in self.scopes:
+                raise Refused(f"{name} is no scope", f"there is {', '.join(self.scopes.names)}")
+        if not scopes.parse(scope):
+            raise Refused("a key has at least one scope")
+        check_selection(tools, servers.values() if server is None else (servers[server],))
+
+
+def check_selection(tools: str, servers: Collection[Known]) -> None:
+    """Raises `Refused`."""
+    try:
+        strange = selection.nowhere(tools, servers)
+    except BadSelection as problem:
+        raise Refused(str(problem)) from problem
+    if strange:
+        raise Refused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
+
+
+def _user_id(db: Db, name: str) -> str:
+    row = db.fetch_one("SELECT id FROM users WHERE name = ? OR id = ?", name, name)
+    return "" if row is None else row["id"]
+
+
+def _refused(made: NotMade, user: str | None, name: str) -> Refused:
+    match made.reason:
+        case "no_user":
+            return Refused(f"there is no user {user or ''} whom a key could belong to", "ostiary users list")
+        case "beyond_the_user":
+            return Refused("a key cannot do more than its user", f"who may: {made.ceiling}")
+        case "name_taken":
+            return Refused(f"there is a key called {name}", "ostiary api-keys list shows them")
+        case "too_many":
+            return Refused("there are as many keys as this server keeps", "revoke some first")
+
+
+def _ends(arguments: Mapping[str, Any], now: Millis) -> Millis | None:
+    """Whoever makes a key says how long it lasts: for ever is never what was left out."""
+    lasts, never = arguments.get("lasts_ms"), arguments.get("never")
+    if never is True and lasts is None:
+        return None
+    if never is True or not isinstance(lasts, int) or isinstance(lasts, bool) or not 0 < lasts <= LONGEST:
+        raise Refused(f"a key lasts up to {LONGEST // _DAY} days, or for ever")
+    return now + lasts
+
+
+def _text(arguments: Mapping[str, Any], name: str, longest: int) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
+        raise Refused(f"{name} is missing, too long, or not printable")
+    return value.strip()
+
+
+def _optional(arguments: Mapping[str, Any], name: str) -> str | None:
+    value = arguments.get(name)
+    if value is None:
+        return None
+    return _text(arguments, name, api_keys.MAX_SELECTION)
+
+
+def _shown(key: ApiKey, now: Millis) -> dict[str, Any]:
+    shown = (
+        "id", "name", "hint", "server", "scope", "created_by", "created_at", "expires_at", "last_used_at",
+        "last_used_ip",
+    )  # fmt: skip
+    over = key.expires_at is not None and now >= key.expires_at
+    return {
+        **{name: getattr(key, name) for name in shown},
+        "tools": key.tools,
+        "user": key.user_name,
+        "state": "expired" if over else "usable" if key.user_usable else "disabled",
+    }

@@ -1,0 +1,194 @@
+"""What somebody at the machine may do: the commands behind the admin socket, each a line in a table.
+
+A command reads its arguments, runs one job of identity, and answers plain data for the command line to show. The actor
+(`local:<uid>`) comes from the socket, never from the arguments.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+from msgspec.structs import asdict
+
+from auth import scopes
+from auth.db import Db, Store
+from auth.device import request as device
+from auth.model import Millis
+from auth.people import links, users
+from auth.scopes import Vocabulary
+from server.admin.api_keys import ApiKeyAdmin
+from server.admin.clients import ClientAdmin
+from server.admin.people import PeopleAdmin
+from server.admin.status import counted
+from server.control import Handler, Refused
+from server.selection import Known
+from server.store.jobs import StoreUnavailable
+
+
+class Admin(msgspec.Struct, frozen=True, kw_only=True):
+    """The parts these commands need."""
+
+    store: Store
+    clock: Callable[[], Millis]
+    subkey: Callable[[str], bytes]
+    status: Callable[[], Mapping[str, Any]]
+    origin: Callable[[], str]  # where a browser on this machine reaches us
+    scopes: Vocabulary
+    login_ms: Millis  # how long a device that is let in may stay
+    servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
+    more: Mapping[str, Handler] = msgspec.field(
+        default_factory=dict[str, Handler]
+    )  # of keys and the audit trail
+
+    def commands(self) -> dict[str, Handler]:
+        table: dict[str, Handler] = {
+            "status": self.show_status,
+            "claim": self.claim,
+            "pending": self.pending,
+            "find": self.find,
+            "approve": self.approve,
+            "deny": self.deny,
+            **PeopleAdmin(
+                store=self.store,
+                clock=self.clock,
+                origin=self.origin,
+                scopes=self.scopes,
+                servers=self.servers,
+            ).commands(),
+            **ApiKeyAdmin(
+                store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers
+            ).commands(),
+            **ClientAdmin(
+                store=self.store, clock=self.clock, scopes=self.scopes, servers=self.servers
+            ).commands(),
+            **self.more,
+        }
+        return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}
+
+    async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        now = self.clock()
+        return {**self.status(), **await self.store.read(lambda db: counted(db, now))}
+
+    async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        if self.status().get("auth") == "none":  # there is no page behind a link either
+            raise Refused(
+                "this server asks nobody to log in, so it has no owner", 'start it with auth = "oauth" first'
+            )
+        link = await make_claim_link(self.store, self.origin(), by=actor, now=self.clock())
+        if link is None:
+            raise Refused(
+                "this server has its owner already",
+                f"sign in at {self.origin()}/signin; for a lost passphrase: ostiary users reset NAME",
+            )
+        return {"url": link}
+
+    async def pending(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        now = self.clock()
+        return [_request(found) for found in await self.store.read(lambda db: device.pending(db, now))]
+
+    async def find(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """The request, and what approving it would mean."""
+        found = await self._find(_text(arguments, "code"))
+        return {
+            **_request(found),
+            "scope_words": {name: self.scopes.words(name) for name in scopes.parse(found.scope)},
+            "moves_money": [name for name in scopes.parse(found.scope) if self.scopes.financial(name)],
+            "account": await self.store.read(_owner_name),
+            "lasts_ms": self.login_ms,
+        }
+
+    async def approve(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`id` (from `find`, so that what was shown is what is approved), and `scope` to grant less. What moves money is granted
+        only by its name, as on the pages."""
+        request_id, now = _text(arguments, "id"), self.clock()
+        scope = None if arguments.get("scope") is None else _text(arguments, "scope")
+
+        def job(db: Db) -> device.Approved | device.NotPending:
+            row = db.fetch_one("SELECT scope FROM device_codes WHERE id = ?", request_id)
+            asked = scopes.parse("" if row is None else row["scope"])
+            usual = scopes.join(name for name in asked if not self.scopes.financial(name))
+            granted = usual if scope is None else scope
+            return device.approve(
+                db, request_id, subject=users.owner_id(db), by=actor, scope=granted, now=now
+            )
+
+        outcome = await self.store.write(job)
+        if isinstance(outcome, device.NotPending):
+            raise _no_longer(outcome)
+        return {**_request(outcome.request), "scope": outcome.scope}
+
+    async def deny(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        request_id, now = _text(arguments, "id"), self.clock()
+        outcome = await self.store.write(lambda db: device.deny(db, request_id, by=actor, now=now))
+        if isinstance(outcome, device.NotPending):
+            raise _no_longer(outcome)
+        return _request(outcome.request)
+
+    async def _find(self, typed: str) -> device.DeviceRequest:
+        code = device.normalise(typed)
+        if code is None:
+            raise Refused("that is not a code", "it looks like WDJB-MJHT: eight letters, no vowels")
+        mac, now = device.user_code_mac(self.subkey(device.MAC_PURPOSE), code), self.clock()
+        found = await self.store.read(lambda db: device.find(db, mac, now))
+        if found is None:
+            raise Refused(
+                "no login is waiting with that code",
+                "codes last a few minutes; ostiary pending lists who waits",
+            )
+        return found
+
+
+async def make_claim_link(store: Store, origin: str, *, by: str, now: Millis) -> str | None:
+    """A fresh one-time link for the owner, replacing any earlier; None once the server is claimed."""
+    token = links.token_from(secrets.token_bytes(links.TOKEN_BYTES))
+
+    def job(db: Db) -> bool:
+        if users.claimed(db):
+            return False
+        links.make(db, kind=links.CLAIM, user_id=users.owner_id(db), token=token, by=by, now=now)
+        return True
+
+    return origin + links.path_of(token) if await store.write(job) else None
+
+
+def _text(arguments: Mapping[str, Any], name: str) -> str:
+    value = arguments.get(name)
+    if not isinstance(value, str) or not value or len(value) > 512:
+        raise Refused(f"{name} is missing or too long")
+    return value
+
+
+def _told_when_the_store_cannot(handler: Handler) -> Handler:
+    """A full disk is no internal error: whoever is at the machine is the one who can free some space."""
+
+    async def told(arguments: Mapping[str, Any], actor: str) -> Any:
+        try:
+            return await handler(arguments, actor)
+        except StoreUnavailable as error:
+            raise Refused(str(error), error.hint or "") from error
+
+    return told
+
+
+def _no_longer(outcome: device.NotPending) -> Refused:
+    if outcome.reason == "user_not_enabled":
+        return Refused("the owner's account is disabled", "enable it first")
+    if outcome.reason == "no_scope":
+        return Refused("nothing that was asked for may be granted", "name other scopes")
+    return Refused(
+        "that login is no longer waiting",
+        "it was decided already, or ran out; ostiary pending lists who waits",
+    )
+
+
+def _owner_name(db: Db) -> str:
+    """As whom an approval here lets a device in."""
+    row = db.fetch_one("SELECT name FROM users WHERE id = ?", users.owner_id(db))
+    return "" if row is None else row["name"]
+
+
+def _request(found: device.DeviceRequest) -> dict[str, Any]:
+    return asdict(found)

@@ -1,0 +1,137 @@
+"""Commands of the admin socket for the keys of tokens: which there are, the next ones, and the emergency. And the self-test."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from auth import self_test
+from auth.db import Row
+from auth.identity import Identity
+from auth.keys import refresh as refresh_keys
+from auth.keys import ring as keys
+from auth.keys import rotation
+from auth.model import Millis
+from server.control import Handler, Refused
+
+# Of a refresh key "signing" is called "writing": what it makes is a MAC.
+STATES: Final = ("next", "signing", "writing", "old", "retired")
+
+
+class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the identity that serves: its keys are the ones that count."""
+
+    identity: Identity
+    entropy: Callable[[int], bytes] = secrets.token_bytes
+
+    def commands(self) -> dict[str, Handler]:
+        return {
+            "keys": self.keys,
+            "keys.rotate": self.rotate,
+            "keys.replace": self.replace,
+            "self_test": self.self_test,
+        }
+
+    async def keys(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        signing, refresh = await self.identity.store.read(keys.every)
+        now = self.identity.clock()
+        return [*_shown(signing, now), *_refresh_shown(refresh, now)]
+
+    async def rotate(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Publish the next signing key now instead of when it is due. With it comes a new refresh key."""
+        now = self.identity.clock()
+        job = partial(
+            rotation.publish_next,
+            spare=self._spare(now),
+            policy=self.identity.policy.keys,
+            by=actor,
+            now=now,
+        )
+        outcome = await self.identity.store.write(job)
+        if isinstance(outcome, rotation.TooMany):
+            raise Refused(
+                f"{rotation.PUBLISHED} keys are published, and more must not be",
+                "ostiary keys list says when one of them goes",
+            )
+        return {
+            "kid": outcome.kid,
+            "signs_from": outcome.signs_from,
+            "made": outcome.made,
+            "refresh_key": await self._writing(),
+        }
+
+    async def replace(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """A new key at once; every other is dropped, with all tokens that it signed. With `logins` so are the refresh keys."""
+        now, logins = self.identity.clock(), arguments.get("logins", False)
+        if not isinstance(logins, bool):
+            raise Refused("logins is true or false")
+        spare = self._spare(now)
+        job = partial(rotation.replace_all, spare=spare, by=actor, now=now, logins=logins)
+        dropped = await self.identity.store.write(job)
+        return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": await self._writing()}
+
+    def _spare(self, now: Millis) -> rotation.Spare:
+        return rotation.prepare(self.identity.subkey, self.entropy, self.identity.policy.tokens, now)
+
+    async def _writing(self) -> str:
+        await self.identity.reload_keys()
+        return f"rt{self.identity.keys.refresh.newest().version}"
+
+    async def self_test(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        await self.identity.reload_keys()
+        return {"problems": list(self_test.examine(self.identity))}
+
+
+def _shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:
+    """The next one first, then as they signed, newest first. `since` is when it began to sign or will (None: it never did),
+    `until` when it is published no more."""
+    live = [row for row in found if not keys.is_retired(row, now)]
+    able = [row["kid"] for row in live if row["signs_from"] <= now]
+    signing = able[-1] if able else next((row["kid"] for row in live), None)
+
+    def state(row: Row) -> str:
+        if keys.is_retired(row, now):
+            return "retired"
+        if row["kid"] == signing:
+            return "signing"
+        return "next" if row["signs_from"] > now else "old"
+
+    shown = [
+        {
+            "kid": row["kid"],
+            "use": "access",
+            "algorithm": row["algorithm"],
+            "state": state(row),
+            "created_at": row["created_at"],
+            "since": None if keys.never_signed(row) else row["signs_from"],
+            "until": row["retires_at"],
+        }
+        for row in reversed(found)
+    ]
+    return sorted(shown, key=lambda key: STATES.index(key["state"]))
+
+
+def _refresh_shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:
+    """Newest first. `until` is when its tokens are accepted no more."""
+
+    def state(row: Row) -> str:
+        if refresh_keys.is_over(row, now):
+            return "retired"
+        return "writing" if row["accepted_until"] is None else "old"
+
+    return [
+        {
+            "kid": refresh_keys.name_of(row),
+            "use": "refresh",
+            "algorithm": refresh_keys.ALGORITHM,
+            "state": state(row),
+            "created_at": row["created_at"],
+            "since": row["created_at"],
+            "until": row["accepted_until"],
+        }
+        for row in reversed(found)
+    ]

@@ -1,0 +1,52 @@
+"""Asking the providers that people sign in with: one exchange at a time, on trio, bounded in size and time.
+
+Their addresses are the configuration's or come from a configured issuer's own document, so private ones are fine. What is asked,
+and what the answers mean, is in auth/upstream/provider.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import trio
+
+from auth.upstream.provider import Answer, CannotAsk
+
+ANSWER_BYTES: Final = 256 * 1024  # some providers publish a dozen keys with their certificates
+SECONDS: Final = 10.0  # somebody looks at a blank page meanwhile
+AT_ONCE: Final = 8
+
+
+class Asking:
+    """`auth.upstream_provider.Ask`. A sign-in is rare: no connection is kept for the next."""
+
+    def __init__(self) -> None:
+        self._slots = trio.CapacityLimiter(AT_ONCE)
+
+    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        # Megabytes and tenths of a second that a server without providers never spends.
+        from server.outgoing.fetch import DeadlinePassed, Fetcher, FetchFailed
+
+        deadline = trio.current_time() + SECONDS
+        try:
+            with trio.fail_at(deadline):
+                async with self._slots:
+                    fetcher = Fetcher(url, connections=1)
+                    try:
+                        async with fetcher.send(
+                            method,
+                            body,
+                            headers=tuple(headers.items()),
+                            deadline=deadline,
+                            limit=ANSWER_BYTES,
+                        ) as answer:
+                            return Answer(status=answer.status, body=await answer.read())
+                    finally:
+                        await fetcher.aclose()
+        except (DeadlinePassed, trio.TooSlowError):
+            raise CannotAsk("does not answer in time") from None
+        except FetchFailed as problem:
+            raise CannotAsk(str(problem)) from problem
+        except ValueError:
+            raise CannotAsk("has an address that cannot be used") from None

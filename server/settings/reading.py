@@ -1,0 +1,392 @@
+"""One file, overridden by the environment and by flags of the same names: `port`, `OSTIARY_PORT`, `--port`.
+
+Every setting is a flat key; `[[server]]` tables describe what is served. What there is to set is in shapes.py. Reading
+reports all problems at once. What the settings come to on this machine (addresses, secrets, certificates) is in `resolve.py`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+import tomllib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Final, cast
+
+import msgspec
+from msgspec import Meta
+
+from server import paths
+from server.settings.policies import ScopeConfig, faults
+from server.settings.shapes import Config, ServerConfig
+from server.settings.upstreams import UpstreamConfig
+from server.settings.upstreams import faults as upstream_faults
+
+ENVIRONMENT_PREFIX: Final = "OSTIARY_"
+FILE_NAME: Final = "ostiary.toml"
+NOT_SETTINGS: Final = frozenset({"OSTIARY_CONFIG", "OSTIARY_CONFIG_HOME", "OSTIARY_DEBUG", "OSTIARY_PROGRAM"})
+CONFIG_BYTES: Final = 1024 * 1024  # a configuration written by people; more is a wrong file
+
+# kind of agent → where its settings struct lives; imported only when a file uses the kind
+AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "demo": ("server.backends.demo", "DemoConfig"),
+        "chat": ("server.backends.chat", "ChatConfig"),
+        "openai": ("server.backends.openai", "OpenAIConfig"),
+        "python": ("server.backends.python", "PythonConfig"),
+    }
+)
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    config: Config
+    servers: tuple[ServerConfig, ...]
+    source: Path | None  # the file, where there was one
+    scopes: tuple[ScopeConfig, ...] = ()
+    upstreams: tuple[UpstreamConfig, ...] = ()
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong, where, and what to write instead. Never holds a secret's value."""
+
+    key: str
+    what: str
+    instead: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.what}" + (f"; write {self.instead}" if self.instead else "")
+
+
+class ConfigInvalid(Exception):
+    def __init__(self, problems: Sequence[Problem], source: str) -> None:
+        super().__init__(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {source}")
+        self.problems = tuple(problems)
+        self.source = source
+
+
+def find_file(named: str | None, environment: Mapping[str, str]) -> Path | None:
+    """The configuration file: named, or `ostiary.toml` here, or in the platform's config directory; None for none.
+
+    Raises `ConfigInvalid` if one was named and is not there."""
+    chosen = named or environment.get(ENVIRONMENT_PREFIX + "CONFIG")
+    if chosen:
+        path = Path(chosen).expanduser()
+        if not path.is_file():
+            raise ConfigInvalid(
+                [
+                    Problem(
+                        key="config",
+                        what=f"there is no file {path}",
+                        instead="a path that exists, or `ostiary init`",
+                    )
+                ],
+                "the command line",
+            )
+        return path
+    for path in (Path(FILE_NAME), paths.config_home() / FILE_NAME):
+        if path.is_file():
+            return path
+    return None
+
+
+def load(
+    file: Path | None,
+    environment: Mapping[str, str] = os.environ,
+    flags: Mapping[str, object] = MappingProxyType({}),
+) -> Loaded:
+    """Read file, environment and flags, later ones winning. Raises `ConfigInvalid` with every problem found."""
+    problems: list[Problem] = []
+    table = _read_toml(file, problems) if file else {}
+    servers_written = table.pop("server", None)
+    scopes_written = table.pop("scope", None)
+    upstreams_written = table.pop("upstream", None)
+    settings: dict[str, object] = {}
+    hints = typing.get_type_hints(Config, include_extras=True)
+    about_servers: list[Problem] = []
+    servers = _servers(servers_written, about_servers)
+    scopes = _scopes(scopes_written, about_servers)
+    upstreams = _upstreams(upstreams_written, about_servers)
+    if not about_servers:
+        about_servers += [
+            Problem(key=key, what=what, instead=instead) for key, what, instead in faults(scopes, servers)
+        ]
+    for key, value in table.items():
+        _take(key, value, hints, settings, problems, key)
+    in_file = bool(problems or about_servers)
+    for name, text in environment.items():
+        key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if name.startswith(ENVIRONMENT_PREFIX) and key in hints:
+            _take(key, _from_text(text, hints[key]), hints, settings, problems, name)
+    for key, value in flags.items():
+        if value is not None:
+            shown = "--" + key.replace("_", "-")
+            _take(
+                key,
+                _from_text(value, hints[key]) if isinstance(value, str) else value,
+                hints,
+                settings,
+                problems,
+                shown,
+            )
+
+    problems += about_servers
+    if problems:
+        raise ConfigInvalid(problems, str(file) if in_file else "the settings")
+    return Loaded(
+        config=msgspec.convert(settings, Config),
+        servers=servers,
+        source=file,
+        scopes=scopes,
+        upstreams=upstreams,
+    )
+
+
+def misspelt(environment: Mapping[str, str]) -> list[str]:
+    """Variables that look like a setting and are none. Others with our prefix are left alone: they may hold an agent's secret."""
+    names = [field.name for field in msgspec.structs.fields(Config)]
+    found: list[str] = []
+    for variable in environment:
+        key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
+        if not variable.startswith(ENVIRONMENT_PREFIX) or key in names or variable in NOT_SETTINGS:
+            continue
+        if close := difflib.get_close_matches(key, names, n=1, cutoff=0.8):
+            found.append(f"{variable} is not a setting; did you mean {ENVIRONMENT_PREFIX}{close[0].upper()}?")
+    return found
+
+
+def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:
+    try:
+        with file.open("rb") as handle:
+            raw = handle.read(CONFIG_BYTES + 1)
+        if len(raw) > CONFIG_BYTES:
+            raise ValueError("larger than 1 MiB, so not a configuration")
+        return tomllib.loads(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        problems.append(
+            Problem(key=str(file), what="is not text in UTF-8", instead="it anew, as `ostiary init` does")
+        )
+    except OSError as error:
+        problems.append(Problem(key=str(file), what=f"cannot be read: {error.strerror}"))
+    except ValueError as error:  # TOMLDecodeError is one
+        problems.append(Problem(key=str(file), what=f"cannot be read: {error}"))
+    return {}
+
+
+def _take(
+    key: str,
+    value: object,
+    hints: Mapping[str, Any],
+    into: dict[str, object],
+    problems: list[Problem],
+    shown: str,
+) -> None:
+    if key not in hints:
+        problems.append(Problem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
+        return
+    base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
+    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+        before = len(problems)
+        _take_parts(value, base, problems, shown)
+        if len(problems) > before:
+            return
+    elif (shape := _part_shape(base)) is not None:
+        before = len(problems)
+        for name, part in _each(value):
+            _take_parts(part, shape, problems, shown + name)
+        if len(problems) > before:
+            return
+    try:
+        into[key] = msgspec.convert(value, hints[key])
+    except msgspec.ValidationError:
+        # Where a reference belongs, people write the secret itself.
+        bad = "what is written" if key.endswith(("secret", "token")) else _shown(value)
+        problems.append(Problem(key=shown, what=f"cannot be {bad}", instead=_rule(hints[key])))
+
+
+def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
+    """Of a list of tables, or tables by name: the tables'."""
+    of = typing.get_args(hint)
+    found = of[0 if typing.get_origin(hint) is tuple else 1] if len(of) == 2 else None
+    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
+
+
+def _each(value: object) -> list[tuple[str, object]]:
+    """The parts of a list of tables, or of tables by name, as an error names them."""
+    if isinstance(value, list):
+        return [(f"[{place}]", part) for place, part in enumerate(cast("list[object]", value), 1)]
+    if isinstance(value, dict):
+        return [(f".{name}", part) for name, part in cast("dict[str, object]", value).items()]
+    return []
+
+
+def _take_parts(value: object, shape: type[msgspec.Struct], problems: list[Problem], shown: str) -> None:
+    """What is wrong with the parts of a table, each by its own name."""
+    hints = typing.get_type_hints(shape, include_extras=True)
+    for name, part in (cast("dict[str, object]", value) if isinstance(value, dict) else {}).items():
+        _take(name, part, hints, {}, problems, f"{shown}.{name}")
+
+
+def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ...]:
+    if written is None:
+        return (ServerConfig(name="main", title="Ostiary demo", agents=(_default_agent(),)),)
+    if not isinstance(written, list) or not written:
+        problems.append(Problem(key="server", what="must be one or more tables", instead="[[server]]"))
+        return ()
+    found = tuple(
+        server
+        for position, table in enumerate(cast("list[object]", written), 1)
+        if (server := _server(table, f"server[{position}]", problems)) is not None
+    )
+    seen: set[str] = set()
+    for server in found:
+        if server.name in seen:
+            problems.append(
+                Problem(
+                    key="server.name",
+                    what=f'"{server.name}" is used twice',
+                    instead="a name of its own for each",
+                )
+            )
+        seen.add(server.name)
+    return found
+
+
+def _scopes(written: object, problems: list[Problem]) -> tuple[ScopeConfig, ...]:
+    shape = Annotated[
+        tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
+    ]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("scope", written, {"scope": shape}, into, problems, "scope")
+    return cast("tuple[ScopeConfig, ...]", into.get("scope", ()))
+
+
+def _upstreams(written: object, problems: list[Problem]) -> tuple[UpstreamConfig, ...]:
+    shape = Annotated[
+        tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
+    ]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("upstream", written, {"upstream": shape}, into, problems, "upstream")
+    found = cast("tuple[UpstreamConfig, ...]", into.get("upstream", ()))
+    problems += [
+        Problem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
+    ]
+    return found
+
+
+def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig | None:
+    if not isinstance(table, dict):
+        problems.append(Problem(key=where, what="must be a table", instead="[[server]]"))
+        return None
+    fields = dict(cast("dict[str, object]", table))
+    agents_written = fields.pop("agent", None)
+    hints = typing.get_type_hints(ServerConfig, include_extras=True)
+    del hints["agents"]
+    values: dict[str, object] = {}
+    for key, value in fields.items():
+        _take(key, value, {**hints, "agent": None}, values, problems, f"{where}.{key}")
+    if not isinstance(agents_written, list) or not agents_written:
+        problems.append(
+            Problem(
+                key=f"{where}.agent",
+                what="is missing",
+                instead='[[server.agent]] with kind = "demo", "chat", "openai" or "python"',
+            )
+        )
+        return None
+    agents = [
+        _agent(agent, f"{where}.agent[{position}]", problems)
+        for position, agent in enumerate(cast("list[object]", agents_written), 1)
+    ]
+    complete = tuple(agent for agent in agents if agent is not None)
+    try:
+        return msgspec.structs.replace(msgspec.convert(values, ServerConfig), agents=complete)
+    except msgspec.ValidationError as error:  # every value was checked alone above, so this is a missing one
+        problems.append(Problem(key=where, what=str(error)))
+        return None
+
+
+def _agent(table: object, where: str, problems: list[Problem]) -> msgspec.Struct | None:
+    fields = dict(cast("dict[str, object]", table)) if isinstance(table, dict) else {}
+    kind = fields.pop("kind", None)
+    if not isinstance(kind, str) or kind not in AGENT_KINDS:
+        known = ", ".join(f'"{name}"' for name in AGENT_KINDS)
+        problems.append(
+            Problem(key=f"{where}.kind", what=f"cannot be {_shown(kind)}", instead=f"one of {known}")
+        )
+        return None
+    shape = agent_shape(kind)
+    hints = typing.get_type_hints(shape, include_extras=True)
+    before = len(problems)
+    values: dict[str, object] = {}
+    for key, value in fields.items():
+        _take(key, value, hints, values, problems, f"{where}.{key}")
+    problems.extend(
+        Problem(key=f"{where}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
+        for field in msgspec.structs.fields(shape)
+        if field.required and field.name not in fields
+    )
+    if len(problems) > before:
+        return None
+    agent = msgspec.convert(values, shape)
+    own_rules = getattr(importlib.import_module(shape.__module__), "problems", None)
+    if own_rules is not None:
+        problems.extend(Problem(key=f"{where}.{key}", what=what) for key, what in own_rules(agent))
+    return agent
+
+
+def agent_shape(kind: str) -> type[msgspec.Struct]:
+    module, name = AGENT_KINDS[kind]
+    return cast("type[msgspec.Struct]", getattr(importlib.import_module(module), name))
+
+
+def _default_agent() -> msgspec.Struct:
+    return agent_shape("demo")()
+
+
+def _from_text(text: str, hint: Any) -> object:
+    """A flag or variable as the setting's type; what cannot be read stays text and fails its rule."""
+    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if typing.get_origin(base) is tuple:
+        return [part.strip() for part in text.split(",") if part.strip()]
+    if base is bool:
+        return {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}.get(
+            text.lower(), text
+        )
+    if base in (int, float):
+        try:
+            return base(text)
+        except ValueError:
+            return text
+    return text
+
+
+def _rule(hint: Any) -> str:
+    for extra in typing.get_args(hint)[1:] if typing.get_origin(hint) is Annotated else ():
+        if isinstance(extra, Meta) and extra.description:
+            return extra.description
+    base = typing.get_args(hint)[0] if typing.get_origin(hint) is Annotated else hint
+    if isinstance(base, types.UnionType):
+        base = typing.get_args(base)[0]
+    names = {str: "a text in quotes", int: "a whole number", float: "a number", bool: "true or false"}
+    return names.get(base, "a value of the right type")
+
+
+def _nearest(key: str, hints: Mapping[str, Any]) -> str:
+    close = difflib.get_close_matches(key, hints, n=1)
+    return close[0] if close else ""
+
+
+def _shown(value: object) -> str:
+    """The bad value, short. A table or list is only named: one of headers may hold a credential."""
+    if isinstance(value, (dict, list)):
+        return "a table" if isinstance(value, dict) else "a list"
+    if value is None:
+        return "empty"
+    text = repr(value) if not isinstance(value, str) else f'"{value}"'
+    return text if len(text) <= 60 else text[:57] + "…"

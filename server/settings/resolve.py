@@ -1,0 +1,284 @@
+"""What the settings come to on this machine: directories, names, networks, certificates. Read once; `serve` and `doctor` share it.
+
+Like `config.load` it reports every problem at once. Nothing is created or opened for good here.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import ssl
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+import msgspec
+
+from auth.scopes import Vocabulary
+from server import paths
+from server.settings.policies import vocabulary
+from server.settings.reading import ConfigInvalid, Loaded, Problem
+from server.settings.shapes import Config, ServerConfig
+from server.settings.upstreams import UpstreamConfig
+
+LOOPBACK_NAMES: Final = frozenset({"127.0.0.1", "localhost", "::1", "[::1]"})
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+# A name as callers send it in Host: one that is written otherwise would never match, and lock everybody out.
+_AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
+_ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
+_HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+_DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    config: Config
+    servers: tuple[ServerConfig, ...]
+    source: Path | None
+    data_dir: Path
+    loopback: bool  # every name we answer to is a loopback name
+    issuer: str  # canonical; "" means: http on loopback with the port we get
+    trusted_proxies: tuple[Network, ...]
+    paths: Mapping[str, str]  # server name → path of its MCP endpoint; the first is at /mcp
+    scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
+    upstreams: tuple[UpstreamConfig, ...] = ()
+
+    def open_to_all(self, server: ServerConfig) -> bool:
+        """Whether nobody is asked to log in there: as the server says, or else the settings."""
+        return (server.auth or self.config.auth) == "none"
+
+    @property
+    def needs_login(self) -> bool:
+        """Whether there is a server that somebody must log in to."""
+        return not all(self.open_to_all(server) for server in self.servers)
+
+    @property
+    def open_servers(self) -> frozenset[str]:
+        return frozenset(server.name for server in self.servers if self.open_to_all(server))
+
+    def canonical_issuer(self, port: int) -> str:
+        scheme = "https" if self.config.tls_certificate else "http"
+        return self.issuer or f"{scheme}://{_own_name(self.config.host)}:{port}"
+
+
+def data_directory(config: Config) -> Path:
+    return Path(config.data_dir).expanduser() if config.data_dir else paths.data_home()
+
+
+def resolve(loaded: Loaded) -> Resolved:
+    """Raises `ConfigInvalid` with every problem."""
+    config, problems = loaded.config, list[Problem]()
+    loopback_socket = _is_loopback(config.host)
+    _check_names(config, problems)
+    issuer = _issuer(config, loopback_socket, problems)
+    if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
+        problems.append(
+            Problem(
+                key="auth",
+                what='"none" would let anybody in from the network',
+                instead='"oauth", or host = "127.0.0.1"',
+            )
+        )
+    if config.auth == "none" and config.trusted_proxies:
+        problems.append(
+            Problem(
+                key="auth",
+                what='"none" would let anybody in whom a proxy passes on',
+                instead='"oauth", or no trusted_proxies',
+            )
+        )
+    if config.registration == "token" and not config.registration_token:
+        problems.append(
+            Problem(
+                key="registration_token",
+                what='is needed with registration = "token": it is what programs must show',
+                instead='where it is kept, "env:NAME" or "file:/path"',
+            )
+        )
+    _check_tls(config, problems)
+    networks = _networks(config.trusted_proxies, problems)
+    if problems:
+        raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
+    return Resolved(
+        config=config,
+        servers=loaded.servers,
+        source=loaded.source,
+        data_dir=data_directory(config),
+        loopback=loopback_socket and (not issuer or _host_is_loopback(issuer)),
+        issuer=issuer,
+        trusted_proxies=networks,
+        paths=MappingProxyType(
+            {
+                server.name: "/mcp" if position == 0 else f"/{server.name}/mcp"
+                for position, server in enumerate(loaded.servers)
+            }
+        ),
+        scopes=vocabulary(loaded.scopes, loaded.servers),
+        upstreams=loaded.upstreams,
+    )
+
+
+def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> str:
+    written = config.issuer
+    if not written:
+        if not loopback_socket and _is_host(config.host):
+            problems.append(
+                Problem(
+                    key="issuer",
+                    what=f"is needed when listening on {config.host}, because callers must know one address",
+                    instead='the public address, e.g. "https://agent.example.org"',
+                )
+            )
+        return ""
+    try:
+        parts = urlsplit(written)
+        sound = (
+            parts.scheme in ("http", "https")
+            and parts.hostname
+            and parts.port != 0
+            and _AUTHORITY.fullmatch(parts.netloc)
+        )
+    except ValueError:
+        problems.append(
+            Problem(
+                key="issuer",
+                what=f'"{written}" is not an address',
+                instead='e.g. "https://agent.example.org"',
+            )
+        )
+        return ""
+    bare = f"{parts.scheme}://{parts.netloc}"
+    if not sound or written.removesuffix("/") != bare:
+        problems.append(
+            Problem(
+                key="issuer",
+                what=f'"{written}" is more than scheme and host in lower case',
+                instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
+            )
+        )
+        return ""
+    # Clients drop it from what was typed, and then refuse metadata in which it stands.
+    if parts.port == _DEFAULT_PORTS[parts.scheme]:
+        problems.append(
+            Problem(
+                key="issuer",
+                what=f'"{written}" names the port that {parts.scheme} has anyway',
+                instead=f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
+            )
+        )
+        return ""
+    if parts.scheme == "http" and not _host_is_loopback(bare) and not config.allow_insecure_http:
+        problems.append(
+            Problem(
+                key="issuer",
+                what=f'"{written}" would send tokens over the network unencrypted',
+                instead="an https address, or allow_insecure_http = true in a network that you trust",
+            )
+        )
+    return bare
+
+
+def _check_tls(config: Config, problems: list[Problem]) -> None:
+    if not config.tls_certificate and not config.tls_key:
+        return
+    if not config.tls_certificate or not config.tls_key:
+        problems.append(
+            Problem(key="tls_certificate", what="and tls_key belong together", instead="both, or neither")
+        )
+        return
+    files = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}
+    before = len(problems)
+    for key, file in files.items():
+        try:
+            Path(file).expanduser().read_bytes()
+        except OSError as error:
+            problems.append(
+                Problem(
+                    key=key,
+                    what=f'"{file}" cannot be used: {error.strerror}',
+                    instead="the path of a PEM file that this user may read",
+                )
+            )
+    if len(problems) > before:
+        return
+    try:
+        # A password argument is always given: without one OpenSSL would ask for it on the terminal, and wait.
+        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(
+            *(Path(file).expanduser() for file in files.values()), password=""
+        )
+    except OSError:
+        problems.append(
+            Problem(
+                key="tls_certificate",
+                what="and tls_key cannot be used: they are not a certificate and its key",
+                instead="paths of a matching PEM pair, the key without a passphrase",
+            )
+        )
+
+
+def _check_names(config: Config, problems: list[Problem]) -> None:
+    if not _is_host(config.host):
+        problems.append(
+            Problem(
+                key="host",
+                what=f'"{config.host}" is not an address to listen on',
+                instead='one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+            )
+        )
+    problems.extend(
+        Problem(key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"')
+        for name in config.allowed_hosts
+        if not _AUTHORITY.fullmatch(name.lower())
+    )
+    problems.extend(
+        Problem(
+            key="allowed_origins",
+            what=f'"{origin}" is not a web origin',
+            instead='e.g. "https://app.example.org", without a path, or "*"',
+        )
+        for origin in config.allowed_origins
+        if origin != "*" and not _ORIGIN.fullmatch(origin.lower())
+    )
+
+
+def _is_host(host: str) -> bool:
+    if _HOST.fullmatch(host) is None:
+        return False
+    if ":" not in host:
+        return True
+    try:
+        ipaddress.IPv6Address(host.removeprefix("[").removesuffix("]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _own_name(host: str) -> str:
+    """How this machine's callers reach a loopback socket without an issuer. The usual names stand for each other."""
+    return "127.0.0.1" if host.lower() in LOOPBACK_NAMES else host
+
+
+def _networks(written: tuple[str, ...], problems: list[Problem]) -> tuple[Network, ...]:
+    found = list[Network]()
+    for text in written:
+        try:
+            found.append(ipaddress.ip_network(text))
+        except ValueError:
+            problems.append(
+                Problem(key="trusted_proxies", what=f'"{text}" is not a network', instead='e.g. "10.0.0.0/8"')
+            )
+    return tuple(found)
+
+
+def _is_loopback(host: str) -> bool:
+    if host.lower() in LOOPBACK_NAMES:
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _host_is_loopback(url: str) -> bool:
+    return _is_loopback(urlsplit(url).hostname or "")

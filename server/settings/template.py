@@ -1,0 +1,192 @@
+"""The commented `ostiary.toml` that `ostiary init` writes: every setting with its default, in the order people need them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from server.settings.shapes import Config
+
+SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
+    (
+        "Where to listen, and under which name",
+        (
+            (
+                "host",
+                "127.0.0.1 keeps the server to this machine. Behind a proxy on this machine that is right, too.",
+            ),
+            ("port", "0 picks a free one."),
+            (
+                "issuer",
+                "The address that callers type, without a path. Needed as soon as others than this machine call.",
+            ),
+            ("allowed_hosts", "Further host names to answer to, besides the issuer's."),
+            ("allowed_origins", 'Web pages of these origins may call /mcp. ["*"] lets any page try.'),
+            ("trusted_proxies", "Believe X-Forwarded-* from these networks only."),
+            ("tls_certificate", "PEM files, if this server ends TLS itself."),
+            ("tls_key", ""),
+            (
+                "allow_insecure_http",
+                "true sends tokens in clear over the network. Only for networks that you own.",
+            ),
+        ),
+    ),
+    (
+        "Who may call",
+        (
+            (
+                "auth",
+                '"oauth": callers log in. "none": anybody on this machine may call; refused on other addresses.',
+            ),
+            (
+                "access_token_minutes",
+                "Access tokens are checked against the login at every call, so they may live long.",
+            ),
+            ("login_days", "A login ends after this, or when you revoke it."),
+            ("browser_login_days", "The same for a login through a browser."),
+            ("device_code_minutes", "How long a code shown in a terminal can be approved."),
+            (
+                "device_approval",
+                '"same-network": only in a browser near the device. "terminal": only with `ostiary approve` at this machine.',
+            ),
+            (
+                "registration",
+                'Programs may register themselves: "open", with a "token" that you hand out, or not at all: "off".',
+            ),
+            ("registration_token", 'That token: "env:NAME" or "file:/path".'),
+            (
+                "client_documents",
+                'Programs whose id is the address of a document: "on" fetches it, "pinned" knows some well-known ones, "off".',
+            ),
+            ("client_document_hosts", "Only documents at these hosts. Empty: at any."),
+            ("signing_key_days", "A new key signs access tokens after so many days."),
+        ),
+    ),
+    (
+        "What is kept, and where",
+        (
+            ("data_dir", "The database and the keys. Empty: the platform's place for application data."),
+            (
+                "key_file",
+                'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
+            ),
+        ),
+    ),
+    (
+        "Watching it",
+        (
+            ("admin_port", "/healthz, /readyz and /metrics on 127.0.0.1, at this port; -1 for none."),
+            ("log_format", '"auto" is readable text on a terminal and JSON lines otherwise.'),
+            ("log_level", ""),
+        ),
+    ),
+    (
+        "Bounds",
+        (
+            ("drain_seconds", "At shutdown, calls in flight get this long to finish."),
+            ("max_connections", ""),
+            ("max_connections_per_ip", "Loopback is not counted."),
+            ("max_body_kib", "The largest request."),
+        ),
+    ),
+)
+
+SERVERS: Final = """
+# ── What is served ──────────────────────────────────────────────────────────────────────────────
+# The first server is at /mcp, further ones at /NAME/mcp.
+
+[[server]]
+name = "main"
+title = "Ostiary demo"
+instructions = ""
+# Of this server alone: that it asks nobody to log in, which credentials it takes, tokens for machines, what callers see who
+# have no selection of their own, whether tools that move money are offered, and what a tool is of which nobody said anything.
+# auth          = "none"
+# accepts       = ["login", "api-key", "basic"]
+# tokens        = [{ name = "ci", token = "env:CI_TOKEN", scope = "mcp:tools", tools = "readonly" }]
+# default_tools = "all,-delete"
+# financial     = true
+# unclassified  = "financial"
+
+# Tools: "read", "write" or "financial", a scope that a call needs besides, or not offered at all. And groups of them.
+# [server.tools.delete]
+# tier = "write"
+# scope = "pages:delete"
+# enabled = false
+# [server.groups]
+# search = ["find_*"]
+
+[[server.agent]]
+kind = "demo"
+
+# An agent behind an HTTP chat endpoint: POST {agent, messages, session_id, stream: false} → {text} or {message: {content}}
+# [[server.agent]]
+# kind = "chat"
+# url = "http://127.0.0.1:3000/api/chat"
+
+# Any OpenAI-compatible API. Keys are references, never written here: "env:NAME" or "file:/path".
+# [[server.agent]]
+# kind = "openai"
+# base_url = "http://127.0.0.1:11434/v1"
+# model = "llama3.2"
+# api_key = "env:OPENAI_API_KEY"
+
+# Functions of a Python file, which runs in a process of your own interpreter.
+# [[server.agent]]
+# kind = "python"
+# file = "agent.py"
+
+# A scope of your own, which people are asked for in these words.
+# [[scope]]
+# name = "pages:delete"
+# description = "Delete pages"
+# financial = false
+
+# ── Signing in with somebody else's word ────────────────────────────────────────────────────────
+# People who are listed may sign in to the pages at a provider. Register this address there:
+# ISSUER/signin/with/NAME/callback. Subjects are the provider's: a `sub`, or "email:…" that it has verified; at GitHub
+# the account's number, or "login:…", which its owner can give up and somebody else take.
+
+# [[upstream]]
+# name = "github"
+# kind = "github"
+# client_id = "Iv1.0123456789abcdef"
+# client_secret = "env:GITHUB_SECRET"
+# allow = [{ subject = "583231", user = "alice" }]
+
+# [[upstream]]
+# name = "work"
+# kind = "oidc"
+# label = "Example Ltd"
+# issuer = "https://login.example.org"
+# client_id = "ostiary"
+# client_secret = "file:/run/secrets/oidc"
+# allow = [{ subject = "email:bob@example.org", user = "bob" }]
+# assertions = true  # programs may bring its word for these people instead of asking them (enterprise-managed authorization)
+"""
+
+
+def commented_configuration() -> str:
+    defaults = {field.name: field.default for field in msgspec.structs.fields(Config)}
+    lines = [
+        "# Ostiary's settings. A setting that is commented out has the value shown.",
+        "# Each can also be given as an environment variable (OSTIARY_PORT) or a flag (--port); the flag wins.",
+    ]
+    for heading, settings in SECTIONS:
+        lines += ["", f"# ── {heading} ".ljust(100, "─"), ""]
+        for key, comment in settings:
+            if comment:
+                lines.append(f"# {comment}")
+            lines.append(f"# {key} = {_toml(defaults[key])}")
+    return "\n".join(lines) + "\n" + SERVERS
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return f'"{value}"'
+    if isinstance(value, tuple):
+        return "[]"
+    return str(value)

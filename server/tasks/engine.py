@@ -1,0 +1,425 @@
+"""The engine of tasks: calls that outlive their request, and this process.
+
+    start    a row, then the work begins          attempt   the work begins; a row when the tool, or the time, says so
+    get, list, wait, answer, cancel               what a caller may do with a task of its own
+    run      owns the work, and watches over it (watch.py)
+
+A change is committed before anybody is told of it. Everything that a running task writes is conditional on its lease, so work
+that was cancelled, or that another process took over, ends without writing. Run again after a restart is only what has a
+checkpoint, or only waited for answers; what else was interrupted fails, and says so. Faces: mcp/tasks.py; rows: ledger.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from server.backends.base import Outlet, Paused
+from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
+from server.mcp.questions import problem
+from server.mcp.tasks import Completed, Ending, Face, Failed, Snapshot, hash_id
+from server.store.jobs import Store, StoreError, StoreUnavailable
+from server.store.leases import Lease
+from server.tasks.events import Events
+from server.tasks.ledger import Ledger, Orphan
+from server.tasks.logins import Allowed, Change, everybody
+from server.tasks.order import MAX_ANSWERS_BYTES, Order, Owner, Perform, TaskTerms, Who, owner_of
+from server.tasks.outlet import Asked, Attempt, Bell, TaskOutlet
+from server.tasks.run import Work, ending_of, is_put_aside
+from server.tasks.watch import Watch
+
+__all__ = [
+    "Completed",
+    "Ending",
+    "Failed",
+    "Order",
+    "Owner",
+    "Perform",
+    "TaskTerms",
+    "Tasks",
+    "Who",
+    "owner_of",
+]
+
+Announce = Callable[[str, str], None]  # server, task id; must not wait
+
+# How often somebody who waits looks for what another process has changed; in this one, changes wake them.
+LOOK_SECONDS: Final = 2.0
+# What is left to a task's last write when the server stops. Longer, and the stop would look like a hang.
+LAST_WRITE_SECONDS: Final = 5.0
+
+
+class Tasks:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        perform: Perform,
+        clock: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        key: bytes,
+        boot_id: str,
+        log: FilteringBoundLogger,
+        announce: Announce,
+        allowed: Allowed = everybody,
+        terms: TaskTerms | None = None,
+    ) -> None:
+        self._ledger = Ledger(
+            store,
+            key=key,
+            entropy=entropy,
+            clock=clock,
+            boot_id=boot_id,
+            terms=terms or TaskTerms(),
+            log=log,
+        )
+        self._perform = perform
+        self._clock = clock
+        self._log = log
+        self._tell = announce
+        self._watch = Watch(self, self._ledger, allowed=allowed, log=log)
+        self.works: dict[str, Work] = {}  # those that are tasks, by the hash of their ids
+        self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
+        self._running = trio.CancelScope()
+        self._stopped: trio.Event | None = None  # None: it does not run yet
+        # Its length is bounded by who may begin work: requests, and the caps on tasks.
+        self._begin, self._begun = trio.open_memory_channel[Work](math.inf)
+
+    def count(self) -> int:
+        return len(self.works)
+
+    # ── what runs ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Until cancelled or stopped: then what runs is stopped, and its leases are given back for the next process to find."""
+        stopped = self._stopped = trio.Event()
+        try:
+            with self._running:
+                async with trio.open_nursery() as nursery:
+                    nursery.start_soon(self._watch.run)
+                    task_status.started()
+                    async for work in self._begun:
+                        nursery.start_soon(self._carry_out, work)
+        finally:
+            stopped.set()
+            with suppress(trio.WouldBlock):
+                while True:
+                    self._begun.receive_nowait().settled.set()  # whoever waits for it is told
+
+    async def stop(self) -> None:
+        """What runs is stopped, and given back, when this returns: so that back-ends which close later fail none of it."""
+        self._running.cancel()
+        if self._stopped is not None:
+            await self._stopped.wait()
+
+    async def start(
+        self,
+        order: Order,
+        *,
+        owner: Owner,
+        face: Face,
+        ttl_ms: int | None = None,
+        immediate: str | None = None,
+    ) -> Snapshot:
+        """Kept when it returns. Raises `TooManyTasks`, and `StoreUnavailable`."""
+        self._check_running()
+        events, order = Events(), _answerable(order, face)
+        lease, snapshot = await self._ledger.create(
+            order, owner, face, ttl_ms=ttl_ms, events=b"[]", message=None
+        )
+        work = Work(order)
+        asked = Asked(order.answers)
+        self._adopt(work, lease, snapshot, asked=asked, events=events, checkpointed=order.resumed is not None)
+        self._check_running()
+        self._begin.send_nowait(work)
+        return msgspec.structs.replace(snapshot, immediate=immediate)
+
+    async def attempt(
+        self,
+        order: Order,
+        line: Outlet,
+        *,
+        owner: Owner,
+        face: Face,
+        after_seconds: float | None,
+        ttl_ms: int | None = None,
+    ) -> Ending | Snapshot:
+        """Begins as a call whose line is `line`. The snapshot of a task, if it becomes one: when the tool says so, or after
+        so many seconds. If there is no room for another task, it stays a call. Cancelling it before stops the work.
+        `Paused`, and what else `perform` raises, passes through."""
+
+        async def make(attempt: Attempt) -> TaskOutlet | None:
+            return await self._make(work, attempt, owner, face, ttl_ms)
+
+        self._check_running()
+        can, order = order.can, _answerable(order, face)
+        work = Work(order)
+        attempt = work.attempt = Attempt(
+            line,
+            asked=Asked({}),
+            events=Events(),
+            resumed=order.resumed,
+            can_as_task=order.can - can,
+            clock=self._clock,
+            make=make,
+        )
+        self._begin.send_nowait(work)
+        try:
+            with trio.move_on_after(math.inf if after_seconds is None else after_seconds):
+                await work.settled.wait()
+            if not work.settled.is_set():
+                await attempt.become_task()
+                await work.settled.wait()
+        finally:
+            if work.outlet is None:
+                work.scope.cancel()
+        if work.snapshot is not None:
+            return work.snapshot
+        if work.error is not None:
+            raise work.error
+        if work.ending is None:
+            raise BackendFailed("the server is stopping")
+        return work.ending
+
+    def _check_running(self) -> None:
+        if self._running.cancel_called or (self._stopped is not None and self._stopped.is_set()):
+            raise BackendFailed("the server is stopping")
+
+    async def _make(
+        self, work: Work, attempt: Attempt, owner: Owner, face: Face, ttl_ms: int | None
+    ) -> TaskOutlet | None:
+        order = msgspec.structs.replace(
+            work.order, answers=dict(attempt.asked.answers), resumed=attempt.checkpointed
+        )
+        told = attempt.events
+        told.unsaved = 0
+        try:
+            lease, snapshot = await self._ledger.create(
+                order, owner, face, ttl_ms=ttl_ms, events=told.encoded(), message=told.message
+            )
+        except (TooManyTasks, StoreUnavailable) as problem:
+            self._log.warning("task.not_made", tool=order.tool, request=order.call_id, problem=str(problem))
+            return None
+        checkpointed = attempt.checkpointed is not None
+        outlet = self._adopt(
+            work, lease, snapshot, asked=attempt.asked, events=told, checkpointed=checkpointed
+        )
+        self._watch.doubt(work)  # what was ended before it was a task was nobody's to tell of
+        work.settled.set()
+        return outlet
+
+    def _adopt(
+        self,
+        work: Work,
+        lease: Lease,
+        snapshot: Snapshot,
+        *,
+        asked: Asked,
+        events: Events,
+        checkpointed: bool,
+    ) -> TaskOutlet:
+        """From here on the work is a task of this process."""
+        server, task_id = snapshot.server, snapshot.id
+        work.outlet = TaskOutlet(
+            self._ledger,
+            lease,
+            can=work.order.can,
+            asked=asked,
+            events=events,
+            checkpointed=checkpointed,
+            announce=lambda: self._announce(server, task_id),
+            lost=lambda: self.drop(work),
+        )
+        work.snapshot = snapshot
+        work.over_at = snapshot.created_at + snapshot.ttl_ms
+        self.works[lease.key] = work
+        order = work.order
+        self._log.info("task.runs", tool=order.tool, server=server, request=order.call_id)
+        return work.outlet
+
+    async def _carry_out(self, work: Work) -> None:
+        try:
+            if work.outlet is None or await self._watch.may_go_on(work):
+                with work.scope:
+                    await self._perform_once(work)
+            if work.attempt is not None:
+                with trio.CancelScope(shield=True):  # waits for one write at most, which the store bounds
+                    await work.attempt.end()
+            if work.outlet is not None and work.outlet.can_be_run_again and is_put_aside(work):
+                return  # its lease is given back, and it is soon run again, by the agent's newer version
+            if work.outlet is not None and (ending := ending_of(work)) is not None:
+                await self._finish(work, work.outlet, ending)
+        except StoreError:
+            self._log.exception("task.not_kept", tool=work.order.tool, request=work.order.call_id)
+        finally:
+            work.settled.set()
+            if work.outlet is not None and self._forget(work):
+                await self._release(work.outlet)
+
+    async def _perform_once(self, work: Work) -> None:
+        try:
+            work.ending = await self._perform(work.order, work.line)
+        except (McpError, Paused) as error:
+            work.error = error
+        except Exception as error:
+            if work.outlet is not None:  # else whoever waits for it gets the error itself
+                self._log.exception("task.crashed", tool=work.order.tool, request=work.order.call_id)
+            work.error = error
+
+    async def _finish(self, work: Work, outlet: TaskOutlet, ending: Ending) -> None:
+        """Also while the server stops, for as long as it may take; else for as long as it takes."""
+        assert work.snapshot is not None
+        events = outlet.events
+
+        async def write() -> bool:
+            return await self._ledger.finish(
+                outlet.lease, ending, message=events.message, events=events.encoded()
+            )
+
+        done: bool | None = None
+        with trio.move_on_after(LAST_WRITE_SECONDS, shield=True):
+            done = await write()
+        if done is None:
+            done = await write()
+        self._forget(work)
+        if done:
+            order = work.order
+            outcome = "completed" if isinstance(ending, Completed) else "failed"
+            self._log.info("task.ended", tool=order.tool, outcome=outcome, request=order.call_id)
+            self._announce(work.snapshot.server, work.snapshot.id)
+
+    async def _release(self, outlet: TaskOutlet) -> None:
+        """The server stops. What was done so far is kept; the next process decides what becomes of it."""
+        with trio.move_on_after(LAST_WRITE_SECONDS, shield=True):
+            try:
+                await outlet.flush()
+                await self._ledger.release(outlet.lease)
+            except StoreUnavailable:
+                self._log.warning("task.not_released")  # it is found when its lease has run out
+
+    def _forget(self, work: Work) -> bool:
+        """Whether it was a task of ours until now."""
+        key = work.outlet.lease.key if work.outlet is not None else ""
+        if self.works.get(key) is not work:  # another run of the same task may be
+            return False
+        del self.works[key]
+        return True
+
+    def drop(self, work: Work) -> None:
+        """It is not ours any more: the work stops, and nothing of it is written."""
+        self._forget(work)
+        work.scope.cancel()
+
+    # ── what a caller may do ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def get(self, task_id: str, owner: Owner) -> Snapshot:
+        """Raises `UnknownTask`."""
+        work = self.works.get(hash_id(task_id))
+        if work is not None and work.outlet is not None:
+            await work.outlet.flush()
+        return await self._ledger.load(task_id, owner)
+
+    async def list(
+        self, owner: Owner, *, after: tuple[int, str] | None = None, limit: int = 50
+    ) -> Sequence[Snapshot]:
+        """Newest first; without results, questions and events. Only for owners who are known."""
+        return await self._ledger.page(owner, after=after, limit=limit) if owner.known else ()
+
+    async def wait(self, task_id: str, owner: Owner, *, seen: frozenset[str] = frozenset()) -> Snapshot:
+        """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`."""
+        id_hash = hash_id(task_id)
+        bell = Bell()
+        ringers = self._bells.setdefault(id_hash, set())
+        ringers.add(bell)
+        try:
+            while True:
+                rung = bell.rung  # before looking, so that no ring is missed
+                snapshot = await self.get(task_id, owner)
+                if snapshot.over or not snapshot.questions.keys() <= seen:
+                    return snapshot
+                with trio.move_on_after(LOOK_SECONDS):
+                    await rung.wait()
+        finally:
+            ringers.discard(bell)
+            if not ringers:
+                self._bells.pop(id_hash, None)
+
+    async def answer(self, task_id: str, owner: Owner, answers: Mapping[str, Any]) -> Snapshot:
+        """What is not outstanding is ignored, and so is what does not answer its question, which stays outstanding. Raises
+        `UnknownTask`."""
+        snapshot = await self._ledger.load(task_id, owner)
+        fitting = {
+            name: answers[name]
+            for name, question in snapshot.questions.items()
+            if name in answers and problem(question, answers[name]) is None
+        }
+        if not fitting:
+            return snapshot
+        if len(msgspec.json.encode(fitting)) > MAX_ANSWERS_BYTES:
+            raise BadParams(f"the answers have more than {MAX_ANSWERS_BYTES} bytes")
+        if await self._ledger.answer(task_id, fitting):
+            self._announce(snapshot.server, task_id)
+        return await self._ledger.load(task_id, owner)
+
+    async def cancel(self, task_id: str, owner: Owner, *, reason: str) -> Snapshot:
+        """It is cancelled when this returns, and the work has been told to stop. Raises `UnknownTask`, and `TaskOver` if it
+        had ended."""
+        snapshot = await self._ledger.load(task_id, owner)
+        if snapshot.over or not await self.end(snapshot.server, task_id, reason):
+            raise TaskOver("the task has ended already")
+        return await self._ledger.load(task_id, owner)
+
+    async def end(self, server: str, task_id: str, reason: str) -> bool:
+        if not await self._ledger.cancel(task_id, reason):
+            return False
+        if (work := self.works.get(hash_id(task_id))) is not None:
+            self.drop(work)
+        self._announce(server, task_id)
+        return True
+
+    def _announce(self, server: str, task_id: str) -> None:
+        id_hash = hash_id(task_id)
+        for bell in self._bells.get(id_hash, ()):
+            bell.ring()
+        if (work := self.works.get(id_hash)) is not None and work.outlet is not None:
+            work.outlet.wake()
+        try:
+            self._tell(server, task_id)
+        except Exception:  # whoever is told has a fault; the task has none
+            self._log.exception("task.not_announced", server=server)
+
+    # ── for watch.py ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply_changes(self, changes: Iterable[Change]) -> None:
+        """For the store's `on_changes`: what runs for whoever was shut out is stopped."""
+        self._watch.apply_changes(changes)
+
+    def resume(self, orphan: Orphan) -> None:
+        if orphan.lease is None or orphan.order is None:
+            snapshot = orphan.snapshot
+            self._log.info("task.interrupted", server=snapshot.server, tool=snapshot.tool)
+            self._announce(snapshot.server, snapshot.id)
+            return
+        work = Work(orphan.order)
+        self._adopt(
+            work,
+            orphan.lease,
+            orphan.snapshot,
+            asked=Asked(orphan.answers),
+            events=Events(orphan.events),
+            checkpointed=orphan.checkpointed,
+        )
+        self._begin.send_nowait(work)
+
+
+def _answerable(order: Order, face: Face) -> Order:
+    """Whoever has the third face answers forms with tasks/respond, whatever else its client can be asked."""
+    if face is not Face.WASMAGENT:
+        return order
+    return msgspec.structs.replace(order, can=order.can | {"elicitation"})

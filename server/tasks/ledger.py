@@ -1,0 +1,345 @@
+"""What is kept of tasks: values to sealed rows and back. Every method is one transaction.
+
+What a caller or a tool said is sealed with AES-256-GCM, bound to its task and its place there, before a job sees it; drawing
+nonces and encrypting is no job's business. Who runs a task, and when, is engine.py's; the SQL is store/tasks.py's.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import msgspec
+import trio
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from structlog.typing import FilteringBoundLogger
+
+from server.mcp.errors import TooManyTasks, UnknownTask
+from server.mcp.questions import Question
+from server.mcp.tasks import Completed, Ending, Face, Failed, Snapshot, hash_id
+from server.store import leases
+from server.store import tasks as rows
+from server.store.jobs import Row, Store, StoreUnavailable
+from server.store.leases import Lease
+from server.store.tasks import Caps, Full, NewTask, Stored
+from server.tasks.order import MAX_RESULT_BYTES, Order, Owner, TaskTerms
+
+T = TypeVar("T")
+
+KEY_PURPOSE: Final = "tasks"
+ID_BYTES: Final = 24
+_NONCE_BYTES: Final = 12
+
+# Begun anew so often without getting any further, a task is what brings the server down.
+MAX_RUNS: Final = 5
+RESTARTED: Final = Failed(-32603, "the server was restarted while this was running")
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode_order: Final = msgspec.json.Decoder(Order).decode
+_decode_question: Final = msgspec.json.Decoder(Question).decode
+_decode_ending: Final = msgspec.json.Decoder(Ending).decode
+
+Answers = Mapping[str, Mapping[str, Any]]
+
+
+class Orphan(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that whoever ran it has left. `lease` None: it could not be run again, and has failed."""
+
+    snapshot: Snapshot
+    lease: Lease | None
+    order: Order | None
+    checkpointed: bool
+    answers: Answers
+    events: bytes | None
+
+
+class Ledger:
+    def __init__(
+        self,
+        store: Store,
+        *,
+        key: bytes,
+        entropy: Callable[[int], bytes],
+        clock: Callable[[], int],
+        boot_id: str,
+        terms: TaskTerms,
+        log: FilteringBoundLogger,
+    ) -> None:
+        self._store = store
+        self._cipher = AESGCM(key)
+        self._entropy = entropy
+        self._boot_id = boot_id
+        self._log = log
+        self.clock = clock
+        self.terms = terms
+
+    # ── one caller's tasks ───────────────────────────────────────────────────────────────────────────────────────────
+
+    async def create(
+        self,
+        order: Order,
+        owner: Owner,
+        face: Face,
+        *,
+        ttl_ms: int | None,
+        events: bytes,
+        message: str | None,
+    ) -> tuple[Lease, Snapshot]:
+        """Kept when it returns, and nothing happens between the commit and the return. Raises `TooManyTasks`."""
+        terms, now = self.terms, self.clock()
+        # Less than a second would be over before the answer has arrived.
+        ttl = max(1000, min(terms.ttl_ms if ttl_ms is None else ttl_ms, terms.max_ttl_ms))
+        task_id = "task_" + base64.urlsafe_b64encode(self._entropy(ID_BYTES)).decode()
+        id_hash = hash_id(task_id)
+        parts = {"order": _encode(msgspec.structs.replace(order, resumed=None)), "events": events}
+        if order.resumed is not None:
+            parts["checkpoint"] = _encode(order.resumed)
+        new = NewTask(
+            id_hash=id_hash,
+            sealed_id=self._seal(id_hash, "id", task_id.encode()),
+            server=owner.server,
+            tool=order.tool,
+            caller=owner.caller,
+            face=face.value,
+            replays=order.resumed is not None,
+            created_at=now,
+            expires_at=now + ttl,
+            parts=self._seal_parts(id_hash, parts),
+        )
+        # Callers without a login share one name; they shall not take all the room from those who have one.
+        caps = Caps(
+            running=terms.per_owner if owner.known else terms.overall // 2,
+            running_overall=terms.overall,
+            kept=terms.kept_per_owner if owner.known else terms.kept_overall // 2,
+            kept_overall=terms.kept_overall,
+        )
+        snapshot = Snapshot(
+            id=task_id,
+            server=owner.server,
+            tool=order.tool,
+            state="working",
+            message=message,
+            created_at=now,
+            updated_at=now,
+            ttl_ms=ttl,
+            poll_ms=terms.poll_ms,
+            version=1,
+        )
+        job = partial(rows.insert, task=new, owner=self._boot_id, lease_until=now + terms.lease_ms, caps=caps, now=now)  # fmt: skip
+        made = await self._store.write(job)
+        if made is Full.CALLER:
+            raise TooManyTasks("you have too many tasks: wait for some to end, or to be forgotten")
+        if isinstance(made, Full):
+            raise TooManyTasks("this server has too many tasks: try again later")
+        return made, snapshot
+
+    async def load(self, task_id: str, owner: Owner) -> Snapshot:
+        """Raises `UnknownTask` for a task that is not this caller's, as for one that never was."""
+        id_hash = hash_id(task_id)
+        stored = await self._store.read(partial(rows.fetch, id_hash=id_hash, parts=("events", "ending")))
+        if stored is None or not self._belongs(stored.row, owner):
+            raise UnknownTask
+        return self._snapshot(stored)
+
+    async def page(self, owner: Owner, *, after: tuple[int, str] | None, limit: int) -> Sequence[Snapshot]:
+        job = partial(
+            rows.page,
+            caller=owner.caller, server=owner.server, after=after, now=self.clock(), limit=limit,
+        )  # fmt: skip
+        found = await self._store.read(job)
+        return [self._snapshot(Stored(row=row, parts={}, questions={}, answers={})) for row in found]
+
+    async def answer(self, task_id: str, answers: Answers) -> int:
+        id_hash = hash_id(task_id)
+        sealed = {
+            name: self._seal(id_hash, f"answer/{name}", _encode(each)) for name, each in answers.items()
+        }
+        return await self._store.write(
+            partial(rows.answer, id_hash=id_hash, now=self.clock(), answers=sealed)
+        )
+
+    async def cancel(self, task_id: str, reason: str) -> bool:
+        id_hash = hash_id(task_id)
+        message = self._seal(id_hash, "message", reason.encode(errors="replace"))
+        return await self._store.write(
+            partial(rows.cancel, id_hash=id_hash, now=self.clock(), message=message)
+        )
+
+    # ── whoever runs them ────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def keep(self, held: Sequence[Lease]) -> Mapping[str, int]:
+        until = self.clock() + self.terms.lease_ms
+        return await self._store.write(partial(rows.keep, held=held, until=until))
+
+    async def release(self, lease: Lease) -> None:
+        await self._store.write(partial(leases.release, lease=lease))
+
+    async def orphans(self, limit: int) -> Sequence[str]:
+        return await self._store.read(partial(rows.find_orphans, now=self.clock(), limit=limit))
+
+    async def take_over(self, id_hash: str) -> Orphan | None:
+        job = partial(
+            rows.take_over,
+            id_hash=id_hash,
+            owner=self._boot_id,
+            now=self.clock(),
+            millis=self.terms.lease_ms,
+            max_runs=MAX_RUNS,
+            message=self._seal(id_hash, "message", RESTARTED.message.encode()),
+            ending=self._seal(id_hash, "ending", _encode(RESTARTED)),
+        )
+        taken = await self._store.write(job)
+        if taken is None:
+            return None
+        snapshot, lease = self._snapshot(taken.stored), taken.lease
+        parts = self._open_parts(id_hash, taken.stored.parts)
+        answers = self._open_answers(id_hash, taken.stored.answers)
+        order = None
+        if lease is not None:
+            try:
+                order = _decode_order(parts["order"])
+            except msgspec.DecodeError:  # another version of the server wrote it
+                await self.finish(lease, RESTARTED, message=None, events=parts.get("events", b"[]"))
+                lease = None
+            else:
+                answers = {**order.answers, **answers}
+                if (checkpoint := parts.get("checkpoint")) is not None:
+                    order = msgspec.structs.replace(order, resumed=msgspec.json.decode(checkpoint))
+        return Orphan(
+            snapshot=snapshot,
+            lease=lease,
+            order=order,
+            checkpointed="checkpoint" in parts,
+            answers=answers,
+            events=parts.get("events"),
+        )
+
+    async def note(
+        self,
+        lease: Lease,
+        *,
+        message: str | None,
+        parts: Mapping[str, bytes],
+        replays: bool | None = None,
+        anew: bool = False,
+    ) -> bool:
+        """False: the task is not this lease's any more. Raises `StoreUnavailable`."""
+        job = partial(
+            rows.note,
+            lease=lease,
+            now=self.clock(),
+            message=self._seal_message(lease.key, message),
+            parts=self._seal_parts(lease.key, parts),
+            replays=replays,
+            anew=anew,
+        )
+        return await self._store.write(job) is not None
+
+    async def ask(
+        self, lease: Lease, questions: Mapping[str, bytes], *, message: str | None, parts: Mapping[str, bytes]
+    ) -> bool:
+        sealed = {name: self._seal(lease.key, f"question/{name}", each) for name, each in questions.items()}
+        job = partial(
+            rows.ask,
+            lease=lease,
+            now=self.clock(),
+            questions=sealed,
+            message=self._seal_message(lease.key, message),
+            parts=self._seal_parts(lease.key, parts),
+        )
+        return await self.insist(lambda: self._store.write(job)) is not None
+
+    async def answers_to(self, lease: Lease, names: Collection[str]) -> Answers | None:
+        job = partial(rows.answers_to, lease=lease, names=names)
+        found = await self.insist(lambda: self._store.read(job))
+        return None if found is None else self._open_answers(lease.key, found)
+
+    async def finish(self, lease: Lease, ending: Ending, *, message: str | None, events: bytes) -> bool:
+        """Whether it ended now, and so. However long the store takes to accept it: a result is not lost to a full disk."""
+        encoded = _encode(ending)
+        if len(encoded) > MAX_RESULT_BYTES:
+            ending = Failed(-32603, f"the result has {len(encoded):,} bytes, more than the {MAX_RESULT_BYTES:,} that a task may keep")  # fmt: skip
+            encoded = _encode(ending)
+        if isinstance(ending, Failed):
+            message = ending.message[:1000]
+        job = partial(
+            rows.finish,
+            lease=lease,
+            now=self.clock(),
+            state="completed" if isinstance(ending, Completed) else "failed",
+            tool_failed=isinstance(ending, Completed) and ending.result.is_error,
+            message=self._seal_message(lease.key, message),
+            parts=self._seal_parts(lease.key, {"ending": encoded, "events": events}),
+        )
+        return await self.insist(lambda: self._store.write(job))
+
+    async def insist(self, attempt: Callable[[], Any]) -> Any:
+        """Until the store has room, or is there again. Cancel it to give up."""
+        pause = 0.1
+        while True:
+            try:
+                return await attempt()
+            except StoreUnavailable as problem:
+                self._log.warning("task.store_unavailable", problem=str(problem))
+            await trio.sleep(pause)
+            pause = min(2 * pause, 5.0)
+
+    # ── values and rows ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _belongs(self, row: Row, owner: Owner) -> bool:
+        return (
+            row["caller"] == owner.caller
+            and row["server"] == owner.server
+            and row["expires_at"] > self.clock()
+        )
+
+    def _snapshot(self, stored: Stored) -> Snapshot:
+        row, parts = stored.row, self._open_parts(stored.row["id_hash"], stored.parts)
+        id_hash, message, ending = row["id_hash"], row["sealed_message"], parts.get("ending")
+        return Snapshot(
+            id=self._open(id_hash, "id", row["sealed_id"]).decode(),
+            server=row["server"],
+            tool=row["tool"],
+            state=row["state"],
+            message=None if message is None else self._open(id_hash, "message", message).decode(),
+            created_at=row["created_at"],
+            updated_at=row["updated_at"],
+            ttl_ms=row["expires_at"] - row["created_at"],
+            poll_ms=self.terms.poll_ms,
+            version=row["version"],
+            tool_failed=bool(row["tool_failed"]),
+            questions={
+                name: _decode_question(self._open(id_hash, f"question/{name}", sealed))
+                for name, sealed in stored.questions.items()
+            },
+            ending=None if ending is None else _decode_ending(ending),
+            events=msgspec.json.decode(parts.get("events", b"[]")),
+        )
+
+    def _seal(self, id_hash: str, place: str, value: bytes) -> bytes:
+        nonce = self._entropy(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, value, _bound_to(id_hash, place))
+
+    def _open(self, id_hash: str, place: str, sealed: bytes) -> bytes:
+        return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], _bound_to(id_hash, place))
+
+    def _seal_message(self, id_hash: str, message: str | None) -> bytes | None:
+        return None if message is None else self._seal(id_hash, "message", message.encode(errors="replace"))
+
+    def _seal_parts(self, id_hash: str, parts: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return {name: self._seal(id_hash, name, value) for name, value in parts.items()}
+
+    def _open_parts(self, id_hash: str, parts: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        return {name: self._open(id_hash, name, sealed) for name, sealed in parts.items()}
+
+    def _open_answers(self, id_hash: str, answers: Mapping[str, bytes]) -> Answers:
+        return {
+            name: msgspec.json.decode(self._open(id_hash, f"answer/{name}", sealed))
+            for name, sealed in answers.items()
+        }
+
+
+def _bound_to(id_hash: str, place: str) -> bytes:
+    return f"{KEY_PURPOSE}:{id_hash}:{place}".encode()

@@ -1,0 +1,50 @@
+"""One call while the engine of tasks runs it, and what it ended as. Carrying it out is engine.py's."""
+
+from __future__ import annotations
+
+import math
+
+import trio
+
+from server.backends.base import Outlet
+from server.mcp.errors import WIRE, AgentReplaced, McpError
+from server.mcp.tasks import Ending, Failed, Snapshot
+from server.tasks.order import Order
+from server.tasks.outlet import Attempt, TaskOutlet
+
+
+class Work:
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.scope = trio.CancelScope()
+        self.settled = trio.Event()  # it is a task, or it has ended
+        self.attempt: Attempt | None = None
+        self.outlet: TaskOutlet | None = None  # from when on it is a task
+        self.snapshot: Snapshot | None = None  # as it was made
+        self.over_at = math.inf  # when its time to live ends
+        self.version = 0
+        self.ending: Ending | None = None
+        self.error: Exception | None = None  # of one that is no task: for its request
+
+    @property
+    def line(self) -> Outlet:
+        line = self.attempt or self.outlet
+        assert line is not None
+        return line
+
+
+def is_put_aside(work: Work) -> bool:
+    """Whether it did not come to an end of its own: what answered was replaced meanwhile."""
+    return isinstance(work.error, AgentReplaced)
+
+
+def ending_of(work: Work) -> Ending | None:
+    """None: the work was stopped."""
+    match work.error:
+        case None:
+            return work.ending
+        case McpError() as error:
+            code = getattr(error, "code", WIRE[type(error)].code)
+            return Failed(code, str(error), error.data)
+        case _:
+            return Failed(-32603, f"internal error (request {work.order.call_id})")

@@ -1,0 +1,144 @@
+"""What happens to running tasks from outside: leases are renewed, times run out, logins are ended, processes leave work behind.
+
+Which tasks run here is engine.py's, which is told what has to become of them; what is written, ledger.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Iterable, Mapping
+from typing import Final, Protocol
+
+import msgspec
+import trio
+from structlog.typing import FilteringBoundLogger
+
+from server.store.jobs import StoreUnavailable
+from server.tasks.ledger import Ledger, Orphan
+from server.tasks.logins import REVOKED, Allowed, Change, Doubts, touches
+from server.tasks.order import Who
+from server.tasks.run import Work
+
+# Leases renewed in one write, and orphans looked at in one go: a few milliseconds of the store's time.
+PIECE: Final = 100
+OUT_OF_TIME: Final = "its time to live was over before it had ended"
+
+
+class Engine(Protocol):
+    """What is asked of engine.py."""
+
+    @property
+    def works(self) -> Mapping[str, Work]:
+        """Those that are tasks of this process, by the hash of their ids."""
+        ...
+
+    def drop(self, work: Work) -> None:
+        """The work stops, and nothing of it is written any more."""
+        ...
+
+    def end(self, server: str, task_id: str, reason: str) -> Awaitable[bool]:
+        """It is cancelled, and its work stops. False if it had ended before."""
+        ...
+
+    def resume(self, orphan: Orphan) -> None: ...
+
+
+class Watch:
+    def __init__(
+        self, engine: Engine, ledger: Ledger, *, allowed: Allowed, log: FilteringBoundLogger
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._allowed = allowed
+        self._log = log
+        self._doubts = Doubts[Work]()
+
+    async def run(self) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._look_after)
+            nursery.start_soon(self._settle_doubts)
+
+    # ── logins that are ended ────────────────────────────────────────────────────────────────────────────────────────
+
+    def apply_changes(self, changes: Iterable[Change]) -> None:
+        """What belongs to those concerned is looked at, and stopped if they were shut out. Never waits."""
+        touched = touches(changes)
+        for work in self._engine.works.values():
+            if touched(work.order.principal):
+                self.doubt(work)
+
+    def doubt(self, work: Work) -> None:
+        self._doubts.add(work)
+
+    async def may_go_on(self, work: Work) -> bool:
+        """Stops it if not; from now on it acts as what its caller may be now."""
+        order = work.order
+        now = await self._ledger.insist(lambda: self._allowed(order.principal.principal()))
+        if now is not None:
+            work.order = msgspec.structs.replace(order, principal=Who.of(now))
+            return True
+        assert work.snapshot is not None
+        self._log.info("task.revoked", tool=order.tool, grant=order.principal.grant_id, request=order.call_id)
+        # At once. If the store cannot take the next line, whoever takes the task over comes here again.
+        self._engine.drop(work)
+        await self._engine.end(work.snapshot.server, work.snapshot.id, REVOKED)
+        return False
+
+    async def _settle_doubts(self) -> None:
+        while True:
+            work = await self._doubts.next()
+            if work.outlet is None or self._engine.works.get(work.outlet.lease.key) is not work:
+                continue  # it has ended meanwhile
+            try:
+                await self.may_go_on(work)
+            except StoreUnavailable as problem:
+                self._log.warning("task.store_unavailable", problem=str(problem))
+            except Exception:  # whatever it is, the others' logins must be looked at
+                self._log.exception("task.not_checked", tool=work.order.tool, request=work.order.call_id)
+
+    # ── leases ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _look_after(self) -> None:
+        while True:
+            try:
+                await self._keep()
+                await self._end_what_is_out_of_time()
+                await self._take_over()
+            except StoreUnavailable as problem:
+                self._log.warning("task.store_unavailable", problem=str(problem))
+            except Exception:  # whatever it is, the other tasks' leases must be renewed
+                self._log.exception("task.look_after_failed")
+            await trio.sleep(self._ledger.terms.renew_seconds)
+
+    async def _keep(self) -> None:
+        works = self._engine.works
+        held = [work.outlet.lease for work in works.values() if work.outlet is not None]
+        for start in range(0, len(held), PIECE):
+            piece = held[start : start + PIECE]
+            kept = await self._ledger.keep(piece)
+            for lease in piece:
+                work = works.get(lease.key)
+                if work is None or work.outlet is None or work.outlet.lease != lease:
+                    continue
+                if lease.key not in kept:
+                    self._log.info("task.lost", tool=work.order.tool, request=work.order.call_id)
+                    self._engine.drop(work)
+                elif kept[lease.key] != work.version:  # another process may have brought answers
+                    work.version = kept[lease.key]
+                    work.outlet.wake()
+
+    async def _end_what_is_out_of_time(self) -> None:
+        now = self._ledger.clock()
+        for work in [work for work in self._engine.works.values() if work.over_at <= now]:
+            if work.snapshot is not None:
+                await self._engine.end(work.snapshot.server, work.snapshot.id, OUT_OF_TIME)
+
+    async def _take_over(self) -> None:
+        """What nobody runs. A living process renews in time, so what it runs is never among them."""
+        works, ledger = self._engine.works, self._ledger
+        while True:
+            found = [each for each in await ledger.orphans(PIECE) if each not in works]
+            taken = [each for id_hash in found if (each := await ledger.take_over(id_hash)) is not None]
+            for orphan in taken:
+                self._engine.resume(orphan)
+            if not taken or len(found) < PIECE:
+                return
