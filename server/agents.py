@@ -1,4 +1,5 @@
-"""From the settings of an agent to the back-end that answers for it. Adding a kind of agent: a row in `config.AGENT_KINDS`, and one here."""
+"""From the settings of an agent to the back-end that answers for it. Adding a kind of agent: a row in `AGENT_KINDS` of settings/reading.py,
+and one here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands for the audit trail and the signing keys (server/admin/audit.py, admin_keys.py): pages, pieces, bad arguments."""
+"""Commands for the audit trail and the signing keys (server/admin/audit.py, keys.py): pages, pieces, bad arguments."""
 
 from __future__ import annotations
 
