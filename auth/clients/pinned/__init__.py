@@ -32,4 +32,4 @@ def names() -> tuple[str, ...]:
 
 def body(client_id: str) -> bytes | None:
     file = _FILES.get(client_id)
-    return None if file is None else files("auth").joinpath("pinned", file).read_bytes()
+    return None if file is None else files(__name__).joinpath(file).read_bytes()
