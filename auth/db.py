@@ -38,7 +38,7 @@ class Db(Protocol):
     def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
 
     def changed(self, kind: str, entity_id: str) -> None:
-        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key)."""
+        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key, epoch)."""
         ...
 
     def audit(self, entry: AuditEntry) -> None:

@@ -151,7 +151,6 @@ async def test_the_check_goes_on_where_the_last_answer_ended(monkeypatch: pytest
         ("audit.verify", {"at": {"seq": "7"}}),
         ("audit.verify", {"at": {"seq": 7, "mac": 7}}),
         ("audit.verify", {"expect": "head"}),
-        ("keys.replace", {"logins": "yes"}),
     ],
 )
 async def test_an_argument_of_another_kind_is_refused_in_words(name: str, arguments: dict[str, Any]) -> None:
@@ -186,7 +185,7 @@ async def test_keys_are_listed_with_what_they_do_and_nothing_private() -> None:
         assert {frozenset(key) for key in listed} == {
             frozenset({"kid", "use", "algorithm", "state", "created_at", "since", "until"})
         }
-        dropped = (await commands["keys.replace"]({"logins": True}, "local:7"))["dropped"]
+        dropped = (await commands["keys.replace_all"]({}, "local:7"))["dropped"]
         assert dropped == [replaced["kid"], "rt1", "rt2", "rt3"]
         assert await states("refresh") == ["writing", "retired", "retired", "retired"]
         actors = await identity.store.read(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Final, Literal
 
 import msgspec
 
 from auth import audit
-from auth.db import Db, Row
-from auth.grants.exchange import epoch
+from auth.db import Db, Row, Store
+from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
 
 SHOWN: Final = 1_000  # a page of logins; a private agent has tens
@@ -103,6 +104,20 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
     return bool(ended)
 
 
+def end_epoch(db: Db, *, successor: str, reason: str, by: str, now: Millis) -> None:
+    """A job: no login that began before counts any more, nor does a yes that was not redeemed yet. One statement each, however
+    many there are; `revoke_all` then says so of every login."""
+    db.execute("UPDATE meta SET value = ? WHERE key = ?", successor, REFRESH_EPOCH)
+    db.changed("epoch", REFRESH_EPOCH)
+    db.execute("DELETE FROM authorization_codes WHERE state = 'live'")
+    db.execute(
+        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ? WHERE state = 'approved'",
+        now,
+        by,
+    )
+    audit.record(db, at=now, event="grant.epoch", actor=audit.actor(by), reason=reason)
+
+
 def revoke_all(
     db: Db,
     *,
@@ -127,3 +142,14 @@ def revoke_all(
         *(() if limit is None else (limit,)),
     )
     return sum(revoke(db, row["id"], reason=reason, by=by, now=now) for row in rows)
+
+
+async def in_pieces(store: Store, job: Callable[[Db], int]) -> int:
+    """How many logins were ended by a job that ends `PIECE` of them at most: in pieces, so that nobody's login waits for the
+    whole of it."""
+    ended = 0
+    while True:
+        piece = await store.write(job)
+        ended += piece
+        if piece < PIECE:
+            return ended

@@ -115,7 +115,7 @@ def is_over(row: Row, now: Millis) -> bool:
 
 
 def replace(db: Db, spare: Spare, *, by: str, now: Millis) -> None:
-    """A new key writes from now on. No version names two keys: the newest row is never swept."""
+    """A new key writes from now on. In one database no version names two keys: the newest row is never swept."""
     version = 1 + max((row["version"] for row in rows(db)), default=0)
     db.execute(
         "UPDATE refresh_keys SET accepted_until = ? WHERE accepted_until IS NULL", now + spare.accepts_ms

@@ -13,11 +13,14 @@ import msgspec
 
 from auth import scopes
 from auth.db import Db
-from auth.grants.exchange import epoch
+from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.model import LIVE_USER_STATES, Millis, PrincipalKind
 
 # About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
 ENTRIES: Final = 10_000
+
+# Of every login: when a new epoch begins, all are asked for anew.
+EPOCH: Final = ("epoch", REFRESH_EPOCH)
 
 # A read can only be overtaken by a change to the very login it reads. Five in a row is somebody revoking in a loop.
 ATTEMPTS: Final = 5
@@ -119,7 +122,7 @@ class Live:
 
 
 def _owners(found: LiveGrant) -> tuple[tuple[str, str], ...]:
-    return ("grant", found.grant_id), ("user", found.subject), ("client", found.client_id)
+    return ("grant", found.grant_id), ("user", found.subject), ("client", found.client_id), EPOCH
 
 
 def read_live(db: Db, grant_id: str) -> LiveGrant | None:

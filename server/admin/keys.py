@@ -10,7 +10,9 @@ from typing import Any, Final
 import msgspec
 
 from auth import self_test
-from auth.db import Row
+from auth.db import Db, Row
+from auth.entropy import SEED_BYTES, Entropy
+from auth.grants import admin as grants
 from auth.identity import Identity
 from auth.keys import refresh as refresh_keys
 from auth.keys import ring as keys
@@ -33,6 +35,7 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "keys": self.keys,
             "keys.rotate": self.rotate,
             "keys.replace": self.replace,
+            "keys.replace_all": self.replace_all,
             "self_test": self.self_test,
         }
 
@@ -65,14 +68,32 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def replace(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """A new key at once; every other is dropped, with all tokens that it signed. With `logins` so are the refresh keys."""
-        now, logins = self.identity.clock(), arguments.get("logins", False)
-        if not isinstance(logins, bool):
-            raise Refused("logins is true or false")
+        """A new signing key at once; every other is dropped, with all tokens that it signed."""
+        now = self.identity.clock()
         spare = self._spare(now)
-        job = partial(rotation.replace_all, spare=spare, by=actor, now=now, logins=logins)
-        dropped = await self.identity.store.write(job)
-        return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": await self._writing()}
+
+        def job(db: Db) -> dict[str, Any]:
+            dropped = rotation.replace_all(db, spare=spare, by=actor, now=now)
+            return _replaced(db, spare, dropped)
+
+        return await self.identity.store.write(job)
+
+    async def replace_all(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Signing keys and refresh keys, and every login ends: at one commit, since a refresh may be under way that has read
+        the old keys already, or was just written with the new ones."""
+        now = self.identity.clock()
+        spare, successor = self._spare(now), Entropy(self.entropy(SEED_BYTES)).identifier("epo")
+        reason = "every key was dropped"
+
+        def job(db: Db) -> dict[str, Any]:
+            dropped = rotation.replace_all(db, spare=spare, by=actor, now=now, logins=True)
+            grants.end_epoch(db, successor=successor, reason=reason, by=actor, now=now)
+            return _replaced(db, spare, dropped)
+
+        answer = await self.identity.store.write(job)
+        # They count no more; what is left is to say so of each, and to stop what runs for it.
+        each = partial(grants.revoke_all, reason=reason, by=actor, now=now, limit=grants.PIECE)
+        return answer | {"logins_ended": await grants.in_pieces(self.identity.store, each)}
 
     def _spare(self, now: Millis) -> rotation.Spare:
         return rotation.prepare(self.identity.subkey, self.entropy, self.identity.policy.tokens, now)
@@ -84,6 +105,11 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def self_test(self, arguments: Mapping[str, Any], actor: str) -> Any:
         await self.identity.reload_keys()
         return {"problems": list(self_test.examine(self.identity))}
+
+
+def _replaced(db: Db, spare: rotation.Spare, dropped: tuple[str, ...]) -> dict[str, Any]:
+    writes = refresh_keys.name_of(refresh_keys.rows(db)[-1])
+    return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": writes}
 
 
 def _shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:

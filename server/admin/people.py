@@ -187,12 +187,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 limit=grants.PIECE,
             )
 
-        ended = 0
-        while True:  # in pieces, so that nobody's login waits for the whole of it
-            piece = await self.store.write(job)
-            ended += piece
-            if piece < grants.PIECE:
-                return {"ended": ended}
+        return {"ended": await grants.in_pieces(self.store, job)}
 
     async def _revoke_named(self, ids: tuple[str, ...], actor: str, now: Millis) -> Any:
         def job(db: Db) -> list[str]:

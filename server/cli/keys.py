@@ -27,7 +27,7 @@ REVOKING: Final = (
 )
 
 
-@click.group(help="List and change the keys that sign tokens.")
+@click.group(help="List and change the keys that tokens are made with.")
 def command() -> None: ...
 
 
@@ -74,8 +74,8 @@ def rotate(
     refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
     With --now a new key signs at once, and all others are dropped with the access tokens they signed; logins go on. With
-    --revoke-logins the refresh keys are dropped as well, for whoever could read a signing key could read those: no token of
-    before is good for anything, and everybody signs in again.
+    --revoke-logins the refresh keys are dropped as well, and every login ends at the same stroke: no token of before is good
+    for anything, nor is a code that was approved and not yet fetched. Everybody signs in again.
     """
     if revoke_logins and not at_once:
         raise terminal.Misuse("--revoke-logins goes with --now", hint="ostiary revoke ends single logins")
@@ -100,12 +100,8 @@ def rotate(
     if not terminal.agreed("do it", yes=yes):
         terminal.say("nothing was changed")
         return terminal.EXIT_FAILED
-    answer: dict[str, Any] = local.ask(
-        "keys.replace", {"logins": revoke_logins}, data_dir=data_dir, config=config
-    )
-    if revoke_logins:
-        ended = local.ask("revoke", {"all": True}, data_dir=data_dir, config=config)
-        answer["logins_ended"] = ended["ended"]
+    verb = "keys.replace_all" if revoke_logins else "keys.replace"
+    answer: dict[str, Any] = local.ask(verb, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
         return None
@@ -117,7 +113,7 @@ def rotate(
         terminal.out(f"ended:     {answer['logins_ended']} logins")
     else:
         terminal.say_hint(
-            "who read the server's memory has the refresh keys as well: ostiary keys rotate --now --revoke-logins"
+            "whoever took the refresh keys as well goes on; to end that: ostiary keys rotate --now --revoke-logins"
         )
     return None
 

@@ -22,7 +22,7 @@ Row: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
 
 # What `changed` may name. A kind that nobody listens for would be a revocation that nobody applies, so others are refused.
-CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key", "api_key"})
+CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key", "api_key", "epoch"})
 
 
 class Db(Protocol):

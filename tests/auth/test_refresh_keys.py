@@ -386,9 +386,9 @@ async def answered(identity: Identity, text: str) -> tuple[int, dict[str, Any]]:
     return reply.status, json.loads(reply.body)
 
 
-async def replace_keys(identity: Identity, *, logins: bool = False) -> None:
+async def replace_keys(identity: Identity) -> None:
     spare = rotation.prepare(identity.subkey, identity.entropy, TOKENS, identity.clock())
-    job = partial(rotation.replace_all, spare=spare, by="local:0", now=identity.clock(), logins=logins)
+    job = partial(rotation.replace_all, spare=spare, by="local:0", now=identity.clock())
     await identity.store.write(job)
 
 
@@ -466,7 +466,7 @@ async def test_a_refresh_that_a_change_of_keys_overtakes_is_written_with_the_new
         async def overtaken(job: Any) -> Any:
             outcome = await write(job)
             store.write = write  # type: ignore[method-assign]
-            await replace_keys(identity, logins=True)
+            await replace_keys(identity)
             return outcome
 
         store.write = overtaken  # type: ignore[method-assign]
