@@ -173,10 +173,12 @@ def _furnish_the_rest(server: Server) -> None:
         },
         "last year’s": {"expires_at": house.time + HOUR},
     }
-    for name, more in keys.items():
+    for place, (name, more) in enumerate(keys.items()):
         order = api_keys.Order(name=name, user_id=house.owner_id, scope="mcp:tools", **more)
         house.store.now(
-            partial(api_keys.create, order=order, seed=house.entropy(32), by="local:0", now=house.time)
+            partial(
+                api_keys.create, order=order, seed=house.entropy(32), by="local:0", now=house.time - place
+            )
         )
     house.store.db.execute(
         "UPDATE api_keys SET last_used_at = ?, last_used_ip = ? WHERE name = 'home-assistant'", house.time, V6
@@ -322,11 +324,10 @@ def devices(server: Server, page: Page) -> Iterator[str]:
     yield "approved"
     code = ask(client=house.registered)
     yield "confirm-registered"
-    with page.context.expect_page() as opened:
-        page.evaluate("open(location.href)")
-    expect(opened.value.get_by_role("heading", name="Let this device in?")).to_be_visible()
-    press(opened.value, "Deny")
-    opened.value.close()
+    other = page.context.new_page()
+    other.goto(page.url)
+    expect(other.get_by_role("heading", name="Let this device in?")).to_be_visible()
+    press(other, "Deny")
     press(page, "Approve")
     yield "already-denied"
     ask(

@@ -208,8 +208,9 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
             "End Ostiary on rowan",
             "End Nightly report",
         ]
-        assert stops[8] is not None
-        assert stops[8].startswith("Revoke a script")
+        assert stops[8] == "Revoke home-assistant"
+        assert stops[9] is not None
+        assert stops[9].startswith("Revoke a script")
         assert stops[-2:] == ["Change", HEAD[0]]
         assert len(set(stops[:-1])) == len(stops[:-1]), "two buttons that a listener cannot tell apart"
         go_to(page, "End Remote bridge")
