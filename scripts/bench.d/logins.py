@@ -49,7 +49,7 @@ def log_in(server: Running, data_dir: Path, count: int = 1) -> Logins:
     for _ in range(count):
         codes = _post(server, asking, {"client_id": CLIENT_ID})
         found = control.ask(data_dir, "find", {"code": codes["user_code"]})
-        control.ask(data_dir, "approve", {"id": found["id"]})
+        control.ask(data_dir, "approve", {"id": found.result["id"]})
         form = {"grant_type": DEVICE_CODE, "device_code": codes["device_code"], "client_id": CLIENT_ID}
         tokens = _post(server, token_path, form)
         access = tokens["access_token"]
