@@ -72,7 +72,12 @@ def main(arguments: list[str]) -> int:
                 drop(server)
                 after = settled(server, admin, before)
                 show(name, after)
-                left = State(*(now - then for now, then in zip(after, before, strict=True)))
+                left = State(
+                    tasks=after.tasks - before.tasks,
+                    sockets=after.sockets - before.sockets,
+                    mib=after.mib - before.mib,
+                    sessions=after.sessions - before.sessions,
+                )
                 bad = left.tasks > MAX_TASKS or left.sockets > MAX_SOCKETS or left.mib > MAX_MIB
                 beyond = beyond or bad
                 print(
