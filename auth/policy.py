@@ -59,9 +59,8 @@ class RegistrationPolicy:
     """Clients that nobody entered by hand: RFC 7591, and documents at the client's own address."""
 
     mode: Literal["open", "token", "off"] = "open"
-    token_hash: str = field(
-        default="", repr=False
-    )  # SHA-256 of the initial access token, where mode is "token"
+    # SHA-256 of the initial access token, where mode is "token".
+    token_hash: str = field(default="", repr=False)
     per_network: int = 20  # registrations, and changes to them
     per_network_ms: int = 15 * MINUTE
     everybody: int = 1_000  # by all together, in the same time: one IPv6 prefix is thousands of networks

@@ -21,9 +21,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool
     servers: Mapping[str, str]  # name → path of its MCP endpoint; the first is the default
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
-    without_login: frozenset[str] = (
-        frozenset()
-    )  # servers that nobody logs in to: they are no protected resources
+    # Servers that nobody logs in to: they are no protected resources.
+    without_login: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         if normalise(self.issuer) is None or urlsplit(self.issuer).path:

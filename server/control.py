@@ -29,9 +29,8 @@ from structlog.typing import FilteringBoundLogger
 
 from server import __version__, paths
 
-LINE_BYTES: Final = (
-    64 * 1024
-)  # a command with its arguments; an answer may be a long list, and has its own bound
+# A command with its arguments; an answer may be a long list, and has its own bound.
+LINE_BYTES: Final = 64 * 1024
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 DEADLINE_SECONDS: Final = 15.0
 MAX_AT_ONCE: Final = 16
@@ -85,9 +84,8 @@ async def serve(
     """Answer until cancelled. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
     address = choose_address(data_dir)
     address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    status = (
-        address.parent.lstat()
-    )  # not through a link: in the system's temporary directory anybody can lay one
+    # Not through a link: in the system's temporary directory anybody can lay one.
+    status = address.parent.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise Refused(
             f"{address.parent} is not private to this user", f"chmod 700 {address.parent}, or remove it"

@@ -27,9 +27,8 @@ RESET: Final = "reset"  # somebody chooses a new passphrase
 # What follows these in a path is a secret, and never for a log.
 PATHS: Final = tuple(f"/{kind}/" for kind in (CLAIM, INVITE, RESET))
 
-LIFETIME: Final[Millis] = (
-    30 * MINUTE
-)  # long enough to walk to another device, short enough to be worthless in a log
+# Long enough to walk to another device, short enough to be worthless in a log.
+LIFETIME: Final[Millis] = 30 * MINUTE
 INVITED_FOR: Final[Millis] = 3 * DAY  # an invitation waits for somebody else's evening
 INVITED_AT_MOST: Final[Millis] = 30 * DAY
 TOKEN_BYTES: Final = 24  # 192 bit in 32 characters; at least 128 are asked for

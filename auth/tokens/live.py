@@ -38,9 +38,8 @@ class LiveGrant(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Millis
     ceiling: frozenset[str]  # what the user may have at most, now
     tools: str = ""  # a selection of tools that bounds it likewise
-    reach: frozenset[str] = frozenset(
-        {scopes.EVERYTHING}
-    )  # what its user and its client could be granted, now
+    # What its user and its client could be granted, now.
+    reach: frozenset[str] = frozenset({scopes.EVERYTHING})
 
 
 class Change(Protocol):

@@ -24,10 +24,9 @@ from auth.upstream.sign_in import Login, NotBelieved, Person, Provider
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
 GITHUB: Final = "https://github.com"
-KEPT: Final[Millis] = (
-    60 * MINUTE
-)  # documents of a provider; a key that is not among those kept is asked for at once,
-ASKED_EVERY: Final[Millis] = 30 * SECOND  # but so often at most
+# Documents of a provider; a key that is not among those kept is asked for at once, but so often at most.
+KEPT: Final[Millis] = 60 * MINUTE
+ASKED_EVERY: Final[Millis] = 30 * SECOND
 # After a failure, where programs ask: they do it in loops, and no person waits.
 QUIET: Final[Millis] = 10 * SECOND
 KEYS: Final = 10  # of one kid

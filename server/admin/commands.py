@@ -39,9 +39,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
     servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
-    more: Mapping[str, Handler] = msgspec.field(
-        default_factory=dict[str, Handler]
-    )  # of keys and the audit trail
+    # Of keys and the audit trail.
+    more: Mapping[str, Handler] = msgspec.field(default_factory=dict[str, Handler])
 
     def commands(self) -> dict[str, Handler]:
         table: dict[str, Handler] = {

@@ -46,15 +46,14 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def rotate(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Publish the next signing key now instead of when it is due. With it comes a new refresh key."""
-        now = self.identity.clock()
-        job = partial(
-            rotation.publish_next,
-            spare=self._spare(now),
-            policy=self.identity.policy.keys,
-            by=actor,
-            now=now,
-        )
-        outcome = await self.identity.store.write(job)
+        now, policy = self.identity.clock(), self.identity.policy.keys
+        spare = self._spare(now)
+
+        def job(db: Db) -> tuple[rotation.Published | rotation.TooMany, str]:
+            outcome = rotation.publish_next(db, spare=spare, policy=policy, by=actor, now=now)
+            return outcome, _writing(db)
+
+        outcome, writing = await self.identity.store.write(job)
         if isinstance(outcome, rotation.TooMany):
             raise Refused(
                 f"{rotation.PUBLISHED} keys are published, and more must not be",
@@ -64,7 +63,7 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "kid": outcome.kid,
             "signs_from": outcome.signs_from,
             "made": outcome.made,
-            "refresh_key": await self._writing(),
+            "refresh_key": writing,
         }
 
     async def replace(self, arguments: Mapping[str, Any], actor: str) -> Any:
@@ -98,18 +97,18 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
     def _spare(self, now: Millis) -> rotation.Spare:
         return rotation.prepare(self.identity.subkey, self.entropy, self.identity.policy.tokens, now)
 
-    async def _writing(self) -> str:
-        await self.identity.reload_keys()
-        return f"rt{self.identity.keys.refresh.newest().version}"
-
     async def self_test(self, arguments: Mapping[str, Any], actor: str) -> Any:
         await self.identity.reload_keys()
         return {"problems": list(self_test.examine(self.identity))}
 
 
 def _replaced(db: Db, spare: rotation.Spare, dropped: tuple[str, ...]) -> dict[str, Any]:
-    writes = refresh_keys.name_of(refresh_keys.rows(db)[-1])
-    return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": writes}
+    return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": _writing(db)}
+
+
+def _writing(db: Db) -> str:
+    """The refresh key that writes now. Asked in the job, so that nothing can fail once the keys are changed."""
+    return refresh_keys.name_of(refresh_keys.rows(db)[-1])
 
 
 def _shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:

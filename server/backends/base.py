@@ -33,9 +33,8 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
 
     subject: str  # opaque; never a token
     call_id: str  # ours, for logs and upstream request ids
-    can: frozenset[str] = (
-        frozenset()
-    )  # what the caller can be asked for: words of `server.mcp.questions.ABILITIES`
+    # What the caller can be asked for: words of `server.mcp.questions.ABILITIES`.
+    can: frozenset[str] = frozenset()
     resumed: Any = None  # the last checkpoint of an earlier run of this very call
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages

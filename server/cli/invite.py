@@ -34,7 +34,6 @@ LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/people/links
     type=spans.Lasting(days=LINK_DAYS, never=False),
     help=f"when the link ends, otherwise after 72h; {LINK_DAYS}d at most",
 )
-@click.option("--link-hours", type=click.IntRange(1, LINK_DAYS * 24), hidden=True)  # the word for it before
 @local.which_server
 @terminal.json_option
 def command(
@@ -43,16 +42,11 @@ def command(
     tools: str | None,
     account_ms: int | str | None,
     link_ms: int | None,
-    link_hours: int | None,
     data_dir: str | None,
     config: str | None,
     as_json: bool,
 ) -> None:
     people.may_show(as_json)
-    if link_hours is not None:
-        if link_ms is not None:
-            raise terminal.Misuse("--link-hours is the older word for --link-expires", hint="use one of them")
-        link_ms = link_hours * 3_600_000
     arguments = {
         "name": name,
         "scope": scope,

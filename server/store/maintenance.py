@@ -45,9 +45,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     clients_unused: int = 7 * _DAY  # of those that registered themselves: never let in (RegistrationPolicy)
     clients_idle: int = 90 * _DAY  # let in, and not used since
     client_documents: int = 7 * _DAY
-    signing_keys: int = (
-        90 * _DAY
-    )  # and refresh keys, without their secret part: `ostiary keys list` still shows them
+    # And refresh keys, both without their secret part: `ostiary keys list` still shows them.
+    signing_keys: int = 90 * _DAY
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     tasks: int = 0  # how long is the task's own affair: its time to live

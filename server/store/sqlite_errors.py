@@ -42,9 +42,8 @@ _BY_CODE: Final[Mapping[int, tuple[type[StoreError], str]]] = MappingProxyType(
 
 def translate(error: sqlite3.Error | sqlite3.Warning) -> StoreError:
     """The store's own error for one of SQLite's; a new object at each call, because exceptions collect tracebacks."""
-    code = getattr(
-        error, "sqlite_errorcode", None
-    )  # absent where Python itself refused (wrong number of parameters …)
+    # Absent where Python itself refused (wrong number of parameters …).
+    code = getattr(error, "sqlite_errorcode", None)
     if isinstance(code, int):
         for known in (code, code & 0xFF):
             if known in _BY_CODE:

@@ -108,9 +108,8 @@ class Company:
     identity: Identity
     idp: Idp
     clock: Clock
-    shown: dict[str, str] = field(
-        default_factory=dict[str, str]
-    )  # the program's credentials, as a form has them
+    # The program's credentials, as a form has them.
+    shown: dict[str, str] = field(default_factory=dict[str, str])
 
     @property
     def client_id(self) -> str:

@@ -73,8 +73,6 @@ def test_what_is_no_end_to_be_had_is_refused_in_the_same_words_by_every_option(
 def test_an_invitation_cannot_wait_for_ever(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["invite", "bob", "--json", "--link-expires", "never"]) == 2
     assert "'never' is no time: write 90m, 12h, 30d, 2w, a date like 2027-01-31\n" in capsys.readouterr().err
-    assert run(["invite", "bob", "--json", "--link-expires", "1d", "--link-hours", "5"]) == 2
-    assert "--link-hours is the older word for --link-expires" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

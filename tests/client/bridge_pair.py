@@ -64,9 +64,8 @@ class StreamingServer:
     version: str = "2025-11-25"
     offers_get: bool = True
     keeps_sessions: bool = True
-    methods: dict[str, Method] = field(
-        default_factory=dict
-    )  # by JSON-RPC method, or "GET", "DELETE", "response"
+    # By JSON-RPC method, or "GET", "DELETE", "response".
+    methods: dict[str, Method] = field(default_factory=dict)
     seen: list[Seen] = field(default_factory=list)
     sessions: set[str] = field(default_factory=set)
     count: Counter[str] = field(default_factory=Counter)

@@ -193,7 +193,7 @@ def test_what_cannot_be_done_is_said_with_a_next_step(house: House, somebody: Ca
         ("claim",),
         ("invite", "dora", "--account-expires", "5x", "--json"),
         ("invite", "dora", "--link-expires", "31d", "--json"),
-        ("invite", "dora", "--link-hours", "721", "--json"),
+        ("invite", "dora", "--link-expires", "721h", "--json"),
     ):
         refused = program.run(*arguments, *at, code=2)
         assert ("--json prints it all the same" in refused.stderr) == (arguments in SECRET), arguments

@@ -15,9 +15,8 @@ from store_engines import NOW
 from server.store.jobs import Change, Db, StoreBroken, StoreClosed, StoreFull
 from server.store.sqlite import Limits, SqliteStore, open_store
 
-PATIENT = Limits(
-    batch_seconds=60
-)  # so that only the queue and the size end a batch, however slow the machine
+# So that only the queue and the size end a batch, however slow the machine.
+PATIENT = Limits(batch_seconds=60)
 
 
 class Gate:
