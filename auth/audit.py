@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
-from auth.db import AuditEntry, Db
-from auth.model import Millis
+from auth.values.db import AuditEntry, Db
+from auth.values.model import Millis
 
 KEY_PURPOSE: Final = "audit-chain"
 

@@ -10,14 +10,14 @@ from typing import Final
 
 import msgspec
 
-from auth.db import Db, Row
-from auth.model import Millis
+from auth.values.db import Db, Row
+from auth.values.model import Millis
 
 # Rows that one page looks at: some ten milliseconds of a reading thread.
 STRETCH: Final = 20_000
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
     """What a row must be; None: anything."""
 
     since: Millis | None = None  # from then on
@@ -50,16 +50,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
         return "".join(f" AND {test}" for test in tests), values
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
+class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Row, ...]
     go_on: int | None  # where the next page begins (`at`); None: there is no more
 
 
-def page(db: Db, wanted: Wanted, *, oldest_first: bool, at: int | None, at_most: int) -> Page:
+def page(db: Db, wanted: AuditFilter, *, oldest_first: bool, at: int | None, at_most: int) -> AuditPage:
     """A job. Rows after the number `at` (oldest first), or before it; None begins at the end that comes first."""
     ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM audit")
     if ends is None or ends["low"] is None:
-        return Page(rows=(), go_on=None)
+        return AuditPage(rows=(), go_on=None)
     low, high = ends["low"], ends["high"]
     if oldest_first:
         after = low - 1 if at is None else max(at, low - 1)
@@ -71,6 +71,6 @@ def page(db: Db, wanted: Wanted, *, oldest_first: bool, at: int | None, at_most:
     sql = f"SELECT * FROM audit WHERE seq BETWEEN ? AND ?{condition} ORDER BY seq {order} LIMIT ?"
     rows = tuple(db.fetch_all(sql, first, last, *values, at_most))
     if len(rows) == at_most:
-        return Page(rows=rows, go_on=rows[-1]["seq"])
+        return AuditPage(rows=rows, go_on=rows[-1]["seq"])
     more = last < high if oldest_first else first > low
-    return Page(rows=rows, go_on=(last if oldest_first else first) if more else None)
+    return AuditPage(rows=rows, go_on=(last if oldest_first else first) if more else None)

@@ -1,6 +1,6 @@
 """The OAuth endpoints: path × steps. How a posted form is answered is in posted.py; here is what each endpoint does with it.
 
-Pages of people (/authorize, /device, sign-in) are in entry.py.
+Pages of people (/authorize, /device, sign-in) are routes in `server/http/pages`.
 """
 
 from __future__ import annotations
@@ -8,67 +8,73 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from auth import core, forms, metadata, replies
+from auth import forms, replies
 from auth.authorize import par
 from auth.clients import register
-from auth.db import Db
 from auth.device import request as device
-from auth.entropy import SEED_BYTES
-from auth.errors import Refusal
-from auth.forms import Form
+from auth.forms import CheckedForm
 from auth.grants import chain
-from auth.grants.exchange import Exchange, Issue
-from auth.model import Millis
-from auth.posted import Endpoint, Job
-from auth.requester import Requester
+from auth.grants.exchange import GrantRequest, Issue
+from auth.parts import Parts
+from auth.posted import FormEndpoint, Job
 from auth.tokens import access as tokens
 from auth.tokens import introspection, verify
 from auth.tokens.verify import BadToken
 from auth.upstream import assertion as identity_assertion
-from auth.wire import Reply, Request
-
-if TYPE_CHECKING:
-    from auth.identity import Identity
+from auth.values import paths
+from auth.values.db import Db
+from auth.values.entropy import SEED_BYTES
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply, WireRequest
 
 # RFC 6749 sets no size; our longest legal form has about 10 KiB. The listener refuses more before it parses.
 FORM_BYTES: Final = 64 * 1_024
 
 
-async def _prepare_token(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+async def _prepare_token(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
+    from auth.grants import (
+        pipeline,  # loads Authlib, which a server that nobody has logged in to yet need not carry
+    )
+
     asked = forms.token_form(form)
-    await identity.reload_keys()
-    asserted = await identity_assertion.prove(identity, asked, who.origin, now)
-    exchange = Exchange(
+    if parts.keys.stale:
+        await parts.reload_keys()
+    asserted = None
+    if asked.assertion is not None:
+        asserted = await identity_assertion.prove(parts, asked, who.origin, now)
+    exchange = GrantRequest(
         form=asked,
         requester=who,
-        site=identity.site,
-        policy=identity.policy,
-        refresh_keys=identity.keys.refresh,
-        seed=identity.entropy(SEED_BYTES),
+        site=parts.site,
+        policy=parts.policy,
+        refresh_keys=parts.keys.refresh,
+        seed=parts.entropy(SEED_BYTES),
         now=now,
         asserted=asserted,
         proof=form.proof,
     )
-    return partial(core.exchange_token, exchange=exchange)
+    return partial(pipeline.exchange_token, exchange=exchange)
 
 
-def _finish_token(identity: Identity, issue: Issue, who: Requester) -> Reply:
+def _finish_token(parts: Parts, issue: Issue, who: Requester) -> WireReply:
     del who
     return replies.answer(
         tokens.answer(
             issue,
-            site=identity.site,
-            policy=identity.policy.tokens,
-            key=identity.keys.ring.signing(issue.issued_at),
-            refresh_keys=identity.keys.refresh,
-            seed=identity.entropy(SEED_BYTES),
+            site=parts.site,
+            policy=parts.policy.tokens,
+            key=parts.keys.ring.signing(issue.issued_at),
+            refresh_keys=parts.keys.refresh,
+            seed=parts.entropy(SEED_BYTES),
         )
     )
 
 
-async def _prepare_device(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+async def _prepare_device(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     asked = forms.device_form(form)
     ask = device.CodeRequest(
         scope=asked.scope,
@@ -77,13 +83,15 @@ async def _prepare_device(identity: Identity, form: Form, who: Requester, now: M
         hostname=asked.hostname,
         requester=who,
     )
-    seed, mac_key = identity.entropy(SEED_BYTES), identity.subkey(device.MAC_PURPOSE)
+    seed, mac_key = parts.entropy(SEED_BYTES), parts.subkey(device.MAC_PURPOSE)
 
-    def job(db: Db) -> device.DeviceAuthorization | Refusal:
-        client = core.authenticate(
+    def job(db: Db) -> device.DeviceAuthorization | OAuthRefusal:
+        from auth.grants import pipeline
+
+        client = pipeline.authenticate(
             db, asked.credentials, endpoint="device_authorization", requester=who, now=now
         )
-        if isinstance(client, Refusal):
+        if isinstance(client, OAuthRefusal):
             return client
         return device.request_code(
             db,
@@ -91,16 +99,16 @@ async def _prepare_device(identity: Identity, form: Form, who: Requester, now: M
             ask=ask,
             seed=seed,
             mac_key=mac_key,
-            site=identity.site,
-            policy=identity.policy.device,
+            site=parts.site,
+            policy=parts.policy.device,
             now=now,
         )
 
     return job
 
 
-def _finish_device(identity: Identity, codes: device.DeviceAuthorization, who: Requester) -> Reply:
-    page, user_code = identity.site.public(who.origin) + metadata.DEVICE, codes.user_code.reveal()
+def _finish_device(parts: Parts, codes: device.DeviceAuthorization, who: Requester) -> WireReply:
+    page, user_code = parts.site.public(who.origin) + paths.DEVICE, codes.user_code.reveal()
     return replies.answer(
         {
             "device_code": codes.device_code.reveal(),
@@ -113,50 +121,50 @@ def _finish_device(identity: Identity, codes: device.DeviceAuthorization, who: R
     )
 
 
-async def _prepare_revoke(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+async def _prepare_revoke(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     asked = forms.revoke_form(form)
-    await identity.reload_keys()
-    link = chain.parse(identity.keys.refresh, asked.token, now)
+    await parts.reload_keys()
+    link = chain.parse(parts.keys.refresh, asked.token, now)
     grant_id = None if link is None else link.grant_id
     if link is None:
         try:
-            grant_id = verify.read(
-                asked.token, identity.site.issuer, identity.keys, now, expired_too=True
-            ).grant_id
+            grant_id = verify.read(asked.token, parts.site.issuer, parts.keys, now, expired_too=True).grant_id
         except BadToken:
             grant_id = None  # §2.2: not an error
 
-    def job(db: Db) -> tokens.Revoked | Refusal:
-        client = core.authenticate(db, asked.credentials, endpoint="revocation", requester=who, now=now)
-        if isinstance(client, Refusal):
+    def job(db: Db) -> tokens.Revoked | OAuthRefusal:
+        from auth.grants import pipeline
+
+        client = pipeline.authenticate(db, asked.credentials, endpoint="revocation", requester=who, now=now)
+        if isinstance(client, OAuthRefusal):
             return client
         return tokens.revoke_by_token(db, client, grant_id, requester=who, now=now)
 
     return job
 
 
-def _finish_revoke(identity: Identity, revoked: tokens.Revoked, who: Requester) -> Reply:
-    del identity, revoked, who
+def _finish_revoke(parts: Parts, revoked: tokens.Revoked, who: Requester) -> WireReply:
+    del parts, revoked, who
     return replies.empty()
 
 
-FORMS: Final[Mapping[str, Endpoint]] = MappingProxyType(
+FORMS: Final[Mapping[str, FormEndpoint]] = MappingProxyType(
     {
         #                              prepare          finish
-        metadata.TOKEN:                Endpoint(_prepare_token,  _finish_token, takes_proof=True),
-        metadata.DEVICE_AUTHORIZATION: Endpoint(_prepare_device, _finish_device),
-        metadata.REVOKE:               Endpoint(_prepare_revoke, _finish_revoke),
-        metadata.PAR:                  par.ENDPOINT,
-        metadata.INTROSPECT:           introspection.ENDPOINT,
+        paths.TOKEN:                FormEndpoint(_prepare_token,  _finish_token, takes_proof=True),
+        paths.DEVICE_AUTHORIZATION: FormEndpoint(_prepare_device, _finish_device),
+        paths.REVOKE:               FormEndpoint(_prepare_revoke, _finish_revoke),
+        paths.PAR:                  par.ENDPOINT,
+        paths.INTROSPECT:           introspection.ENDPOINT,
     }
 )  # fmt: skip
 
-Special = Callable[["Identity", Request], Awaitable[Reply]]
+Special = Callable[[Parts, WireRequest], Awaitable[WireReply]]
 
 
 # Endpoints that take something else than a form: exact paths; one that ends in a slash stands for all below it.
 SPECIAL: Final[Mapping[str, Special]] = MappingProxyType(
-    {metadata.REGISTER: register.create, metadata.REGISTER + "/": register.manage}
+    {paths.REGISTER: register.create, paths.REGISTER + "/": register.manage}
 )
 
 

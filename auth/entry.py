@@ -1,39 +1,27 @@
-"""The door to every browser endpoint: their table, and what is checked before any of them runs.
+"""The door to every page of a person: what is checked before any of them runs.
 
 HTML is served over https or on loopback only; a POST must come from one of our own pages; fields are bounded and come once.
-The endpoints are in the modules that the table names. GET changes nothing that a person would miss: at most it
-counts a wrong code, or sends a program the code that its person agreed to before.
+Which path and method lead to which page is not here: those are the routes in `server/http/pages`. GET changes nothing that a
+person would miss: at most it counts a wrong code, or sends a program the code that its person agreed to before.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Final
 from urllib.parse import urlsplit
 
 from auth import pages
-from auth.account import api_keys as account_keys
-from auth.account import browsers as account_browsers
-from auth.account import consents as account_consents
-from auth.account import logins as account_logins
-from auth.account import page as account
-from auth.account import passphrase as account_passphrase
-from auth.account import people as account_people
-from auth.authorize import consent_page
-from auth.authorize import page as authorize_page
 from auth.authorize import request as authorize
-from auth.device import code_entry, decision
 from auth.pages import Frame
+from auth.parts import Parts
 from auth.passkeys import ceremony
-from auth.passkeys import pages as passkey_pages
-from auth.people import claiming, inviting, links, proof, sessions, signing_in
-from auth.requester import Requester
-from auth.upstream import pages as upstream_pages
-from auth.visit import Parts, Step, Visit
-from auth.wire import Reply, Request
+from auth.people import proof, sessions
+from auth.values.requester import Requester
+from auth.values.wire import WireReply, WireRequest
+from auth.visit import PageVisit
 
 FIELD_CHARACTERS: Final = 2_048  # the longest honest field is a passphrase of 1 024 bytes
 # But for a program's whole request, which sign-in and the consent page carry along, and what an authenticator says.
@@ -47,78 +35,19 @@ LONG_FIELDS: Final[Mapping[str, int]] = MappingProxyType(
 )
 FIELDS: Final = 64
 
-ENDPOINTS: Final[Mapping[str, Mapping[str, Step]]] = MappingProxyType(
-    {
-        "/claim/{token}": {"GET": claiming.show, "POST": claiming.claim},
-        "/invite/{token}": inviting.steps(links.INVITE),
-        "/reset/{token}": inviting.steps(links.RESET),
-        "/welcome": {"GET": claiming.welcome},
-        "/signin": {"GET": signing_in.show, "POST": signing_in.sign_in},
-        "/signin/passkey": {"POST": passkey_pages.sign_in},
-        "/signin/with/{name}": {"POST": upstream_pages.leave},
-        "/signin/with/{name}/callback": {"GET": upstream_pages.come_back},
-        "/passkey/options": {"POST": passkey_pages.options},
-        "/signout": {"POST": signing_in.sign_out},
-        "/account": {"GET": account.show},
-        "/account/logins/end": {"POST": account_logins.end},
-        "/account/keys/revoke": {"POST": account_keys.revoke},
-        "/account/browsers/end": {"POST": account_browsers.end},
-        "/account/consents/forget": {"POST": account_consents.forget},
-        "/account/passkeys": {"POST": passkey_pages.add},
-        "/account/passkeys/new": {"POST": passkey_pages.begin},
-        "/account/passkeys/remove": {"POST": passkey_pages.remove},
-        "/account/people": {"POST": account_people.switch},
-        "/account/passphrase": {"GET": account_passphrase.show, "POST": account_passphrase.change},
-        "/device": {"GET": code_entry.show, "POST": code_entry.enter},
-        "/device/decide": {"POST": decision.decide},
-        authorize.PATH: {"GET": authorize_page.show},
-        consent_page.DECIDE: {"POST": consent_page.decide},
-    }
-)
 
-
-_PATTERNS: Final = tuple((row, row.split("/")) for row in ENDPOINTS if "{" in row)
-
-
-def endpoint_of(path: str) -> str | None:
-    """The row of the table that serves `path`; also what a log may write instead of the path, which can hold a token."""
-    if path in ENDPOINTS and "{" not in path:
-        return path
-    parts = path.split("/")
-    return next((row for row, pattern in _PATTERNS if _fits(parts, pattern)), None)
-
-
-def _fits(parts: list[str], pattern: list[str]) -> bool:
-    """A `{part}` of a row stands for one segment that is not empty."""
-    return len(parts) == len(pattern) and all(
-        part != "" if want.startswith("{") else part == want
-        for part, want in zip(parts, pattern, strict=True)
-    )
-
-
-async def handle(request: Request, parts: Parts) -> Reply | None:
-    """The page for a request, or None if its path is none of ours."""
-    endpoint = endpoint_of(request.path)
-    if endpoint is None:
-        return None
+def admit(request: WireRequest, parts: Parts) -> PageVisit | WireReply:
+    """The visit that a page is given, or the page that says why there is none. The method is the route's to judge."""
     frame = pages.frame_for(request.origin, parts.entropy(pages.NONCE_BYTES))
-    reply = await _answer(request, parts, frame, ENDPOINTS[endpoint])
-    return replace(reply, body=b"") if request.method == "HEAD" else reply
-
-
-async def _answer(request: Request, parts: Parts, frame: Frame, steps: Mapping[str, Step]) -> Reply:
-    if not frame.secure and not (parts.site.loopback and is_loopback(request.origin)):
+    if not _is_private(frame, request, parts):
         return _needs_https(frame)
-    step = steps.get("GET" if request.method == "HEAD" else request.method)
-    if step is None:
-        return _wrong_method(frame, steps)
     if request.method == "POST" and not sessions.sent_by_own_page(request.headers, request.origin):
         return _foreign_form(frame)
     form = _read_form(request.form)
     if form is None:
         return _unreadable_form(frame)
     cookie = sessions.read_cookie(request.headers, frame.secure)
-    visit = Visit(
+    return PageVisit(
         request=request,
         parts=parts,
         now=parts.clock(),
@@ -129,7 +58,17 @@ async def _answer(request: Request, parts: Parts, frame: Frame, steps: Mapping[s
         form=form,
         scopes=tuple(value for name, value in request.form if name == "scope"),
     )
-    return await step(visit)
+
+
+def refuse_method(request: WireRequest, parts: Parts, allowed: Sequence[str]) -> WireReply:
+    """For a page that has no such method. `allowed`: those that it has."""
+    frame = pages.frame_for(request.origin, parts.entropy(pages.NONCE_BYTES))
+    return _wrong_method(frame, allowed) if _is_private(frame, request, parts) else _needs_https(frame)
+
+
+def _is_private(frame: Frame, request: WireRequest, parts: Parts) -> bool:
+    """Nobody on the way can read along."""
+    return frame.secure or (parts.site.loopback and is_loopback(request.origin))
 
 
 def is_loopback(origin: str) -> bool:
@@ -154,7 +93,7 @@ def _read_form(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str] | None:
 # ---------------------------------------------------------------- refusals
 
 
-def _needs_https(frame: Frame) -> Reply:
+def _needs_https(frame: Frame) -> WireReply:
     return pages.error_page(
         400,
         "This page needs https",
@@ -164,8 +103,7 @@ def _needs_https(frame: Frame) -> Reply:
     )
 
 
-def _wrong_method(frame: Frame, steps: Mapping[str, Step]) -> Reply:
-    allowed = [*steps, "HEAD"] if "GET" in steps else [*steps]
+def _wrong_method(frame: Frame, allowed: Sequence[str]) -> WireReply:
     return pages.error_page(
         405,
         "There is nothing to see here",
@@ -177,7 +115,7 @@ def _wrong_method(frame: Frame, steps: Mapping[str, Step]) -> Reply:
     )
 
 
-def _foreign_form(frame: Frame) -> Reply:
+def _foreign_form(frame: Frame) -> WireReply:
     return pages.error_page(
         403,
         "This form came from another site",
@@ -188,7 +126,7 @@ def _foreign_form(frame: Frame) -> Reply:
     )
 
 
-def _unreadable_form(frame: Frame) -> Reply:
+def _unreadable_form(frame: Frame) -> WireReply:
     return pages.error_page(
         400,
         "This form cannot be read",

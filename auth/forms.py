@@ -14,9 +14,9 @@ from typing import Final
 import msgspec
 
 from auth.clients.assertion import subject_of
-from auth.clients.registry import BadCredentials, Credentials, read_assertion, read_credentials
-from auth.tokens.dpop import Proof
-from auth.wire import Request
+from auth.clients.registry import BadCredentials, ClientCredentials, read_assertion, read_credentials
+from auth.tokens.dpop import DpopProof
+from auth.values.wire import WireRequest
 
 # Characters per parameter; ours are all below 200. What is longer cannot name anything that we issued.
 LENGTHS: Final = MappingProxyType(
@@ -72,14 +72,16 @@ class BadForm(ValueError):
     """The request is malformed; the text is for the client and repeats none of it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Form:
+class CheckedForm(msgspec.Struct, frozen=True, kw_only=True):
     """Checked parameters of one POST."""
 
-    values: Mapping[str, str] = field(repr=False)
+    values: Mapping[str, str]
     resources: tuple[str, ...]
-    credentials: Credentials
-    proof: Proof | None = None  # of a key (tokens/dpop.py)
+    credentials: ClientCredentials
+    proof: DpopProof | None = None  # of a key (tokens/dpop.py)
+
+    def __repr__(self) -> str:  # the values hold secrets
+        return f"CheckedForm(of={self.credentials!r})"
 
     def get(self, name: str) -> str | None:
         return self.values.get(name)
@@ -91,26 +93,30 @@ class Form:
         return value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TokenForm:
+class TokenForm(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 6749 §4-6, RFC 8628 §3.4, RFC 8707 §2.2, RFC 7523 §2.1."""
 
     grant_type: str
-    credentials: Credentials
-    device_code: str | None = field(default=None, repr=False)
-    refresh_token: str | None = field(default=None, repr=False)
-    code: str | None = field(default=None, repr=False)
-    code_verifier: str | None = field(default=None, repr=False)
-    assertion: str | None = field(default=None, repr=False)
+    credentials: ClientCredentials
+    device_code: str | None = None
+    refresh_token: str | None = None
+    code: str | None = None
+    code_verifier: str | None = None
+    assertion: str | None = None
     redirect_uri: str | None = None
     scope: str = ""
     resources: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:  # the rest may be secret
+        return (
+            f"TokenForm(grant_type={self.grant_type!r}, scope={self.scope!r}, resources={self.resources!r})"
+        )
 
 
 class DeviceForm(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 8628 §3.1, and two claims of our own terminal client."""
 
-    credentials: Credentials
+    credentials: ClientCredentials
     scope: str = ""
     resources: tuple[str, ...] = ()
     client_name: str = ""
@@ -121,7 +127,7 @@ class DeviceForm(msgspec.Struct, frozen=True, kw_only=True):
 class RevokeForm:
     """RFC 7009 §2.1. The hint is not needed: our tokens tell what they are."""
 
-    credentials: Credentials
+    credentials: ClientCredentials
     token: str = field(repr=False)
 
 
@@ -129,11 +135,11 @@ class RevokeForm:
 class IntrospectForm:
     """RFC 7662 §2.1. Here, too, the token tells what it is."""
 
-    credentials: Credentials
+    credentials: ClientCredentials
     token: str = field(repr=False)
 
 
-def read(request: Request) -> Form:
+def read(request: WireRequest) -> CheckedForm:
     """Raises `BadForm` or, for what a client says of itself, `BadCredentials`."""
     if len(request.form) > PARAMETERS:
         raise BadForm("too many parameters")
@@ -153,35 +159,41 @@ def read(request: Request) -> Form:
             raise BadForm(f"{name} is given more than once")
         else:
             values[name] = value
-    values = {name: value for name, value in values.items() if value}
-    credentials = read_credentials(
-        request.headers.get("authorization"), values.get("client_id"), values.get("client_secret")
-    )
-    assertion = values.get("client_assertion")
-    credentials = read_assertion(
-        credentials, assertion, values.get("client_assertion_type"), assertion and subject_of(assertion)
-    )
+    if "" in values.values():
+        values = {name: value for name, value in values.items() if value}
+    client_id, secret = values.get("client_id"), values.get("client_secret")
+    authorization = request.headers.get("authorization")
+    if authorization is None:
+        credentials = ClientCredentials(client_id=client_id, secret=secret)
+    else:
+        credentials = read_credentials(authorization, client_id, secret)
+    if "client_assertion" in values or "client_assertion_type" in values:
+        assertion = values.get("client_assertion")
+        credentials = read_assertion(
+            credentials, assertion, values.get("client_assertion_type"), assertion and subject_of(assertion)
+        )
     if credentials.client_id is not None and len(credentials.client_id) > LENGTHS["client_id"]:
         raise BadCredentials("client_id is too long")
-    return Form(values=MappingProxyType(values), resources=tuple(resources), credentials=credentials)
+    return CheckedForm(values=MappingProxyType(values), resources=tuple(resources), credentials=credentials)
 
 
-def token_form(form: Form) -> TokenForm:
+def token_form(form: CheckedForm) -> TokenForm:
+    get = form.values.get
     return TokenForm(
-        grant_type=form.need("grant_type"),
+        grant_type=get("grant_type") or form.need("grant_type"),
         credentials=form.credentials,
-        device_code=form.get("device_code"),
-        refresh_token=form.get("refresh_token"),
-        code=form.get("code"),
-        code_verifier=form.get("code_verifier"),
-        assertion=form.get("assertion"),
-        redirect_uri=form.get("redirect_uri"),
-        scope=form.get("scope") or "",
+        device_code=get("device_code"),
+        refresh_token=get("refresh_token"),
+        code=get("code"),
+        code_verifier=get("code_verifier"),
+        assertion=get("assertion"),
+        redirect_uri=get("redirect_uri"),
+        scope=get("scope", ""),
         resources=form.resources,
     )
 
 
-def device_form(form: Form) -> DeviceForm:
+def device_form(form: CheckedForm) -> DeviceForm:
     return DeviceForm(
         credentials=form.credentials,
         scope=form.get("scope") or "",
@@ -191,9 +203,9 @@ def device_form(form: Form) -> DeviceForm:
     )
 
 
-def revoke_form(form: Form) -> RevokeForm:
+def revoke_form(form: CheckedForm) -> RevokeForm:
     return RevokeForm(credentials=form.credentials, token=form.need("token"))
 
 
-def introspect_form(form: Form) -> IntrospectForm:
+def introspect_form(form: CheckedForm) -> IntrospectForm:
     return IntrospectForm(credentials=form.credentials, token=form.need("token"))

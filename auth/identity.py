@@ -1,144 +1,94 @@
 """`Identity`, the one object through which the server talks to all of this: OAuth's endpoints and documents, the check of a
-token, what to forget when something changed. Pages of people are in entry.py; what an endpoint does is in endpoints.py.
+token, what to forget when something changed. The door to the pages of people is entry.py; what an endpoint does is in endpoints.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
 from typing import Final
 
 from auth import audit, endpoints, metadata, posted, replies, setup
-from auth.clients.documents import NO_DOCUMENTS, Documents, Fetch
-from auth.clients.key_sets import KeySets
-from auth.db import Store
-from auth.encode import json_bytes
+from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
 from auth.keys import ring as keys
 from auth.keys.ring import Keys
-from auth.model import Millis, Principal
-from auth.policy import Policy
-from auth.site import Site
-from auth.throttle import Throttle
+from auth.parts import NO_HASHING, Hashing, Parts
 from auth.tokens import api_keys, live
-from auth.tokens.credentials import Access, Credentials
-from auth.tokens.dpop import Presented
-from auth.tokens.key_ring import KeyRing
-from auth.tokens.live import Change, Live
-from auth.tokens.verify import Refused, Verifier
+from auth.tokens.challenge import BearerRefusal
+from auth.tokens.credentials import AcceptedCredentials, CredentialCheck
+from auth.tokens.key_ring import ApiKeyRing
+from auth.tokens.live import LiveLogins, StoredChange
+from auth.tokens.presentation import Presentation
+from auth.tokens.verify import TokenVerifier
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
-from auth.wire import Reply, Request
+from auth.values.db import JobStore
+from auth.values.encode import json_bytes
+from auth.values.model import Millis, Principal
+from auth.values.paths import JWKS
+from auth.values.policy import Policy
+from auth.values.site import Site
+from auth.values.wire import WireReply, WireRequest
 
 READ: Final = ("GET", "HEAD", "OPTIONS")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Identity:
-    """The parts, and what the server may ask of them. Built by `found` once per process; see `server/services.py`."""
+    """The parts, what is known of logins and keys in memory, and what the server may ask of them. Built by `found` once per
+    process; see `server/program/services.py`."""
 
-    store: Store
-    clock: Callable[[], Millis]
-    entropy: Callable[[int], bytes] = field(repr=False)
-    subkey: Callable[[str], bytes] = field(repr=False)
-    site: Site
-    policy: Policy
-    keys: Keys
-    live: Live
-    verifier: Verifier
-    key_ring: KeyRing
-    credentials: Credentials
-    throttle: Throttle
-    documents: Documents
-    fetch: Fetch | None  # documents of clients; None: this server asks nobody
-    key_sets: KeySets = field(default_factory=KeySets)
-    upstreams: Upstreams = field(default_factory=upstream_provider.none)  # whose assertions may count
+    parts: Parts
+    live: LiveLogins
+    verifier: TokenVerifier
+    key_ring: ApiKeyRing
+    credentials: CredentialCheck
 
-    async def handle(self, request: Request) -> Reply | None:
+    async def handle(self, request: WireRequest) -> WireReply | None:
         """The answer, or None if the path is none of ours. A HEAD is answered like a GET: the listener drops the body.
 
         Raises only what the store raises (full, closing).
         """
+        parts = self.parts
         endpoint = endpoints.FORMS.get(request.path)
         if endpoint is not None:
-            return await posted.answer(self, endpoint, request)
+            return await posted.answer(parts, endpoint, request)
         special = endpoints.special_of(request.path)
         if special is not None:
-            return await special(self, request)
-        published = metadata.document(self.site, self.policy, request.path, request.origin)
-        is_keys = request.path == metadata.JWKS
-        if published is None and not is_keys and not metadata.is_probe(self.site, request.path):
+            return await special(parts, request)
+        published = metadata.document(parts.site, parts.policy, request.path, request.origin)
+        is_keys = request.path == JWKS
+        if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
         if request.method == "OPTIONS":
             return replies.preflight(READ)
         if request.method not in READ:
             return replies.wrong_method(READ)
         if is_keys:
-            await self.reload_keys()
-            return replies.document(request, self.keys.ring.jwks(self.clock()))
+            await parts.reload_keys()
+            return replies.document(request, parts.keys.ring.jwks(parts.clock()))
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
 
-    def check_nowait(
-        self,
-        authorization: str | None,
-        *,
-        server: str,
-        origin: str,
-        path: str | None = None,
-        api_key: str | None = None,
-        address: str = "",
-        proof: Presented | None = None,
-    ) -> Principal | Refused | None:
-        """Who calls `server`, by what the request shows, without waiting; None if the store must be asked: then `check`."""
-        return self.credentials.check_nowait(
-            authorization,
-            server=server,
-            origin=origin,
-            path=path,
-            api_key=api_key,
-            address=address,
-            proof=proof,
-            now=self.clock(),
-        )
+    def check_nowait(self, shown: Presentation) -> Principal | BearerRefusal | None:
+        """Who calls, decided from memory; None if the store must be asked: then `check`."""
+        return self.credentials.check_nowait(shown, self.parts.clock())
 
-    async def check(
-        self,
-        authorization: str | None,
-        *,
-        server: str,
-        origin: str,
-        path: str | None = None,
-        api_key: str | None = None,
-        address: str = "",
-        proof: Presented | None = None,
-    ) -> Principal | Refused:
-        await self.reload_keys()
-        return await self.credentials.check(
-            authorization,
-            server=server,
-            origin=origin,
-            path=path,
-            api_key=api_key,
-            address=address,
-            proof=proof,
-            now=self.clock(),
-        )
+    async def check(self, shown: Presentation) -> Principal | BearerRefusal:
+        """The same, with what is missing for it read from the store. Raises what the store raises."""
+        return await self.credentials.check(shown, self.parts.clock())
 
-    def apply_changes(self, changes: Sequence[Change]) -> None:
+    def apply_changes(self, changes: Sequence[StoredChange]) -> None:
         """For the store's `on_changes`: what was committed, before its writers wake."""
         self.live.apply_changes(changes)
         self.key_ring.apply_changes(changes)
         if any(change.kind == "key" for change in changes):
-            self.keys.changed()
-
-    async def reload_keys(self) -> None:
-        if self.keys.stale:
-            await self.keys.reload(lambda: self.store.read(keys.every))
+            self.parts.keys.changed()
 
 
 async def found(
-    store: Store,
+    store: JobStore,
     *,
     clock: Callable[[], Millis],
     entropy: Callable[[int], bytes],
@@ -146,9 +96,10 @@ async def found(
     site: Site,
     policy: Policy,
     documents: Documents = NO_DOCUMENTS,
-    fetch: Fetch | None = None,
-    access: Mapping[str, Access] = MappingProxyType({}),
+    fetch: FetchDocument | None = None,
+    access: Mapping[str, AcceptedCredentials] = MappingProxyType({}),
     upstreams: Upstreams | None = None,
+    hashing: Hashing = NO_HASHING,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -159,11 +110,10 @@ async def found(
     preparation = setup.prepare(subkey, entropy, policy.tokens, now)
     await store.write(partial(setup.found, preparation=preparation, now=now))
     ring = Keys(await store.read(keys.every), subkey=subkey)
-    logins = Live(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
-    verifier = Verifier(site=site, keys=ring, live=logins)
-    key_ring = KeyRing(lambda: store.read(api_keys.every))
+    logins = LiveLogins(lambda grant_id: store.read(partial(live.read_live, grant_id=grant_id)))
+    key_ring = ApiKeyRing(lambda: store.read(api_keys.every))
     await key_ring.reload()
-    return Identity(
+    parts = Parts(
         store=store,
         clock=clock,
         entropy=entropy,
@@ -171,12 +121,16 @@ async def found(
         site=site,
         policy=policy,
         keys=ring,
-        live=logins,
-        verifier=verifier,
-        key_ring=key_ring,
-        credentials=Credentials(site=site, verifier=verifier, ring=key_ring, access=access),
-        throttle=Throttle(),
         documents=documents,
         fetch=fetch,
         upstreams=upstream_provider.none() if upstreams is None else upstreams,
+        hashing=hashing,
+    )
+    verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
+    return Identity(
+        parts=parts,
+        live=logins,
+        verifier=verifier,
+        key_ring=key_ring,
+        credentials=CredentialCheck(site=site, verifier=verifier, ring=key_ring, access=access),
     )

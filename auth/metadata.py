@@ -5,31 +5,28 @@ Built from the tables of what exists, so that they cannot promise more.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from auth import scopes
-from auth.authorize import request as authorize
-from auth.clients.keys import ALGORITHMS
 from auth.clients.registry import AUTH_METHODS, CLI_CLIENT_ID, CONFIDENTIAL_METHODS
-from auth.grants import offered
-from auth.policy import Policy
-from auth.site import Site
+from auth.grants.table import offered
+from auth.jose.public_keys import ALGORITHMS
 from auth.upstream.assertion import PROFILE
-
-AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
-PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
-JWKS: Final = "/.well-known/jwks.json"
-AUTHORIZE: Final = authorize.PATH  # a page, in entry.py
-PAR: Final = "/par"
-REGISTER: Final = "/register"
-INTROSPECT: Final = "/introspect"
-TOKEN: Final = "/token"
-REVOKE: Final = "/revoke"
-DEVICE_AUTHORIZATION: Final = "/device_authorization"
-DEVICE: Final = "/device"  # where people type the code; served by the pages
-
-# Clients try these in turn. A clean 404 moves them on; a page or a 401 confuses them, a 5xx ends their login.
-PROBED: Final = ("/.well-known/oauth-", "/.well-known/openid-")
+from auth.values import scopes
+from auth.values.paths import (
+    AUTHORIZATION_SERVER,
+    AUTHORIZE,
+    DEVICE_AUTHORIZATION,
+    INTROSPECT,
+    JWKS,
+    PAR,
+    PROBED,
+    PROTECTED_RESOURCE,
+    REGISTER,
+    REVOKE,
+    TOKEN,
+)
+from auth.values.policy import Policy
+from auth.values.site import Site
 
 
 def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, Any]:
@@ -80,13 +77,6 @@ def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
         "dpop_signing_alg_values_supported": list(ALGORITHMS),
         "dpop_bound_access_tokens_required": False,
     }
-
-
-def resource_metadata_url(site: Site, server: str, origin: str, typed: str | None = None) -> str:
-    """Absolute, under the name that was typed. `typed` is the request's path, which may end in a slash."""
-    path = site.servers[server]
-    slash = "/" if typed == path + "/" else ""
-    return f"{site.public(origin)}{PROTECTED_RESOURCE}{path}{slash}"
 
 
 def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, Any] | None:

@@ -11,16 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from importlib.resources import files
 from typing import TYPE_CHECKING, Final, cast
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
 
-from auth.model import Millis
-from auth.policy import DAY, MINUTE, SECOND
-from auth.requester import clean
-from auth.wire import Reply
+from auth.values.model import Millis
+from auth.values.policy import DAY, MINUTE, SECOND
+from auth.values.requester import clean
+from auth.values.wire import WireReply
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -56,14 +55,16 @@ def frame_for(origin: str, entropy: bytes) -> Frame:
 
 def render(
     template: str, frame: Frame, *, title: str, status: int = 200, headers: Headers = (), **values: object
-) -> Reply:
+) -> WireReply:
     text = _environment().get_template(template).render(frame=frame, title=title, **values)
-    return Reply(
+    return WireReply(
         status=status, headers=(*page_headers(frame), *headers), body=text.encode("utf-8", "replace")
     )
 
 
-def shell_page(title: str, body: Markup, frame: Frame, *, status: int = 200, headers: Headers = ()) -> Reply:
+def shell_page(
+    title: str, body: Markup, frame: Frame, *, status: int = 200, headers: Headers = ()
+) -> WireReply:
     """Any page in the same look. `body` is HTML that its author escaped; a plain string is escaped here."""
     return render("shell.html", frame, title=title, status=status, headers=headers, body=body)
 
@@ -77,7 +78,7 @@ def error_page(
     *,
     headers: Headers = (),
     back: tuple[str, str] | None = None,
-) -> Reply:
+) -> WireReply:
     """What happened and what to do about it; `back` is a path of ours and the words on its button."""
     return render(
         "error.html",
@@ -91,9 +92,9 @@ def error_page(
     )
 
 
-def redirect(path: str, *, headers: Headers = ()) -> Reply:
+def redirect(path: str, *, headers: Headers = ()) -> WireReply:
     """303: whatever the method was, the next request is a GET. `path` is ours, or a configured provider's address."""
-    return Reply(
+    return WireReply(
         status=303,
         headers=(
             ("location", path),
@@ -186,5 +187,7 @@ def _environment() -> Environment:
 
 
 def _source(name: str) -> str:
+    from importlib.resources import files
+
     # Not a path of the file system: inside the one-file executable there is none.
     return files("auth").joinpath("templates", name).read_text("utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from auth.encode import json_bytes
-from auth.errors import Refusal
 from auth.keys.ring import etag
-from auth.wire import Reply, Request
+from auth.values.encode import json_bytes
+from auth.values.errors import OAuthRefusal
+from auth.values.wire import WireReply, WireRequest
 
 Headers = tuple[tuple[str, str], ...]
 
@@ -23,18 +23,19 @@ PREFLIGHT: Final[Headers] = (
 )
 JSON: Final[Headers] = (("Content-Type", "application/json"), ("X-Content-Type-Options", "nosniff"))
 NO_STORE: Final[Headers] = (("Cache-Control", "no-store"), ("Pragma", "no-cache"))
+_ANSWERED: Final[Headers] = JSON + NO_STORE + CORS
 DOCUMENT_SECONDS: Final = 300
 
 
-def answer(body: Mapping[str, Any]) -> Reply:
-    return Reply(status=200, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
+def answer(body: Mapping[str, Any]) -> WireReply:
+    return WireReply(status=200, headers=_ANSWERED, body=json_bytes(body))
 
 
-def empty() -> Reply:
-    return Reply(status=200, headers=NO_STORE + CORS)
+def empty() -> WireReply:
+    return WireReply(status=200, headers=NO_STORE + CORS)
 
 
-def refuse(refusal: Refusal, *, basic: bool = False) -> Reply:
+def refuse(refusal: OAuthRefusal, *, basic: bool = False) -> WireReply:
     """RFC 6749 §5.2. A 401 names Basic only to a client that used it."""
     headers = JSON + NO_STORE + CORS
     if refusal.status == 401 and basic:
@@ -42,32 +43,32 @@ def refuse(refusal: Refusal, *, basic: bool = False) -> Reply:
     if refusal.retry_after_seconds is not None:
         headers += (("Retry-After", str(refusal.retry_after_seconds)),)
     body = {"error": refusal.error, "error_description": refusal.description}
-    return Reply(status=refusal.status, headers=headers, body=json_bytes(body))
+    return WireReply(status=refusal.status, headers=headers, body=json_bytes(body))
 
 
-def document(request: Request, body: bytes) -> Reply:
+def document(request: WireRequest, body: bytes) -> WireReply:
     """A public document, or 304 to somebody who has it. Allowed to be cached, never refused for being asked too often."""
     tag = etag(body)
     headers = (*CORS, ("Cache-Control", f"public, max-age={DOCUMENT_SECONDS}"), ("ETag", tag))
     held = request.headers.get("if-none-match", "")
     if tag in {one.strip().removeprefix("W/") for one in held.split(",")}:
-        return Reply(status=304, headers=headers)
-    return Reply(status=200, headers=JSON + headers, body=body)
+        return WireReply(status=304, headers=headers)
+    return WireReply(status=200, headers=JSON + headers, body=body)
 
 
-def not_found() -> Reply:
+def not_found() -> WireReply:
     body = {"error": "not_found", "error_description": "no such document here"}
-    return Reply(status=404, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
+    return WireReply(status=404, headers=JSON + NO_STORE + CORS, body=json_bytes(body))
 
 
-def preflight(methods: Iterable[str]) -> Reply:
-    return Reply(
+def preflight(methods: Iterable[str]) -> WireReply:
+    return WireReply(
         status=204, headers=CORS + PREFLIGHT + (("Access-Control-Allow-Methods", ", ".join(methods)),)
     )
 
 
-def wrong_method(methods: Iterable[str]) -> Reply:
+def wrong_method(methods: Iterable[str]) -> WireReply:
     body = {"error": "invalid_request", "error_description": "wrong method"}
-    return Reply(
+    return WireReply(
         status=405, headers=JSON + NO_STORE + CORS + (("Allow", ", ".join(methods)),), body=json_bytes(body)
     )

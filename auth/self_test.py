@@ -11,20 +11,22 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from auth import endpoints, entry, metadata, scopes
+from auth import endpoints, metadata
 from auth.clients import registry as clients
-from auth.entropy import SEED_BYTES
-from auth.grants import chain, offered
+from auth.grants import chain
 from auth.grants.exchange import Issue
-from auth.identity import Identity
+from auth.grants.table import offered
+from auth.jose.base64url import pack
 from auth.keys import rotation
-from auth.keys.signatures import pack
-from auth.metadata import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
-from auth.policy import Policy
-from auth.site import Site
+from auth.parts import Parts
 from auth.tokens import access as tokens
 from auth.tokens import verify
 from auth.tokens.verify import BadToken
+from auth.values import paths, scopes
+from auth.values.entropy import SEED_BYTES
+from auth.values.paths import AUTHORIZATION_SERVER, JWKS, PROTECTED_RESOURCE
+from auth.values.policy import Policy
+from auth.values.site import Site
 
 # RFC 7517 §4, RFC 7518 §6.2.1; what is not here is nobody's business, "d" above all.
 PUBLIC_MEMBERS: Final = frozenset({"kty", "crv", "x", "y", "kid", "alg", "use"})
@@ -33,23 +35,23 @@ NOBODY: Final = "self-test"
 Publish = Callable[[Site, Policy, str, str], dict[str, Any] | None]
 
 
-def examine(identity: Identity, publish: Publish = metadata.document) -> tuple[str, ...]:
+def examine(parts: Parts, publish: Publish = metadata.document) -> tuple[str, ...]:
     """What is wrong, in words; nothing, as a rule. Asks no store."""
-    site = identity.site
+    site = parts.site
 
     def read(path: str) -> dict[str, Any] | None:
-        return publish(site, identity.policy, path, site.issuer)
+        return publish(site, parts.policy, path, site.issuer)
 
     server = read(AUTHORIZATION_SERVER)
     if server is None:
         return ("the metadata of the authorization server is not published",)
     return (
         *_endpoints(server, site),
-        *_promises(server, identity.policy),
+        *_promises(server, parts.policy),
         *_resources(server, site, read),
-        *_published_keys(identity),
-        *_round_trip(identity),
-        *_refresh_round_trip(identity),
+        *_published_keys(parts),
+        *_round_trip(parts),
+        *_refresh_round_trip(parts),
     )
 
 
@@ -65,7 +67,7 @@ def _endpoints(server: Mapping[str, Any], site: Site) -> Iterator[str]:
         elif not (
             path in endpoints.FORMS
             or endpoints.special_of(path) is not None
-            or entry.endpoint_of(path) is not None
+            or path in paths.ANNOUNCED_PAGES
             or path == JWKS
         ):
             yield f"{name} is announced at {path}, where nothing answers"
@@ -108,8 +110,8 @@ def _resources(
             yield f"the scope {scope!r} is listed and cannot be granted"
 
 
-def _published_keys(identity: Identity) -> Iterator[str]:
-    published: list[dict[str, Any]] = json.loads(identity.keys.ring.jwks(identity.clock()))["keys"]
+def _published_keys(parts: Parts) -> Iterator[str]:
+    published: list[dict[str, Any]] = json.loads(parts.keys.ring.jwks(parts.clock()))["keys"]
     if not 1 <= len(published) <= rotation.PUBLISHED:
         yield f"{len(published)} signing keys are published"
     if len({key.get("kid") for key in published}) != len(published):
@@ -119,14 +121,14 @@ def _published_keys(identity: Identity) -> Iterator[str]:
             yield f"the published key {key.get('kid')} has {', '.join(private)}, which is not public"
 
 
-def _round_trip(identity: Identity) -> Iterator[str]:
-    site, now = identity.site, identity.clock()
+def _round_trip(parts: Parts) -> Iterator[str]:
+    site, now = parts.site, parts.clock()
     try:
-        key = identity.keys.ring.signing(now)
+        key = parts.keys.ring.signing(now)
     except LookupError:
         yield "there is no key that signs"
         return
-    if f'"{key.kid}"'.encode() not in identity.keys.ring.jwks(now):
+    if f'"{key.kid}"'.encode() not in parts.keys.ring.jwks(now):
         yield f"the key that signs, {key.kid}, is not published"
     issue = Issue(
         grant_id=NOBODY,
@@ -136,14 +138,14 @@ def _round_trip(identity: Identity) -> Iterator[str]:
         scope=NOBODY,
         auth_time=now,
         issued_at=now,
-        ends_at=now + identity.policy.tokens.access_ms,
+        ends_at=now + parts.policy.tokens.access_ms,
         counter=None,
     )
     token, _ = tokens.mint(
-        issue, site=site, policy=identity.policy.tokens, key=key, seed=identity.entropy(SEED_BYTES)
+        issue, site=site, policy=parts.policy.tokens, key=key, seed=parts.entropy(SEED_BYTES)
     )
     try:
-        claims = verify.read(token, site.issuer, identity.keys, now)
+        claims = verify.read(token, site.issuer, parts.keys, now)
     except BadToken as problem:
         yield f"a token that the key {key.kid} just signed is refused: {problem}"
         return
@@ -151,7 +153,7 @@ def _round_trip(identity: Identity) -> Iterator[str]:
         yield "a token does not say what it was made to say"
     head, _, signature = token.split(".")
     try:
-        verify.read(f"{head}.{pack(b'{}')}.{signature}", site.issuer, identity.keys, now)
+        verify.read(f"{head}.{pack(b'{}')}.{signature}", site.issuer, parts.keys, now)
     except BadToken as problem:
         if str(problem) != "bad signature":
             yield f"a token with a foreign signature is refused for another reason: {problem}"
@@ -159,9 +161,9 @@ def _round_trip(identity: Identity) -> Iterator[str]:
         yield "a token with a foreign signature is let in"
 
 
-def _refresh_round_trip(identity: Identity) -> Iterator[str]:
-    ring, now = identity.keys.refresh, identity.clock()
-    link = chain.Link(grant_id="grt_" + "a" * 20, counter=1)
+def _refresh_round_trip(parts: Parts) -> Iterator[str]:
+    ring, now = parts.keys.refresh, parts.clock()
+    link = chain.ChainLink(grant_id="grt_" + "a" * 20, counter=1)
     try:
         written = chain.write(ring.newest(), link)
     except LookupError:

@@ -9,21 +9,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from auth import audit, scopes
+from auth import audit
 from auth.clients import registry as clients
-from auth.clients.registry import CLI_CLIENT_ID, Registration
-from auth.db import Db
-from auth.entropy import SEED_BYTES, Entropy
+from auth.clients.registry import CLI_CLIENT_ID, ClientRegistration
 from auth.grants.exchange import REFRESH_EPOCH
 from auth.keys import refresh as refresh_keys
 from auth.keys import ring as keys
 from auth.keys import sealing
 from auth.keys.ring import SEAL_PURPOSE, SealedKey
-from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
-from auth.policy import TokenPolicy
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Millis
+from auth.values.policy import TokenPolicy
 
 BUILT_IN: Final = {
-    CLI_CLIENT_ID: Registration(
+    CLI_CLIENT_ID: ClientRegistration(
         name="Ostiary in a terminal",
         grant_types=(DEVICE_CODE, AUTHORIZATION_CODE, REFRESH_TOKEN),
         # Without a port: on this machine a program takes whichever is free (RFC 8252 §7.3).
@@ -39,8 +40,8 @@ class Preparation:
     """What the job needs and must not make itself: keys, and randomness."""
 
     key: SealedKey
-    refresh: refresh_keys.Spare
-    older_refresh: refresh_keys.Spare  # the key of a database of an older version
+    refresh: refresh_keys.SpareRefreshKey
+    older_refresh: refresh_keys.SpareRefreshKey  # the key of a database of an older version
     seed: bytes = field(repr=False)
 
 
@@ -89,7 +90,7 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
     return owner_id if owner is None else owner["id"]
 
 
-def _grown(db: Db, client_id: str, registration: Registration) -> bool:
+def _grown(db: Db, client_id: str, registration: ClientRegistration) -> bool:
     """A database of an older version has this client as it was then."""
     grants, uris = " ".join(registration.grant_types), " ".join(registration.redirect_uris)
     return bool(

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from auth.model import Millis
-from auth.policy import MINUTE
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
 
 # A minute's worth of distinct requesters; beyond that the oldest count is forgotten, which only lets somebody in.
 KEYS: Final = 20_000
@@ -22,10 +22,11 @@ class Throttle:
 
     def wait_seconds(self, key: str, limit: int, now: Millis) -> int:
         """Count one request under `key`: 0 if it may go on, else after how many seconds it may try again."""
-        wait = self.closed_seconds(key, limit, now)
-        if not wait:
-            self.count(key, now)
-        return wait
+        since, count = self._counted(key, now)
+        if count >= limit:
+            return max(1, -(-(since + MINUTE - now) // 1_000))
+        self._note(key, since, count + 1)
+        return 0
 
     def closed_seconds(self, key: str, limit: int, now: Millis) -> int:
         """The same without counting."""
@@ -34,9 +35,12 @@ class Throttle:
 
     def count(self, key: str, now: Millis) -> None:
         since, count = self._counted(key, now)
+        self._note(key, since, count + 1)
+
+    def _note(self, key: str, since: Millis, count: int) -> None:
         if key not in self._counts and len(self._counts) >= self._keys:
             del self._counts[next(iter(self._counts))]
-        self._counts[key] = (since, count + 1)
+        self._counts[key] = (since, count)
 
     def _counted(self, key: str, now: Millis) -> tuple[Millis, int]:
         since, count = self._counts.get(key, (now, 0))

@@ -1,65 +1,33 @@
 """One visit of a browser to one of our pages: the request, its cookie, and the parts that its endpoint may use.
 
-Endpoints (the table is in entry.py) are functions of a `Visit`: they read, let the lent hash functions work, hand one job to
+Pages (their paths are routes in `server/http/pages`) are functions of a `PageVisit`: they read, let the lent hash functions work, hand one job to
 the store, and answer with a page. Nothing here decides.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-import msgspec
-
 from auth import pages
-from auth.clients.documents import NO_DOCUMENTS, Documents
-from auth.db import Store
-from auth.model import Millis
 from auth.pages import Frame, Headers
+from auth.parts import Parts
 from auth.people import known_browsers, sessions
-from auth.people.known_browsers import Known
-from auth.people.sessions import Session
-from auth.policy import Policy
-from auth.requester import Requester
-from auth.site import Site
-from auth.upstream import provider as upstream_provider
-from auth.upstream.provider import Upstreams
-from auth.wire import Reply, Request
+from auth.people.known_browsers import KnownBrowser
+from auth.people.sessions import BrowserSession
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply, WireRequest
 
 FORM_KEY: Final = "browser-forms"
 ATTEMPTS_KEY: Final = "attempts"
 
 
-class Hasher(Protocol):
-    """`users.hash_passphrase` in a thread of the caller's, at most two at once."""
-
-    async def __call__(self, passphrase: str, salt: bytes) -> str: ...
-
-
-class Verifier(Protocol):
-    """`users.verify_passphrase` in a thread of the caller's, at most two at once."""
-
-    async def __call__(self, passphrase: str, phc: str) -> bool: ...
-
-
-class Parts(msgspec.Struct, frozen=True, kw_only=True):
-    store: Store
-    clock: Callable[[], Millis]
-    entropy: Callable[[int], bytes]
-    subkey: Callable[[str], bytes]
-    hash_passphrase: Hasher
-    verify_passphrase: Verifier
-    site: Site
-    policy: Policy
-    documents: Documents = NO_DOCUMENTS
-    upstreams: Upstreams = msgspec.field(default_factory=upstream_provider.none)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Visit:
-    request: Request
+class PageVisit:
+    request: WireRequest
     parts: Parts
     now: Millis
     who: Requester
@@ -89,7 +57,7 @@ class Visit:
 
     # ------------------------------------------------------------ browsers that came before
 
-    def known(self) -> Known | None:
+    def known(self) -> KnownBrowser | None:
         key = self.parts.subkey(known_browsers.KEY_PURPOSE)
         return known_browsers.read(key, self.request.headers, secure=self.secure, now=self.now)
 
@@ -105,7 +73,7 @@ class Visit:
 
     # ------------------------------------------------------------ sessions
 
-    async def session(self) -> Session | None:
+    async def session(self) -> BrowserSession | None:
         """Who is signed in here. Keeps the session from growing idle."""
         if self.fresh:
             return None
@@ -114,7 +82,7 @@ class Visit:
             await self.parts.store.write(partial(sessions.touch, session=session, now=self.now))
         return session
 
-    def of(self, session: Session) -> Visit:
+    def of(self, session: BrowserSession) -> PageVisit:
         """The same visit with the account and its way out in the page's head."""
         return replace(
             self,
@@ -125,7 +93,7 @@ class Visit:
 
     def page(
         self, template: str, *, title: str, status: int = 200, headers: Headers = (), **values: object
-    ) -> Reply:
+    ) -> WireReply:
         if self.fresh:
             headers = (*headers, sessions.set_cookie(self.cookie, self.secure, keep=False))
         return pages.render(template, self.frame, title=title, status=status, headers=headers, **values)
@@ -139,12 +107,12 @@ class Visit:
         *,
         headers: Headers = (),
         back: tuple[str, str] | None = None,
-    ) -> Reply:
+    ) -> WireReply:
         return pages.error_page(
             status, title, what_happened, what_next, self.frame, headers=headers, back=back
         )
 
-    def too_many(self, until: Millis, *, back: tuple[str, str]) -> Reply:
+    def too_many(self, until: Millis, *, back: tuple[str, str]) -> WireReply:
         wait = max(1, until - self.now)
         return self.error(
             429,
@@ -155,7 +123,7 @@ class Visit:
             back=back,
         )
 
-    def stale_form(self) -> Reply:
+    def stale_form(self) -> WireReply:
         return self.error(
             403,
             "This form is out of date",
@@ -165,5 +133,5 @@ class Visit:
         )
 
 
-class Step(Protocol):
-    def __call__(self, visit: Visit) -> Awaitable[Reply]: ...
+class PageStep(Protocol):
+    def __call__(self, visit: PageVisit) -> Awaitable[WireReply]: ...

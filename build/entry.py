@@ -13,6 +13,9 @@ import signal
 import sys
 from multiprocessing import freeze_support
 from pathlib import Path
+from threading import Thread
+
+from late import LateLibraries
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
@@ -25,12 +28,23 @@ def end_with_launcher() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-def run() -> None:
-    from server.__main__ import main
+def find_late_libraries(unpacked: Path) -> None:
+    import ostiary_packed
 
+    late = LateLibraries(ostiary_packed.FILES, unpacked)
+    sys.meta_path.insert(0, late)
+    if sys.argv[1:2] == ["serve"]:  # it needs all of them, in a moment
+        Thread(target=late.unpack_all, daemon=True).start()
+
+
+def run() -> None:
     unpacked = Path(getattr(sys, "_MEIPASS", ""))
     # The folder form has no launcher: there the parent is somebody's shell, and its end is not ours.
     one_file = sys.platform == "linux" and unpacked.name.startswith("_MEI")
+    if one_file:
+        find_late_libraries(unpacked)
+    from server.__main__ import main
+
     if not one_file:
         main()
         return

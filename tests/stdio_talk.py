@@ -10,22 +10,18 @@ from typing import Any
 
 import trio
 
-from auth.model import Principal, PrincipalKind
+from auth.values.model import Principal, PrincipalKind
 from server.backends.base import (
-    Asking,
+    AgentRequest,
     Completing,
-    Completion,
-    Final,
-    Message,
+    LogMessage,
     Outlet,
     Progress,
-    PromptFinal,
     PromptGet,
     ResourceRead,
     ToolCall,
 )
 from server.backends.catalog import Source
-from server.exchange import Lent
 from server.mcp.messages import (
     Prompt,
     PromptArgument,
@@ -35,8 +31,9 @@ from server.mcp.messages import (
     ResourceTemplate,
     TextContent,
 )
-from server.sessions import Sessions
-from server.stdio import Conversation
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.sessions.sessions import Sessions
+from server.stdio.conversation import PipeConversation
 from tests.interaction.agents import Agent, House, house, says
 from tests.interaction.session_house import asks
 from tests.pair import META
@@ -58,7 +55,7 @@ class Everything(Agent):
     go_on: trio.Event = field(default_factory=trio.Event)
 
     def __post_init__(self) -> None:
-        async def hangs(_call: Asking, _outlet: Outlet) -> Final:
+        async def hangs(_call: AgentRequest, _outlet: Outlet) -> ToolResult:
             self.begun += 1
             try:
                 await self.go_on.wait()
@@ -84,28 +81,28 @@ class Everything(Agent):
     async def read(self, read: ResourceRead, outlet: Outlet) -> list[ResourceContents]:
         return [ResourceContents(uri=read.uri, text=f"read {read.uri}")]
 
-    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         text = TextContent(text=f"hello {get.arguments['whom']}")
-        return PromptFinal(messages=[PromptMessage(role="user", content=text)])
+        return PromptResult(messages=[PromptMessage(role="user", content=text)])
 
-    async def complete(self, asked: Completing) -> Completion:
-        return Completion(values=[asked.value + "ella"])
+    async def complete(self, asked: Completing) -> CompletionResult:
+        return CompletionResult(values=[asked.value + "ella"])
 
 
-async def echo(call: ToolCall, _outlet: Outlet) -> Final:
+async def echo(call: ToolCall, _outlet: Outlet) -> ToolResult:
     return says(str(call.arguments.get("text")))
 
 
-async def reports(_call: ToolCall, outlet: Outlet) -> Final:
+async def reports(_call: ToolCall, outlet: Outlet) -> ToolResult:
     for step in (1, 2):
         await outlet.emit(Progress(progress=step, total=2))
         await trio.sleep(1)
     return says("done")
 
 
-async def logs(_call: ToolCall, outlet: Outlet) -> Final:
+async def logs(_call: ToolCall, outlet: Outlet) -> ToolResult:
     for level in ("debug", "warning"):
-        await outlet.emit(Message(level=level, data=level))
+        await outlet.emit(LogMessage(level=level, data=level))
     return says("logged")
 
 
@@ -189,8 +186,6 @@ async def talking(
     """`reads` False: the client has closed the end that we write to."""
     sessions = Sessions()
     made = house(*(sources or (shelf(Everything({})),)), sessions=sessions, **how)
-    endpoint: Any = made.pair.app
-    lent: Lent = endpoint._lent
     say, said_to_us = trio.open_memory_channel[bytes](0)
     we_say, said = trio.open_memory_channel[bytes](0)
 
@@ -207,8 +202,8 @@ async def talking(
             await we_say.send(line)
 
     client = Client(made, sessions, trio.Event(), trio.Event(), say, said)
-    conversation = Conversation(
-        lent,
+    conversation = PipeConversation(
+        made.endpoint,
         sessions,
         LOCAL,
         boot_id="boot",

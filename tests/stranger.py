@@ -63,7 +63,7 @@ class Stranger:
         texts = answers.pop(0) if len(answers) > 1 else answers[0]
         return [ip_address(text) for text in texts]
 
-    async def connect(self, address: Address, port: int) -> trio.abc.Stream:
+    async def connect(self, address: Address, port: int) -> trio.SocketStream:
         self.connected.append((str(address), port))
         if str(address) in self.deaf:
             await trio.sleep_forever()

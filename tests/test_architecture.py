@@ -1,8 +1,8 @@
 """The import rule: what lies below never imports what lies above, and each framework has one door.
 
-    cli → app → http, stdio → calls, sessions, subscriptions → backends, limits → mcp
+    cli → program → http, stdio → request → endpoint → tasks, sessions, rights → backends → mcp
 
-`auth` stands beside the server and knows nothing of it. A rule is a row below, with what it exempts.
+`auth` stands beside the server and knows nothing of it. Nothing imports itself by way of others. A rule is a row below, with what it exempts.
 """
 
 from __future__ import annotations
@@ -16,18 +16,34 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 HTTP_FRAMEWORKS = frozenset({"quart", "quart_trio", "hypercorn"})
-ABOVE_CALLS = frozenset(
-    {
-        "server.cli",
-        "server.app",
-        "server.app_stdio",
-        "server.answering",
-        "server.services",
-        "server.http",
-        "server.stdio",
-        "server.web",
-    }
-)
+
+# Which packages of server/ each may import, from below. `paths.py` and the version are everybody's.
+FLOORS: dict[str, frozenset[str]] = {
+    "mcp": frozenset(),  # values and tables
+    "observe": frozenset(),
+    "store": frozenset(),
+    "shim": frozenset(),  # runs in the interpreter of an agent
+    "outgoing": frozenset({"store"}),
+    "backends": frozenset({"mcp", "observe", "outgoing", "settings"}),
+    "settings": frozenset({"backends", "rights"}),  # of each kind of agent; what a selection of tools may say
+    "rights": frozenset({"backends", "mcp", "settings"}),
+    "client": frozenset({"settings"}),
+    "sessions": frozenset({"backends", "mcp", "observe"}),
+    "tasks": frozenset({"backends", "mcp", "observe", "store"}),
+    "endpoint": frozenset({"backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks"}),
+    "request": frozenset({"backends", "endpoint", "mcp", "observe", "rights", "sessions", "store", "tasks"}),
+    "admission": frozenset({"observe", "rights", "settings", "store"}),
+    "http": frozenset({"admission", "endpoint", "mcp", "observe", "request", "sessions", "settings", "store"}),
+    "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
+    "admin": frozenset({"observe", "rights", "store"}),
+    "program": frozenset({
+        "admin", "admission", "backends", "client", "endpoint", "http", "observe", "outgoing", "request", "rights", "sessions",
+        "settings", "stdio", "store", "tasks",
+    }),
+    "cli": frozenset({"admin", "client", "endpoint", "observe", "program", "settings", "store"}),
+}  # fmt: skip
+# Those that know nothing of identity.
+WITHOUT_AUTH = ("mcp", "backends", "client", "shim")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,9 +53,33 @@ class Rule:
     exempt: tuple[str, ...] = ()
 
 
+def auth_without(*rooms: str) -> frozenset[str]:
+    """All of `auth` but these."""
+    found = {path.stem for path in (ROOT / "auth").iterdir() if path.suffix == ".py" or path.is_dir()}
+    return frozenset(f"auth.{name}" for name in found - {"__init__", "__pycache__", *rooms})
+
+
 RULES = (
     Rule(package="auth", forbidden=HTTP_FRAMEWORKS | {"server", "trio", "anyio", "asyncio"}),
+    # The floors of `auth`, from below: values, signed JSON, keys, the bag of parts, and at the top what the server alone imports.
+    Rule(package="auth/values", forbidden=auth_without("values")),
+    Rule(package="auth/jose", forbidden=auth_without("values", "jose")),
+    Rule(package="auth/keys", forbidden=auth_without("values", "jose", "keys", "audit")),
+    Rule(
+        package="auth/parts.py",
+        forbidden=auth_without("values", "jose", "keys", "clients", "upstream", "throttle"),
+    ),
+    Rule(package="auth", forbidden=frozenset({"auth.identity"})),
     Rule(package="server", forbidden=HTTP_FRAMEWORKS, exempt=("server/http",)),
+    # Pages are Quart's, sockets are Hypercorn's, and the way of a call has neither.
+    Rule(
+        package="server/http",
+        forbidden=HTTP_FRAMEWORKS,
+        exempt=("server/http/site.py", "server/http/pages", "server/http/sockets.py"),
+    ),
+    Rule(package="server/http/sockets.py", forbidden=frozenset({"quart", "quart_trio"})),
+    Rule(package="server/http/site.py", forbidden=frozenset({"hypercorn"})),
+    Rule(package="server/http/pages", forbidden=frozenset({"hypercorn", "quart_trio"})),
     # The entry point knows the table of commands, and a command builds its server through `app`.
     Rule(
         package="server",
@@ -48,62 +88,38 @@ RULES = (
     ),
     Rule(
         package="server",
-        forbidden=frozenset({"server.app", "server.app_stdio"}),
-        exempt=("server/cli", "server/app.py", "server/app_stdio.py"),
+        forbidden=frozenset({"server.program.app", "server.program.app_stdio"}),
+        exempt=("server/cli", "server/program/app.py", "server/program/app_stdio.py"),
     ),
     # Nobody but `app` picks a concrete store; over stdio that is the one in memory.
     Rule(
         package="server",
         forbidden=frozenset({"server.store.sqlite", "server.store.inline"}),
-        exempt=("server/store", "server/app.py", "server/app_stdio.py"),
+        exempt=("server/store", "server/program/app.py", "server/program/app_stdio.py"),
     ),
     # What stdio loads at its start is little: no pages, no login.
     Rule(
-        package="server/app_stdio.py", forbidden=frozenset({"server.app", "server.http", "server.services"})
-    ),
-    Rule(package="server/stdio.py", forbidden=frozenset({"server.store", "server.http", "server.services"})),
-    Rule(
-        package="server/mcp",
-        forbidden=HTTP_FRAMEWORKS
-        | ABOVE_CALLS
-        | {
-            "auth",
-            "trio",
-            "server.calls",
-            "server.store",
-            "server.backends",
-            "server.client",
-            "server.control",
-        },
+        package="server/program/app_stdio.py",
+        forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
     ),
     Rule(
-        package="server/backends",
-        forbidden=ABOVE_CALLS | {"auth", "server.calls", "server.store", "server.control"},
+        package="server/stdio/conversation.py",
+        forbidden=frozenset({"server.store", "server.http", "server.program.services"}),
     ),
+    Rule(package="server/mcp", forbidden=frozenset({"trio", "auth"})),
+    # Calls that this server makes: no client library, whose cookies, redirects and proxies would have to be switched off.
+    Rule(package="server/outgoing", forbidden=frozenset({"httpx2", "httpcore2", "h11"})),
     # In the interpreter of an agent there is nothing but the standard library, and what its author installed.
-    Rule(
-        package="server/shim",
-        forbidden=HTTP_FRAMEWORKS
-        | ABOVE_CALLS
-        | {
-            "auth",
-            "trio",
-            "msgspec",
-            "server.mcp",
-            "server.backends",
-            "server.calls",
-            "server.client",
-            "server.store",
-        },
-    ),
-    Rule(package="server/calls.py", forbidden=ABOVE_CALLS | {"server.store.sqlite"}),
-    Rule(package="server/store", forbidden=ABOVE_CALLS | {"server.mcp", "server.backends", "server.calls"}),
-    Rule(
-        package="server/client",
-        forbidden=ABOVE_CALLS | {"auth", "server.calls", "server.store", "server.backends", "server.control"},
-    ),
-    Rule(
-        package="server/observe", forbidden=ABOVE_CALLS | {"server.calls", "server.store", "server.backends"}
+    Rule(package="server/shim", forbidden=HTTP_FRAMEWORKS | {"trio", "msgspec"}),
+    # A call is resolved once, by whoever makes its request; which store keeps it is nobody's business there.
+    Rule(package="server/request", forbidden=frozenset({"server.store.sqlite", "server.store.inline"})),
+    *(Rule(package=f"server/{name}", forbidden=frozenset({"auth"})) for name in WITHOUT_AUTH),
+    *(
+        Rule(
+            package=f"server/{name}",
+            forbidden=frozenset(f"server.{other}" for other in FLOORS.keys() - below - {name}),
+        )
+        for name, below in FLOORS.items()
     ),
 )
 
@@ -134,6 +150,11 @@ def offences(rule: Rule, root: Path) -> list[str]:
     return found
 
 
+def test_every_package_of_the_server_has_its_floor() -> None:
+    packages = {path.name for path in (ROOT / "server").iterdir() if any(path.rglob("*.py"))}
+    assert packages == FLOORS.keys()
+
+
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.package}!{min(rule.forbidden)}")
 def test_a_package_never_imports_what_lies_above_it(rule: Rule) -> None:
     assert (ROOT / rule.package).exists(), f"{rule.package} has moved: its rule watches nothing"
@@ -155,7 +176,7 @@ def test_a_package_never_imports_what_lies_above_it(rule: Rule) -> None:
 def test_the_rule_sees_every_way_of_writing_an_import(line: str, tmp_path: Path) -> None:
     (tmp_path / "server" / "mcp").mkdir(parents=True)
     (tmp_path / "server" / "mcp" / "seeded.py").write_text(line, "utf-8")
-    rule = next(rule for rule in RULES if rule.package == "server/mcp")
+    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.http"})
     assert offences(rule, tmp_path)
 
 
@@ -164,5 +185,131 @@ def test_the_rule_allows_what_lies_below(tmp_path: Path) -> None:
     (tmp_path / "server" / "mcp" / "clean.py").write_text(
         "from . import errors\nfrom .messages import Tool\nimport msgspec", "utf-8"
     )
-    rule = next(rule for rule in RULES if rule.package == "server/mcp")
+    rule = Rule(package="server/mcp", forbidden=HTTP_FRAMEWORKS | {"server.http"})
     assert offences(rule, tmp_path) == []
+
+
+# ── circles ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def import_graph(root: Path, packages: tuple[str, ...]) -> dict[str, set[str]]:
+    """Which module of `packages` imports which. An import counts wherever it stands, in a function or for types alone; and
+    whoever imports a module of another package imports that package, too."""
+    files = {
+        ".".join(path.parent.parts if path.name == "__init__.py" else path.with_suffix("").parts): path
+        for package in packages
+        for path in sorted(each.relative_to(root) for each in (root / package).rglob("*.py"))
+    }
+    graph: dict[str, set[str]] = {}
+    for module, path in files.items():
+        names = imported_names((root / path).read_text("utf-8"), path.parent.parts)
+        parts = [name.split(".") for name in names]
+        reached = {".".join(each[:length]) for each in parts for length in range(1, len(each) + 1)}
+        around = {".".join(module.split(".")[:length]) for length in range(1, module.count(".") + 2)}
+        graph[module] = {name for name in reached if name in files} - around
+    return graph
+
+
+def circles(graph: dict[str, set[str]]) -> frozenset[frozenset[str]]:
+    """Groups of modules each of which imports every other, by however many steps: Tarjan's strongly connected components."""
+    index: dict[str, int] = {}
+    low: dict[str, int] = {}
+    stack: list[str] = []
+    found: set[frozenset[str]] = set()
+
+    def visit(module: str) -> None:
+        index[module] = low[module] = len(index)
+        stack.append(module)
+        for imported in sorted(graph[module]):
+            if imported not in index:
+                visit(imported)
+                low[module] = min(low[module], low[imported])
+            elif imported in stack:
+                low[module] = min(low[module], index[imported])
+        if low[module] == index[module]:
+            group = frozenset(stack[stack.index(module) :])
+            del stack[stack.index(module) :]
+            if len(group) > 1:
+                found.add(group)
+
+    for module in graph:
+        if module not in index:
+            visit(module)
+    return frozenset(found)
+
+
+def test_no_module_imports_itself_by_way_of_others() -> None:
+    found = circles(import_graph(ROOT, ("auth", "server")))
+    assert not found, "\n".join(" ⇄ ".join(sorted(each)) for each in found)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("from auth.b import B", "import auth.a"),
+        ("from auth.b import B", "from auth import a"),
+        ("from .b import B", "from . import a"),
+        ("from auth import b", "def late() -> None:\n    from auth.a import A"),
+        ("from auth import b", "if TYPE_CHECKING:\n    from auth.a import A"),
+    ],
+)
+def test_a_circle_is_seen_however_it_is_written(one: str, other: str, tmp_path: Path) -> None:
+    (tmp_path / "auth").mkdir()
+    for name, text in (("__init__", ""), ("a", one), ("b", other), ("c", "from auth import a, b")):
+        (tmp_path / "auth" / f"{name}.py").write_text(text, "utf-8")
+    assert circles(import_graph(tmp_path, ("auth",))) == {frozenset({"auth.a", "auth.b"})}
+
+
+def test_a_package_is_imported_with_each_of_its_modules(tmp_path: Path) -> None:
+    for name, text in (
+        ("grants/__init__", "from auth.grants.code import redeem"),
+        ("grants/code", "from auth.tokens import verify"),
+        ("grants/names", "TOKEN = 1"),
+        ("tokens/__init__", ""),
+        ("tokens/verify", "from auth.grants.names import TOKEN"),
+    ):
+        (tmp_path / "auth" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "auth" / f"{name}.py").write_text(text, "utf-8")
+    assert circles(import_graph(tmp_path, ("auth",))) == {
+        frozenset({"auth.grants", "auth.grants.code", "auth.tokens.verify"})
+    }
+
+
+def test_several_modules_in_a_ring_are_one_circle() -> None:
+    ring = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": {"e"}, "e": set[str]()}
+    assert circles(ring) == {frozenset({"a", "b", "c"})}
+
+
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def public_classes(root: Path, folders: tuple[str, ...], *, without: str = "-") -> dict[str, list[str]]:
+    """Where each public class stands, by its name."""
+    found: dict[str, list[str]] = {}
+    for folder in folders:
+        for path in sorted((root / folder).rglob("*.py")):
+            if path.is_relative_to(root / without):
+                continue
+            for node in ast.parse(path.read_text("utf-8")).body:
+                if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                    found.setdefault(node.name, []).append(path.relative_to(root).as_posix())
+    return found
+
+
+# The package `ostiary` is written for the authors of agents, with names of its own: a tool is a tool there, too.
+@pytest.mark.parametrize(
+    ("folders", "without"), [(("auth", "server"), "server/shim"), (("server/shim",), "-")]
+)
+def test_a_public_class_has_a_name_of_its_own(folders: tuple[str, ...], without: str) -> None:
+    found = public_classes(ROOT, folders, without=without)
+    assert len(found) > 20
+    assert {name: places for name, places in found.items() if len(places) > 1} == {}
+
+
+def test_a_name_that_is_given_twice_is_seen(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    for name in ("one", "two"):
+        (tmp_path / "a" / f"{name}.py").write_text(
+            "class Refusal:\n    pass\n\n\nclass _Own:\n    pass", "utf-8"
+        )
+    assert public_classes(tmp_path, ("a",)) == {"Refusal": ["a/one.py", "a/two.py"]}

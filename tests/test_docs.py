@@ -12,9 +12,8 @@ import click
 import msgspec
 import pytest
 
-from auth import metadata
 from auth.endpoints import FORMS, SPECIAL
-from auth.entry import ENDPOINTS as PAGES
+from auth.values import paths
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
 from server.settings.policies import ScopeConfig, TokenConfig, ToolConfig
@@ -23,6 +22,8 @@ from server.settings.resolve import resolve
 from server.settings.shapes import Compat, Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig, UpstreamUser
 from server.store.migrate import packaged_migrations
+from tests.auth.browser_fakes import House
+from tests.auth.routed_pages import site_for
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -174,15 +175,17 @@ def test_every_program_that_install_knows_has_a_recipe() -> None:
 def test_the_readme_names_every_path_that_is_served() -> None:
     readme = text_of("README.md")
     fixed = {
-        metadata.AUTHORIZATION_SERVER,
-        metadata.PROTECTED_RESOURCE,
-        metadata.JWKS,
-        metadata.AUTHORIZE,
+        paths.AUTHORIZATION_SERVER,
+        paths.PROTECTED_RESOURCE,
+        paths.JWKS,
+        paths.AUTHORIZE,
         *FORMS,
         *(path + "…" if path.endswith("/") else path for path in SPECIAL),
     }
     # What only a page leads to need not be known to anybody: forms, and what comes after one.
-    pages = {re.sub(r"\{\w+\}", "…", path) for path, steps in PAGES.items() if "GET" in steps} - {"/welcome"}
+    routes = site_for(House().parts).url_map.iter_rules()
+    pages = {re.sub(r"<\w+>", "…", route.rule) for route in routes if "GET" in (route.methods or ())}
+    pages -= {"/welcome"}
     assert {
         path for path in fixed | pages if f"{path}`" not in readme and f"{path}/mcp`" not in readme
     } == set()
@@ -252,6 +255,40 @@ def test_the_readme_leads_to_every_document() -> None:
 def test_files_that_the_architecture_names_exist() -> None:
     files = {path.name for top in ("auth", "server", "tests") for path in (ROOT / top).rglob("*.py")}
     assert set(re.findall(r"\b(\w+\.py)\b", text_of("docs/architecture.md"))) <= files
+
+
+PLACE = re.compile(r"`(\w+)`[^|`]*?`((?:auth|server)/[\w/]+\.py)`")
+
+
+def test_the_answers_at_the_foot_of_the_architecture_lead_somewhere() -> None:
+    rows = [
+        row
+        for row in text_of("docs/architecture.md").partition("## Ten questions")[2].splitlines()
+        if "?" in row
+    ]
+    assert len(rows) == 10
+    for row in rows:
+        places = PLACE.findall(row)
+        assert len(places) == 1, row
+        ((name, path),) = places
+        assert re.search(
+            rf"^\s*(?:async def|def|class) {name}\b|^{name}\b.*=",
+            (ROOT / path).read_text("utf-8"),
+            re.MULTILINE,
+        ), row
+
+
+def test_the_nouns_of_the_architecture_stand_where_it_says() -> None:
+    part = text_of("docs/architecture.md").partition("## Twenty nouns")[2].partition("##")[0]
+    rows = re.findall(r"^\| `(\w+)` \|.*\| `([\w/.]+)` \|$", part, re.MULTILINE)
+    assert len(rows) == 20
+    for name, path in rows:
+        assert re.search(rf"^class {name}\b", (ROOT / path).read_text("utf-8"), re.MULTILINE), (name, path)
+
+
+def test_the_way_of_a_request_has_eight_stops_at_most() -> None:
+    part = text_of("docs/architecture.md").partition("## One request")[2].partition("\n## ")[0]
+    assert 4 <= len(re.findall(r"^\d+\. ", part, re.MULTILINE)) <= 8
 
 
 def test_the_layout_has_every_part_of_the_two_packages() -> None:

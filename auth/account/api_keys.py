@@ -10,23 +10,23 @@ from typing import Final
 import msgspec
 
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
-from auth.model import Millis
 from auth.pages import ago, day, redirect
 from auth.people import sessions
-from auth.people.sessions import Session
-from auth.scopes import Vocabulary, parse
+from auth.people.sessions import BrowserSession
 from auth.tokens import api_keys
 from auth.tokens.api_keys import ApiKey
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.scopes import Vocabulary, parse
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PURPOSE: Final = "account keys"
 SHOWN: Final = 200
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKeyRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     hint: str
@@ -38,21 +38,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[Row, ...]
+class ApiKeySection(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[ApiKeyRow, ...]
     more: bool  # than are shown
     form_token: str
 
 
-async def look(visit: Visit, session: Session) -> Shown | None:
+async def look(visit: PageVisit, session: BrowserSession) -> ApiKeySection | None:
     found = await visit.parts.store.read(partial(api_keys.listing, user_id=session.user.id, limit=SHOWN + 1))
     if not found:
         return None
     rows = tuple(_row(key, visit.parts.site.scopes, visit.now) for key in found[:SHOWN])
-    return Shown(rows=rows, more=len(found) > SHOWN, form_token=visit.token(PURPOSE))
+    return ApiKeySection(rows=rows, more=len(found) > SHOWN, form_token=visit.token(PURPOSE))
 
 
-async def revoke(visit: Visit) -> Reply:
+async def revoke(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
@@ -74,12 +74,12 @@ def revoke_own(db: Db, *, cookie: str, key_id: str, now: Millis) -> bool:
     return api_keys.revoke(db, key_id, by=session.user.id, now=now, of_user=session.user.id)
 
 
-def _row(key: ApiKey, vocabulary: Vocabulary, now: Millis) -> Row:
+def _row(key: ApiKey, vocabulary: Vocabulary, now: Millis) -> ApiKeyRow:
     used = ""
     if key.last_used_at is not None:
         used = ago(key.last_used_at, now) + (f" from {key.last_used_ip}" if key.last_used_ip else "")
     words = "; ".join(vocabulary.words(name) for name in parse(key.scope))
-    return Row(
+    return ApiKeyRow(
         id=key.id,
         name=key.name,
         hint=key.hint,

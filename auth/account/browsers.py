@@ -9,15 +9,15 @@ import msgspec
 
 from auth import audit
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
-from auth.model import Millis
 from auth.pages import ago, day, redirect
 from auth.people import sessions
-from auth.people.sessions import Session
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PURPOSE: Final = "account browsers"
 OTHERS: Final = "others"
@@ -43,7 +43,7 @@ _SYSTEMS: Final = (
 )
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class BrowserRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str
     ip: str
@@ -52,8 +52,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     this: bool
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[Row, ...]
+class BrowserSection(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[BrowserRow, ...]
     form_token: str
 
 
@@ -64,10 +64,10 @@ def named(user_agent: str) -> str:
     return f"{program} on {system}" if program and system else program or user_agent or "A browser"
 
 
-async def look(visit: Visit, session: Session) -> Shown:
+async def look(visit: PageVisit, session: BrowserSession) -> BrowserSection:
     found = await visit.parts.store.read(partial(sessions.listing, user_id=session.user.id, now=visit.now))
     rows = [
-        Row(
+        BrowserRow(
             id=each.id,
             name=named(each.user_agent),
             ip=each.ip,
@@ -77,10 +77,12 @@ async def look(visit: Visit, session: Session) -> Shown:
         )
         for each in found
     ]
-    return Shown(rows=tuple(sorted(rows, key=lambda row: not row.this)), form_token=visit.token(PURPOSE))
+    return BrowserSection(
+        rows=tuple(sorted(rows, key=lambda row: not row.this)), form_token=visit.token(PURPOSE)
+    )
 
 
-async def end(visit: Visit) -> Reply:
+async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))

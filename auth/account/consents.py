@@ -12,16 +12,16 @@ import msgspec
 
 from auth import audit
 from auth.account import notices
-from auth.db import Db, Row
 from auth.device.code_entry import sign_in_then
-from auth.model import Millis
 from auth.pages import day, redirect
 from auth.people import guests as people
 from auth.people import sessions
-from auth.people.sessions import Session
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession
+from auth.values.db import Db, Row
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PURPOSE: Final = "account consents"
 SHOWN: Final = 200
@@ -37,13 +37,13 @@ class Consent(msgspec.Struct, frozen=True, kw_only=True):
     until: str
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentSection(msgspec.Struct, frozen=True, kw_only=True):
     rows: tuple[Consent, ...]
     several: bool  # servers
     form_token: str
 
 
-async def look(visit: Visit, session: Session) -> Shown | None:
+async def look(visit: PageVisit, session: BrowserSession) -> ConsentSection | None:
     rows = await visit.parts.store.read(partial(listing, user_id=session.user.id, now=visit.now))
     known = visit.parts.site.scopes
     consents = tuple(
@@ -60,7 +60,9 @@ async def look(visit: Visit, session: Session) -> Shown | None:
     )
     if not consents:
         return None
-    return Shown(rows=consents, several=len(visit.parts.site.servers) > 1, form_token=visit.token(PURPOSE))
+    return ConsentSection(
+        rows=consents, several=len(visit.parts.site.servers) > 1, form_token=visit.token(PURPOSE)
+    )
 
 
 def listing(db: Db, *, user_id: str, now: Millis) -> list[Row]:
@@ -73,7 +75,7 @@ def listing(db: Db, *, user_id: str, now: Millis) -> list[Row]:
     )
 
 
-async def forget(visit: Visit) -> Reply:
+async def forget(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))

@@ -14,24 +14,24 @@ from urllib.parse import urlsplit
 import msgspec
 
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
 from auth.grants import admin as grants
-from auth.grants.admin import Login
-from auth.model import Millis, PrincipalKind
+from auth.grants.admin import LoginRecord
 from auth.pages import ago, day, redirect
 from auth.people import guests as people
 from auth.people import proving, sessions
-from auth.people.sessions import Session
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession
+from auth.values.db import Db
+from auth.values.model import Millis, PrincipalKind
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 SHOWN: Final = 200  # beyond it the page is no longer read; the terminal lists more
 PURPOSE: Final = "account logins"
 END: Final = "/account/logins/end"
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class LoginRow(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     name: str  # as claimed, where `standing` says so
     standing: str
@@ -48,13 +48,13 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     paused: str
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class LoginGroup(msgspec.Struct, frozen=True, kw_only=True):
     title: str  # empty: one's own
-    rows: tuple[Row, ...]
+    rows: tuple[LoginRow, ...]
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    groups: tuple[Group, ...]
+class LoginSection(msgspec.Struct, frozen=True, kw_only=True):
+    groups: tuple[LoginGroup, ...]
     everybody: bool
     more: bool
     limit: int
@@ -62,7 +62,7 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     command: str
 
 
-async def look(visit: Visit, session: Session) -> Shown:
+async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
     user, site = session.user, visit.parts.site
     everybody = user.role == "owner"
     found = await visit.parts.store.read(
@@ -70,10 +70,10 @@ async def look(visit: Visit, session: Session) -> Shown:
     )
     shown = sorted(found[:SHOWN], key=lambda login: _whose(login, user.id))  # stable: the last used first
     groups = [
-        Group(title=title, rows=tuple(_row(visit, login) for login in logins))
+        LoginGroup(title=title, rows=tuple(_row(visit, login) for login in logins))
         for (_, title), logins in groupby(shown, lambda login: _whose(login, user.id))
     ]
-    return Shown(
+    return LoginSection(
         groups=tuple(groups),
         everybody=everybody,
         more=len(found) > SHOWN,
@@ -83,19 +83,19 @@ async def look(visit: Visit, session: Session) -> Shown:
     )
 
 
-def _whose(login: Login, mine: str) -> tuple[int, str]:
+def _whose(login: LoginRecord, mine: str) -> tuple[int, str]:
     """Where a login stands on the page, and under which title."""
     if login.grant.principal_kind != PrincipalKind.USER:
         return 2, "Machines with credentials of their own"
     return (0, "") if login.grant.subject == mine else (1, login.user_name)
 
 
-def _row(visit: Visit, login: Login) -> Row:
+def _row(visit: PageVisit, login: LoginRecord) -> LoginRow:
     grant, site = login.grant, visit.parts.site
     document = login.client_kind == "document"
     host = urlsplit(grant.client_id).hostname or "" if document else ""
     idles = grant.idle_until < grant.expires_at  # each refresh moves that on
-    return Row(
+    return LoginRow(
         id=grant.id,
         name=login.registered_name if document else grant.client_name or login.registered_name,
         standing=login.standing,
@@ -113,7 +113,7 @@ def _row(visit: Visit, login: Login) -> Row:
     )
 
 
-def _how(login: Login, host: str) -> str:
+def _how(login: LoginRecord, host: str) -> str:
     back_to = urlsplit(login.grant.redirect_host).hostname or login.grant.redirect_host
     match login.grant.how:
         case "code" if back_to not in ("", host):
@@ -128,7 +128,7 @@ def _how(login: Login, host: str) -> str:
             return "with a code"
 
 
-async def end(visit: Visit) -> Reply:
+async def end(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from auth.pages import redirect
-from auth.wire import Reply
+from auth.values.wire import WireReply
 
 
 class Notice(NamedTuple):
@@ -36,7 +36,7 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
 )
 
 
-def back(did: str) -> Reply:
+def back(did: str) -> WireReply:
     """To the account page, which says what was done."""
     return redirect(f"/account?did={did}")
 

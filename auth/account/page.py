@@ -25,31 +25,31 @@ from auth.pages import redirect
 from auth.passkeys import forms as passkey_forms
 from auth.people import guests as people
 from auth.people import sessions
-from auth.people.sessions import Session
+from auth.people.sessions import BrowserSession
 from auth.people.users import User
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 
-class Section(msgspec.Struct, frozen=True):
+class AccountSection(msgspec.Struct, frozen=True):
     """`look` reads what the template shows under the name `it`; None leaves the section out."""
 
     template: str
-    look: Callable[[Visit, Session], Awaitable[object | None]]
+    look: Callable[[PageVisit, BrowserSession], Awaitable[object | None]]
 
 
 SECTIONS: Final = (
-    Section("account_logins.html", account_logins.look),
-    Section("account_keys.html", account_keys.look),
-    Section("account_browsers.html", account_browsers.look),
-    Section("account_consents.html", account_consents.look),
-    Section("account_people.html", account_people.look),
-    Section("account_passkeys.html", passkey_forms.look),
-    Section("account_passphrase.html", account_passphrase.look),
+    AccountSection("account_logins.html", account_logins.look),
+    AccountSection("account_keys.html", account_keys.look),
+    AccountSection("account_browsers.html", account_browsers.look),
+    AccountSection("account_consents.html", account_consents.look),
+    AccountSection("account_people.html", account_people.look),
+    AccountSection("account_passkeys.html", passkey_forms.look),
+    AccountSection("account_passphrase.html", account_passphrase.look),
 )
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         user = await visit.parts.store.read(partial(sessions.barred, cookie=visit.cookie, now=visit.now))
@@ -67,7 +67,7 @@ async def show(visit: Visit) -> Reply:
     )
 
 
-def _barred(visit: Visit, user: User) -> Reply:
+def _barred(visit: PageVisit, user: User) -> WireReply:
     """For a browser that was signed in: it learns nothing that it could not have seen before."""
     if user.state == "enabled" and user.expires_at is not None:
         happened = (

@@ -9,38 +9,38 @@ import msgspec
 
 from auth import audit
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
-from auth.model import Millis
 from auth.pages import redirect
 from auth.people import proving, sessions, users
-from auth.people.sessions import Session, cookie_from, set_cookie
-from auth.people.users import Admitted, Throttled, Unfit
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession, cookie_from, set_cookie
+from auth.people.users import CountedGuess, Throttled, UnfitEntry
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PURPOSE: Final = "account passphrase"
 WRONG: Final = "That is not your present passphrase. Nothing was changed."
 
 
-class Shown(msgspec.Struct, frozen=True):
+class PassphraseSection(msgspec.Struct, frozen=True):
     has_one: bool
 
 
-async def look(visit: Visit, session: Session) -> Shown:
+async def look(visit: PageVisit, session: BrowserSession) -> PassphraseSection:
     del visit
-    return Shown(has_one=session.user.passphrase_hash is not None)
+    return PassphraseSection(has_one=session.user.passphrase_hash is not None)
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
     return _form(visit.of(session), session, problem="")
 
 
-async def change(visit: Visit) -> Reply:
+async def change(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
@@ -55,15 +55,15 @@ async def change(visit: Visit) -> Reply:
         if "new_passphrase" not in visit.form:  # what was typed is not carried through the page that asks
             return again(problem="")
     wanted = users.fit_passphrase(visit.form.get("new_passphrase", ""))
-    if isinstance(wanted, Unfit):
+    if isinstance(wanted, UnfitEntry):
         return again(problem=wanted.sentence)
     if wanted != users.fit_passphrase(visit.form.get("new_passphrase_again", "")):
         return again(problem="The two new passphrases differ. Type both again.")
 
-    admitted: Admitted | None = None
+    admitted: CountedGuess | None = None
     if session.user.passphrase_hash is not None:
         present = users.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(present, Unfit):
+        if isinstance(present, UnfitEntry):
             return again(problem=WRONG)
         tried = await visit.parts.store.write(
             partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
@@ -71,7 +71,7 @@ async def change(visit: Visit) -> Reply:
         if isinstance(tried, Throttled):
             return visit.too_many(tried.until, back=("/account", "Back"))
         admitted = tried
-        if not await visit.parts.verify_passphrase(present, tried.passphrase_hash):
+        if not await visit.parts.hashing.verify_passphrase(present, tried.passphrase_hash):
             await visit.parts.store.write(
                 partial(
                     users.conclude,
@@ -84,7 +84,7 @@ async def change(visit: Visit) -> Reply:
             )
             return again(problem=WRONG)
 
-    hashed = await visit.parts.hash_passphrase(wanted, visit.parts.entropy(users.SALT_BYTES))
+    hashed = await visit.parts.hashing.hash_passphrase(wanted, visit.parts.entropy(users.SALT_BYTES))
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
@@ -112,7 +112,7 @@ async def change(visit: Visit) -> Reply:
 def change_passphrase(
     db: Db,
     *,
-    admitted: Admitted | None,
+    admitted: CountedGuess | None,
     passphrase_hash: str,
     cookie: str,
     replaces: str,
@@ -145,7 +145,7 @@ def change_passphrase(
     return "changed"
 
 
-def _form(visit: Visit, session: Session, *, problem: str) -> Reply:
+def _form(visit: PageVisit, session: BrowserSession, *, problem: str) -> WireReply:
     has_one = session.user.passphrase_hash is not None
     return visit.page(
         "passphrase.html",

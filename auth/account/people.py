@@ -11,23 +11,23 @@ from typing import Final
 import msgspec
 
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
-from auth.model import Millis
 from auth.pages import ago, day, redirect
 from auth.people import guests as people
 from auth.people import proving, sessions
-from auth.people.guests import NotDone, Person
-from auth.people.sessions import Session
+from auth.people.guests import GuestUnchanged, ListedPerson
+from auth.people.sessions import BrowserSession
 from auth.people.users import User
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PURPOSE: Final = "account people"
 DONE: Final = {"disable": "person-disabled", "enable": "person-enabled"}
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PersonRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     state: str
     seen: str
@@ -39,23 +39,23 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     verb: str  # what the button does; empty: there is none
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
-    rows: tuple[Row, ...]
+class PeopleSection(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[PersonRow, ...]
     form_token: str
 
 
-async def look(visit: Visit, session: Session) -> Shown | None:
+async def look(visit: PageVisit, session: BrowserSession) -> PeopleSection | None:
     if session.user.role != "owner":
         return None
     found = await visit.parts.store.read(partial(people.listing, now=visit.now))
     rows = tuple(_row(visit, each) for each in found if each.user.id != session.user.id)
-    return Shown(rows=rows, form_token=visit.token(PURPOSE))
+    return PeopleSection(rows=rows, form_token=visit.token(PURPOSE))
 
 
-def _row(visit: Visit, person: Person) -> Row:
+def _row(visit: PageVisit, person: ListedPerson) -> PersonRow:
     user = person.user
     over = user.over(visit.now)
-    return Row(
+    return PersonRow(
         name=user.name,
         state="over" if over and user.state in ("enabled", "invited") else user.state,
         seen="never signed in" if user.last_seen_at is None else f"seen {ago(user.last_seen_at, visit.now)}",
@@ -68,7 +68,7 @@ def _row(visit: Visit, person: Person) -> Row:
     )
 
 
-async def switch(visit: Visit) -> Reply:
+async def switch(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
@@ -92,5 +92,5 @@ def switch_person(db: Db, *, cookie: str, verb: str, name: str, now: Millis) -> 
     session = sessions.find(db, cookie, now)
     if session is None or session.user.role != "owner" or not proving.lately(session, now):
         return False
-    outcome: User | NotDone = people.switch(db, verb, name=name, by=session.user.id, now=now)
+    outcome: User | GuestUnchanged = people.switch(db, verb, name=name, by=session.user.id, now=now)
     return isinstance(outcome, User)

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import hashlib
 
-from auth.authorize.request import Wanted
-from auth.db import Db
-from auth.entropy import Entropy
-from auth.model import Millis
-from auth.policy import MINUTE
-from auth.requester import Requester
+from auth.authorize.request import WantedAccess
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
+from auth.values.requester import Requester
 
 # A page that sends a signed-in browser round and round must not fill the table: nobody signs in to thirty programs in a minute.
 PER_USER_AND_MINUTE = 30
@@ -33,7 +33,7 @@ def too_many(db: Db, user_id: str, now: Millis) -> bool:
 
 def issue(
     db: Db,
-    wanted: Wanted,
+    wanted: WantedAccess,
     *,
     subject: str,
     auth_time: Millis,

@@ -14,22 +14,23 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth import audit, scopes
+from auth import audit
 from auth.authorize import codes, par
 from auth.authorize import request as authorize
-from auth.authorize.request import Asked, NoPlace, SendBack, Wanted
+from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack, WantedAccess
 from auth.clients import redirects
 from auth.clients import registry as clients
-from auth.db import Db
-from auth.entropy import Entropy
-from auth.model import Client, Millis
 from auth.people import proving, sessions
-from auth.people.sessions import Session
+from auth.people.sessions import BrowserSession, SignedOutMeanwhile
 from auth.people.users import User
-from auth.policy import MINUTE, TokenPolicy
-from auth.requester import Requester
-from auth.scopes import Vocabulary
-from auth.site import Site
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.model import Client, Millis
+from auth.values.policy import MINUTE, TokenPolicy
+from auth.values.requester import Requester
+from auth.values.scopes import Vocabulary
+from auth.values.site import Site
 
 # For an address that a person carries to another machine by hand. Without the verifier, which never left that machine, it is
 # worth nothing to anybody else.
@@ -39,11 +40,11 @@ GONE: Final = "This request has expired, or was answered already."
 
 
 @dataclass(frozen=True, kw_only=True)
-class Opened:
+class OpenedRequest:
     """A request that a person may be asked about, and who makes it."""
 
-    asked: Asked  # as the browser brought it
-    wanted: Wanted
+    asked: AuthorizationRequest  # as the browser brought it
+    wanted: WantedAccess
     client: Client
 
     @property
@@ -55,7 +56,9 @@ class Opened:
         """What pages carry along, and forms are bound to."""
         if self.pushed:
             return authorize.write(
-                Asked(values={name: self.asked.values[name] for name in ("client_id", "request_uri")})
+                AuthorizationRequest(
+                    values={name: self.asked.values[name] for name in ("client_id", "request_uri")}
+                )
             )
         return authorize.write(self.asked)
 
@@ -71,23 +74,21 @@ class Opened:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Sent:
+class SentWithCode:
     """A code is on its way: the address that the browser goes to."""
 
     location: str = field(repr=False)
-
-
-class SignedOut(msgspec.Struct, frozen=True):
-    """The session or the account ended between the page and its answer."""
 
 
 class NotAgreed(msgspec.Struct, frozen=True):
     """Somebody has to be asked, or has left nothing ticked."""
 
 
-def opened(db: Db, *, asked: Asked, site: Site, origin: str, now: Millis) -> Opened | NoPlace | SendBack:
+def opened(
+    db: Db, *, asked: AuthorizationRequest, site: Site, origin: str, now: Millis
+) -> OpenedRequest | NoPlace | SendBack:
     """A reading job: the request with its client, a pushed one as it was pushed."""
-    inner: Asked | None = asked
+    inner: AuthorizationRequest | None = asked
     if par.is_pushed(asked):
         inner = par.find(db, asked, now)
         if inner is None:
@@ -96,13 +97,13 @@ def opened(db: Db, *, asked: Asked, site: Site, origin: str, now: Millis) -> Ope
     client_id = inner.get("client_id")
     client = None if client_id is None else clients.lookup(db, client_id)
     wanted = authorize.check(inner, client, site, origin)
-    if not isinstance(wanted, Wanted) or client is None:
-        assert not isinstance(wanted, Wanted)
+    if not isinstance(wanted, WantedAccess) or client is None:
+        assert not isinstance(wanted, WantedAccess)
         return wanted
-    return Opened(asked=asked, wanted=wanted, client=client)
+    return OpenedRequest(asked=asked, wanted=wanted, client=client)
 
 
-def offered(wanted: Wanted, user: User) -> tuple[str, ...]:
+def offered(wanted: WantedAccess, user: User) -> tuple[str, ...]:
     """What of the request this account may give at all."""
     return scopes.parse(scopes.narrow(wanted.scope, user.scope))
 
@@ -110,7 +111,7 @@ def offered(wanted: Wanted, user: User) -> tuple[str, ...]:
 # ---------------------------------------------------------------- remembering
 
 
-def remembered(db: Db, found: Opened, user: User, known: Vocabulary, now: Millis) -> bool:
+def remembered(db: Db, found: OpenedRequest, user: User, known: Vocabulary, now: Millis) -> bool:
     """Whether this person said yes to all of this before, to what can only be the same program. What moves money is asked about
     every time; so is everything once a login of theirs by this client was ended, whoever ended it."""
     names = offered(found.wanted, user)
@@ -134,7 +135,13 @@ def remembered(db: Db, found: Opened, user: User, known: Vocabulary, now: Millis
 
 
 def _remember(
-    db: Db, found: Opened, user: User, granted: tuple[str, ...], known: Vocabulary, now: Millis, lasts: Millis
+    db: Db,
+    found: OpenedRequest,
+    user: User,
+    granted: tuple[str, ...],
+    known: Vocabulary,
+    now: Millis,
+    lasts: Millis,
 ) -> None:
     db.execute(
         "INSERT INTO consents (user_id, client_id, redirect_host, server, scope, client_hash, created_at, expires_at)"
@@ -163,7 +170,7 @@ def agree(
     db: Db,
     *,
     cookie: str,
-    asked: Asked,
+    asked: AuthorizationRequest,
     ticked: tuple[str, ...] | None,
     copied: bool = False,
     site: Site,
@@ -171,13 +178,13 @@ def agree(
     who: Requester,
     seed: bytes,
     now: Millis,
-) -> Sent | NotAgreed | SignedOut | NoPlace | SendBack:
+) -> SentWithCode | NotAgreed | SignedOutMeanwhile | NoPlace | SendBack:
     """A job: everything once more, then the code. `ticked` None: nobody was asked, because they were asked before."""
     session = sessions.find(db, cookie, now)
     if session is None:
-        return SignedOut()
+        return SignedOutMeanwhile()
     found = opened(db, asked=asked, site=site, origin=who.origin, now=now)
-    if not isinstance(found, Opened):
+    if not isinstance(found, OpenedRequest):
         return found
     user, names = session.user, offered(found.wanted, session.user)
     if ticked is None and not remembered(db, found, user, site.scopes, now):
@@ -189,7 +196,7 @@ def agree(
         _record(db, found, session, who, now, event="code.issued", refused="too many codes")
         return found.wanted.refused("temporarily_unavailable", "too many logins were started in a minute")
     if any(site.scopes.financial(name) for name in granted) and not proving.lately(session, now):
-        return SignedOut()  # what moves money needs more than a browser that somebody left signed in
+        return SignedOutMeanwhile()  # what moves money needs more than a browser that somebody left signed in
     if found.pushed and not par.use_up(db, asked, now):
         return NoPlace(why=GONE)
     code_id, code = codes.issue(
@@ -207,18 +214,18 @@ def agree(
     if ticked is not None and found.assured:
         _remember(db, found, user, granted, site.scopes, now, policy.consent_ms)
     _record(db, found, session, who, now, event="code.issued", reason=f"{code_id} {how}".rstrip())
-    return Sent(location=authorize.success(found.wanted, code, issuer=site.public(who.origin)))
+    return SentWithCode(location=authorize.success(found.wanted, code, issuer=site.public(who.origin)))
 
 
 def deny(
-    db: Db, *, cookie: str, asked: Asked, site: Site, who: Requester, now: Millis
-) -> SignedOut | NoPlace | SendBack:
+    db: Db, *, cookie: str, asked: AuthorizationRequest, site: Site, who: Requester, now: Millis
+) -> SignedOutMeanwhile | NoPlace | SendBack:
     """A job."""
     session = sessions.find(db, cookie, now)
     if session is None:
-        return SignedOut()
+        return SignedOutMeanwhile()
     found = opened(db, asked=asked, site=site, origin=who.origin, now=now)
-    if not isinstance(found, Opened):
+    if not isinstance(found, OpenedRequest):
         return found
     if found.pushed and not par.use_up(db, asked, now):
         return NoPlace(why=GONE)
@@ -228,8 +235,8 @@ def deny(
 
 def _record(
     db: Db,
-    found: Opened,
-    session: Session,
+    found: OpenedRequest,
+    session: BrowserSession,
     who: Requester,
     now: Millis,
     *,

@@ -15,26 +15,26 @@ import msgspec
 
 from auth.authorize import consent
 from auth.authorize import request as authorize
-from auth.authorize.consent import NotAgreed, Opened, Sent, SignedOut
-from auth.authorize.request import Asked, NoPlace, SendBack
+from auth.authorize.consent import NotAgreed, OpenedRequest, SentWithCode
+from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack
 from auth.clients import redirects
 from auth.device.code_entry import sign_in_then
 from auth.device.confirm import widest
-from auth.entropy import SEED_BYTES
-from auth.model import REFRESH_TOKEN, Client, Millis
 from auth.pages import in_words, redirect
 from auth.people import proving
-from auth.people.sessions import Session
-from auth.policy import MINUTE
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession, SignedOutMeanwhile
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import REFRESH_TOKEN, Client, Millis
+from auth.values.policy import MINUTE
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 DECIDE: Final = "/authorize/decide"
 
 NOTHING_TICKED: Final = "Leave at least one thing ticked, or choose Deny."
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class ConsentOffer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str
     ticked: bool
@@ -42,7 +42,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     financial: bool
 
 
-class Program(msgspec.Struct, frozen=True, kw_only=True):
+class AskingProgram(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, as far as anybody knows."""
 
     standing: Literal["verified", "registered", "unverified"]
@@ -52,7 +52,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     known_for: str  # since when, for one that registered itself
 
 
-def program_of(client: Client, now: Millis) -> Program:
+def program_of(client: Client, now: Millis) -> AskingProgram:
     since = now - client.created_at
     known_for = "just now" if since < MINUTE else f"{in_words(since)} ago"
     if client.kind == "document":
@@ -61,24 +61,24 @@ def program_of(client: Client, now: Millis) -> Program:
         standing, headline = "registered", client.name
     else:
         standing, headline = "unverified", ""
-    return Program(
+    return AskingProgram(
         standing=standing, headline=headline, name=client.name, client_id=client.id, known_for=known_for
     )
 
 
 def page(
-    visit: Visit,
-    session: Session,
-    found: Opened,
+    visit: PageVisit,
+    session: BrowserSession,
+    found: OpenedRequest,
     *,
     problem: str = "",
     ticked: tuple[str, ...] | None = None,
-) -> Reply:
+) -> WireReply:
     wanted, site, policy = found.wanted, visit.parts.site, visit.parts.policy.tokens
     names = consent.offered(wanted, session.user)
     outermost = widest(names)
     offers = tuple(
-        Offer(
+        ConsentOffer(
             name=name,
             words=site.scopes.words(name),
             # What moves money is never ticked for anybody, and not kept ticked after a mistake either.
@@ -109,13 +109,13 @@ def page(
     )
 
 
-def _leading(visit: Visit, found: Opened) -> Visit:
+def _leading(visit: PageVisit, found: OpenedRequest) -> PageVisit:
     """The same visit, with a page whose form may lead back to the program."""
     targets = redirects.sources_of(found.wanted.redirect_uri)
     return replace(visit, frame=replace(visit.frame, form_targets=targets))
 
 
-async def decide(visit: Visit) -> Reply:
+async def decide(visit: PageVisit) -> WireReply:
     text = visit.form.get("request", "")
     asked = authorize.read_text(text)
     path = authorize.path_of(authorize.write(asked))
@@ -143,7 +143,7 @@ async def decide(visit: Visit) -> Reply:
     return await _allow(visit, session, found, copied=copied)
 
 
-async def _deny(visit: Visit, asked: Asked, path: str) -> Reply:
+async def _deny(visit: PageVisit, asked: AuthorizationRequest, path: str) -> WireReply:
     outcome = await visit.parts.store.write(
         partial(
             consent.deny,
@@ -159,11 +159,13 @@ async def _deny(visit: Visit, asked: Asked, path: str) -> Reply:
             return send_back(visit, outcome)
         case NoPlace():
             return no_place(visit, outcome)
-        case SignedOut():
+        case SignedOutMeanwhile():
             return redirect(sign_in_then(path))
 
 
-async def _allow(visit: Visit, session: Session, found: Opened, *, copied: bool) -> Reply:
+async def _allow(
+    visit: PageVisit, session: BrowserSession, found: OpenedRequest, *, copied: bool
+) -> WireReply:
     parts = visit.parts
     if any(parts.site.scopes.financial(name) for name in visit.scopes):
         asking = await proving.ask(
@@ -189,7 +191,7 @@ async def _allow(visit: Visit, session: Session, found: Opened, *, copied: bool)
         )
     )
     match outcome:
-        case Sent():
+        case SentWithCode():
             return _to_copy(visit, found, outcome) if copied else away(outcome.location)
         case NotAgreed():
             return page(visit, session, found, problem=NOTHING_TICKED, ticked=visit.scopes)
@@ -197,11 +199,11 @@ async def _allow(visit: Visit, session: Session, found: Opened, *, copied: bool)
             return send_back(visit, outcome)
         case NoPlace():
             return no_place(visit, outcome)
-        case SignedOut():
+        case SignedOutMeanwhile():
             return redirect(sign_in_then(authorize.path_of(found.text)))
 
 
-def _to_copy(visit: Visit, found: Opened, sent: Sent) -> Reply:
+def _to_copy(visit: PageVisit, found: OpenedRequest, sent: SentWithCode) -> WireReply:
     """The address in place of the redirect, for a program that waits on another machine."""
     scripted = replace(visit, frame=replace(visit.frame, script=True))
     return scripted.page(
@@ -221,9 +223,9 @@ def purpose(text: str) -> str:
 # ---------------------------------------------------------------- ways out
 
 
-def away(location: str) -> Reply:
+def away(location: str) -> WireReply:
     """303 to the client. The address holds a code, or says what was wrong; neither is for anybody else."""
-    return Reply(
+    return WireReply(
         status=303,
         headers=(
             ("location", location),
@@ -234,15 +236,15 @@ def away(location: str) -> Reply:
     )
 
 
-def send_back(visit: Visit, back: SendBack) -> Reply:
+def send_back(visit: PageVisit, back: SendBack) -> WireReply:
     return away(location_of(visit, back))
 
 
-def location_of(visit: Visit, back: SendBack) -> str:
+def location_of(visit: PageVisit, back: SendBack) -> str:
     return authorize.answer(back, issuer=visit.parts.site.public(visit.request.origin))
 
 
-def no_place(visit: Visit, why: NoPlace) -> Reply:
+def no_place(visit: PageVisit, why: NoPlace) -> WireReply:
     return visit.error(
         400,
         "This sign-in cannot go on",
@@ -252,7 +254,7 @@ def no_place(visit: Visit, why: NoPlace) -> Reply:
     )
 
 
-def _out_of_date(visit: Visit, path: str) -> Reply:
+def _out_of_date(visit: PageVisit, path: str) -> WireReply:
     return visit.error(
         403,
         "This form is out of date",

@@ -13,19 +13,20 @@ from urllib.parse import quote
 
 from auth.authorize import consent, consent_page, par
 from auth.authorize import request as authorize
-from auth.authorize.consent import NotAgreed, Opened, Sent, SignedOut
+from auth.authorize.consent import NotAgreed, OpenedRequest, SentWithCode
 from auth.authorize.consent_page import away, location_of, no_place, send_back
-from auth.authorize.request import Asked, NoPlace, SendBack, Wanted
+from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack, WantedAccess
 from auth.clients import redirects
 from auth.clients.documents import is_document
 from auth.device.code_entry import sign_in_then
-from auth.entropy import SEED_BYTES
-from auth.model import Millis
 from auth.pages import redirect
-from auth.people.sessions import Session
-from auth.policy import SECOND
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.sessions import BrowserSession, SignedOutMeanwhile
+from auth.values import paths
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import Millis
+from auth.values.policy import SECOND
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 # How old a sign-in may be where the program wants a new one: the way from the sign-in page to here, and a reload.
 JUST_NOW: Final[Millis] = 60 * SECOND
@@ -34,7 +35,7 @@ JUST_NOW: Final[Millis] = 60 * SECOND
 ASKING: Final = frozenset({"consent", "select_account"})
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     session = await visit.session()
     asked = authorize.read(visit.request.query)
     unknown = await _no_document(visit, asked, session)
@@ -46,7 +47,7 @@ async def show(visit: Visit) -> Reply:
             return no_place(visit, found)
         case SendBack():
             return _send_back(visit, session, found)
-        case Opened():
+        case OpenedRequest():
             path = authorize.path_of(found.text)
     if len(quote(path)) > authorize.CHARACTERS:
         return no_place(visit, NoPlace(why="The request is too long."))
@@ -62,7 +63,7 @@ async def show(visit: Visit) -> Reply:
     return await _ask(visit.of(session), session, found, silent=silent)
 
 
-async def _ask(visit: Visit, session: Session, found: Opened, *, silent: bool) -> Reply:
+async def _ask(visit: PageVisit, session: BrowserSession, found: OpenedRequest, *, silent: bool) -> WireReply:
     """Back at once with what was agreed to before, or the page."""
     parts = visit.parts
     known = not found.wanted.prompts & ASKING and await parts.store.read(
@@ -83,13 +84,13 @@ async def _ask(visit: Visit, session: Session, found: Opened, *, silent: bool) -
             )
         )
         match outcome:
-            case Sent():
+            case SentWithCode():
                 return away(outcome.location)
             case NoPlace():
                 return no_place(visit, outcome)
             case SendBack():
                 return send_back(visit, outcome)
-            case SignedOut():
+            case SignedOutMeanwhile():
                 return redirect(sign_in_then(authorize.path_of(found.text)))
             case NotAgreed():
                 """Something changed just now: ask."""
@@ -98,7 +99,7 @@ async def _ask(visit: Visit, session: Session, found: Opened, *, silent: bool) -
     return consent_page.page(visit, session, found)
 
 
-def _send_back(visit: Visit, session: Session | None, back: SendBack) -> Reply:
+def _send_back(visit: PageVisit, session: BrowserSession | None, back: SendBack) -> WireReply:
     """An error for the program. Without a session, an address that only its owner vouches for is left to the person: else
     anybody could have browsers sent on to anywhere under our name."""
     if session is not None or back.vouched:
@@ -112,14 +113,16 @@ def _send_back(visit: Visit, session: Session | None, back: SendBack) -> Reply:
     )
 
 
-def _must_prove_again(wanted: Wanted, session: Session, now: Millis) -> bool:
+def _must_prove_again(wanted: WantedAccess, session: BrowserSession, now: Millis) -> bool:
     limits = [JUST_NOW] if "login" in wanted.prompts else []
     if wanted.max_age_ms is not None:
         limits.append(max(wanted.max_age_ms, JUST_NOW))
     return bool(limits) and now - session.auth_time > min(limits)
 
 
-async def _no_document(visit: Visit, asked: Asked, session: Session | None) -> str | None:
+async def _no_document(
+    visit: PageVisit, asked: AuthorizationRequest, session: BrowserSession | None
+) -> str | None:
     """Why there is no client behind an address that a client gives as its id; None where there is, or it gave none."""
     client_id = asked.get("client_id")
     if client_id is None or not is_document(client_id):
@@ -129,7 +132,7 @@ async def _no_document(visit: Visit, asked: Asked, session: Session | None) -> s
     )
 
 
-async def _open(visit: Visit, asked: Asked) -> Opened | NoPlace | SendBack:
+async def _open(visit: PageVisit, asked: AuthorizationRequest) -> OpenedRequest | NoPlace | SendBack:
     return await visit.parts.store.read(
         partial(
             consent.opened,
@@ -141,13 +144,13 @@ async def _open(visit: Visit, asked: Asked) -> Opened | NoPlace | SendBack:
     )
 
 
-async def targets_of(visit: Visit, landing: str) -> tuple[str, ...]:
+async def targets_of(visit: PageVisit, landing: str) -> tuple[str, ...]:
     """Where a form may lead whose answer leads to `landing`: browsers hold a form to its policy through every redirect."""
     path, _, query = landing.partition("?")
-    if path != authorize.PATH:
+    if path != paths.AUTHORIZE:
         return ()
     match await _open(visit, authorize.read_text(query)):
-        case Opened(wanted=Wanted(redirect_uri=uri)) | SendBack(redirect_uri=uri):
+        case OpenedRequest(wanted=WantedAccess(redirect_uri=uri)) | SendBack(redirect_uri=uri):
             return redirects.sources_of(uri)
         case _:
             return ()

@@ -10,30 +10,28 @@ import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from msgspec.structs import replace
 
-from auth import audit, core, replies
+from auth import audit, replies
 from auth.authorize import request as authorize
-from auth.authorize.request import Asked, NoPlace, SendBack, Wanted
-from auth.db import Db
-from auth.entropy import SEED_BYTES, Entropy
-from auth.errors import STATUS, Refusal
-from auth.forms import Form
-from auth.model import Client, Millis
+from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack, WantedAccess
+from auth.forms import CheckedForm
+from auth.parts import Parts
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.policy import MINUTE, FormLimits, Policy
-from auth.posted import Endpoint, Job, is_counted
-from auth.requester import Requester
-from auth.site import Site
+from auth.posted import FormEndpoint, Job, is_counted
 from auth.tokens import dpop
-from auth.tokens.dpop import Proof
-from auth.wire import Reply
-
-if TYPE_CHECKING:
-    from auth.identity import Identity
+from auth.tokens.dpop import DpopProof
+from auth.values.db import Db
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.errors import STATUS, OAuthRefusal
+from auth.values.model import Client, Millis
+from auth.values.policy import MINUTE, FormLimits, Policy
+from auth.values.requester import Requester
+from auth.values.site import Site
+from auth.values.wire import WireReply
 
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 OPENED_MS: Final[Millis] = 10 * MINUTE
@@ -41,7 +39,7 @@ SWEPT: Final = 20  # requests that are over, by each that comes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Pushed:
+class PushedRequest:
     request_uri: str = field(repr=False)
     expires_in_seconds: int
 
@@ -49,7 +47,7 @@ class Pushed:
 # ---------------------------------------------------------------- the endpoint
 
 
-async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     asked = authorize.read(
         (
             *((name, form.values[name]) for name in authorize.NAMES if name in form.values),
@@ -63,23 +61,25 @@ async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) 
     proof = form.proof
     if proof is not None:  # RFC 9449 §10.1: as good as naming the key, and better
         asked = replace(asked, values={"dpop_jkt": proof.jkt, **asked.values})
-    seed, counted = identity.entropy(SEED_BYTES), is_counted(identity, who)
+    seed, counted = parts.entropy(SEED_BYTES), is_counted(parts, who)
 
-    def job(db: Db) -> Pushed | Refusal:
-        client = core.authenticate(
+    def job(db: Db) -> PushedRequest | OAuthRefusal:
+        from auth.grants import pipeline
+
+        client = pipeline.authenticate(
             db, form.credentials, endpoint="pushed_authorization_request", requester=who, now=now
         )
-        if isinstance(client, Refusal):
+        if isinstance(client, OAuthRefusal):
             return client
         return push(
             db,
             client,
             asked,
             proof=proof,
-            site=identity.site,
+            site=parts.site,
             who=who,
             seed=seed,
-            policy=identity.policy,
+            policy=parts.policy,
             counted=counted,
             now=now,
         )
@@ -90,16 +90,16 @@ async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) 
 def push(
     db: Db,
     client: Client,
-    asked: Asked,
+    asked: AuthorizationRequest,
     *,
-    proof: Proof | None = None,
+    proof: DpopProof | None = None,
     site: Site,
     who: Requester,
     seed: bytes,
     policy: Policy,
     counted: bool,
     now: Millis,
-) -> Pushed | Refusal:
+) -> PushedRequest | OAuthRefusal:
     """A job: keep the request of an authenticated client, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
@@ -130,19 +130,19 @@ def push(
         now,
         now + lives_ms,
     )
-    return Pushed(request_uri=PREFIX + secret, expires_in_seconds=lives_ms // 1_000)
+    return PushedRequest(request_uri=PREFIX + secret, expires_in_seconds=lives_ms // 1_000)
 
 
-def _unfit(asked: Asked, found: NoPlace | SendBack | Wanted) -> Refusal | None:
+def _unfit(asked: AuthorizationRequest, found: NoPlace | SendBack | WantedAccess) -> OAuthRefusal | None:
     if asked.get("request_uri") is not None:  # §2.1: never inside a pushed one
-        return Refusal(error="invalid_request", description="request_uri cannot be pushed")
+        return OAuthRefusal(error="invalid_request", description="request_uri cannot be pushed")
     if len(authorize.write(asked)) > authorize.CHARACTERS:
-        return Refusal(error="invalid_request", description="the request is too long")
+        return OAuthRefusal(error="invalid_request", description="the request is too long")
     if isinstance(found, NoPlace):
-        return Refusal(error="invalid_request", description="redirect_uri is not one of this client")
+        return OAuthRefusal(error="invalid_request", description="redirect_uri is not one of this client")
     if isinstance(found, SendBack):
         error = found.error if found.error in STATUS else "invalid_request"
-        return Refusal(error=error, description=found.description)
+        return OAuthRefusal(error=error, description=found.description)
     return None
 
 
@@ -156,7 +156,9 @@ def _sweep(db: Db, now: Millis) -> None:
     )
 
 
-def _one_too_many(db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis) -> Refusal | None:
+def _one_too_many(
+    db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
+) -> OAuthRefusal | None:
     """Part of a job: whether strangers keep as much here as they may. A program that the operator entered is none."""
     if client.kind not in ("dynamic", "document"):
         return None
@@ -167,7 +169,7 @@ def _one_too_many(db: Db, client: Client, limits: FormLimits, who: Requester, no
     if not opens and waiting is not None and waiting["n"] >= limits.pushed:
         opens = now + MINUTE
     if opens:
-        return Refusal(
+        return OAuthRefusal(
             error="temporarily_unavailable",
             description="too many requests were pushed",
             retry_after_seconds=max(1, -(-(opens - now) // 1_000)),
@@ -176,15 +178,15 @@ def _one_too_many(db: Db, client: Client, limits: FormLimits, who: Requester, no
     return None
 
 
-def _unproven(db: Db, asked: Asked, proof: Proof) -> Refusal | None:
+def _unproven(db: Db, asked: AuthorizationRequest, proof: DpopProof) -> OAuthRefusal | None:
     """Part of a job: uses the proof up."""
     if asked.get("dpop_jkt") != proof.jkt:
         return dpop.refusal("is by another key than dpop_jkt names")
     return None if dpop.use_up(db, proof) else dpop.refusal("was used before")
 
 
-def _finish(identity: Identity, pushed: Pushed, who: Requester) -> Reply:
-    del identity, who
+def _finish(parts: Parts, pushed: PushedRequest, who: Requester) -> WireReply:
+    del parts, who
     body: Mapping[str, object] = {
         "request_uri": pushed.request_uri,
         "expires_in": pushed.expires_in_seconds,
@@ -192,17 +194,17 @@ def _finish(identity: Identity, pushed: Pushed, who: Requester) -> Reply:
     return dataclasses.replace(replies.answer(body), status=201)
 
 
-ENDPOINT: Final = Endpoint(_prepare, _finish, takes_proof=True)
+ENDPOINT: Final = FormEndpoint(_prepare, _finish, takes_proof=True)
 
 
 # ---------------------------------------------------------------- what becomes of it
 
 
-def is_pushed(asked: Asked) -> bool:
+def is_pushed(asked: AuthorizationRequest) -> bool:
     return (asked.get("request_uri") or "").startswith(PREFIX)
 
 
-def find(db: Db, asked: Asked, now: Millis) -> Asked | None:
+def find(db: Db, asked: AuthorizationRequest, now: Millis) -> AuthorizationRequest | None:
     """The request behind the address that `asked` consists of, as its client pushed it; whatever else the browser brought is
     ignored (§4). None if it is unknown, another client's, over or decided."""
     row = db.fetch_one(
@@ -215,7 +217,7 @@ def find(db: Db, asked: Asked, now: Millis) -> Asked | None:
     return authorize.read_text(row["parameters"])
 
 
-def opened(db: Db, asked: Asked, now: Millis) -> None:
+def opened(db: Db, asked: AuthorizationRequest, now: Millis) -> None:
     """Part of a job: somebody has come with it, and now needs the time that people need."""
     db.execute(
         "UPDATE pushed_requests SET expires_at = created_at + ? WHERE uri_hash = ? AND used_at IS NULL AND expires_at > ?"
@@ -227,7 +229,7 @@ def opened(db: Db, asked: Asked, now: Millis) -> None:
     )
 
 
-def use_up(db: Db, asked: Asked, now: Millis) -> bool:
+def use_up(db: Db, asked: AuthorizationRequest, now: Millis) -> bool:
     """Part of a job: decide it. False if somebody has."""
     return bool(
         db.execute(

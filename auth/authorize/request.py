@@ -16,12 +16,11 @@ import msgspec
 from auth.authorize import pkce
 from auth.clients import redirects
 from auth.forms import LENGTH, LENGTHS
-from auth.model import AUTHORIZATION_CODE, Client, Millis
-from auth.policy import DAY
-from auth.site import Foreign, Site
-from auth.tokens import dpop
-
-PATH: Final = "/authorize"
+from auth.jose.thumbprints import is_thumbprint
+from auth.values.model import AUTHORIZATION_CODE, Client, Millis
+from auth.values.paths import AUTHORIZE
+from auth.values.policy import DAY
+from auth.values.site import ForeignResource, Site
 
 # What we look at, in the order in which a request is written down. Everything else is ignored (RFC 6749 §3.1).
 NAMES: Final = (
@@ -48,7 +47,7 @@ CHARACTERS: Final = 8_000
 MAX_AGE: Final[Millis] = 365 * DAY  # more is not meant
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class AuthorizationRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request as it came, with what is wrong with its form: names that came twice, or hold what they never can."""
 
     values: Mapping[str, str]
@@ -79,7 +78,7 @@ class SendBack(msgspec.Struct, frozen=True, kw_only=True):
     description: str
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class WantedAccess(msgspec.Struct, frozen=True, kw_only=True):
     """A request that a person may be asked about."""
 
     client_id: str
@@ -106,7 +105,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- as text
 
 
-def read(pairs: Sequence[tuple[str, str]]) -> Asked:
+def read(pairs: Sequence[tuple[str, str]]) -> AuthorizationRequest:
     """An empty parameter counts as absent (§3.1)."""
     values: dict[str, str] = {}
     resources: list[str] = []
@@ -125,7 +124,7 @@ def read(pairs: Sequence[tuple[str, str]]) -> Asked:
             values[name] = value
     if len(resources) > RESOURCES:
         unfit.add(RESOURCE)
-    return Asked(
+    return AuthorizationRequest(
         values=MappingProxyType({name: value for name, value in values.items() if value}),
         resources=tuple(resources[:RESOURCES]),
         repeated=frozenset(repeated),
@@ -133,25 +132,27 @@ def read(pairs: Sequence[tuple[str, str]]) -> Asked:
     )
 
 
-def write(asked: Asked) -> str:
+def write(asked: AuthorizationRequest) -> str:
     """The request as a query string, the same for the same request."""
     known = [(name, asked.values[name]) for name in NAMES if name in asked.values]
     return urlencode([*known, *((RESOURCE, resource) for resource in asked.resources)])
 
 
-def read_text(query: str) -> Asked:
+def read_text(query: str) -> AuthorizationRequest:
     """Of what `write` wrote, or somebody pretends it did."""
     return read(parse_qsl(query[:CHARACTERS], keep_blank_values=True))
 
 
 def path_of(query: str) -> str:
-    return f"{PATH}?{query}"
+    return f"{AUTHORIZE}?{query}"
 
 
 # ---------------------------------------------------------------- judged
 
 
-def check(asked: Asked, client: Client | None, site: Site, origin: str) -> NoPlace | SendBack | Wanted:
+def check(
+    asked: AuthorizationRequest, client: Client | None, site: Site, origin: str
+) -> NoPlace | SendBack | WantedAccess:
     """`client` is the one that the request names, if there is such a one; `origin` the name under which we were called."""
     if asked.get("client_id") is None:
         return NoPlace(why="The request does not say which program it comes from.")
@@ -173,9 +174,9 @@ def check(asked: Asked, client: Client | None, site: Site, origin: str) -> NoPla
             error=error,
             description=description,
         )
-    assert not isinstance(server, Foreign)  # that is a problem
+    assert not isinstance(server, ForeignResource)  # that is a problem
     age = asked.get("max_age")
-    return Wanted(
+    return WantedAccess(
         client_id=client.id,
         redirect_uri=redirect_uri,
         vouched=_vouched(client, redirect_uri),
@@ -189,7 +190,7 @@ def check(asked: Asked, client: Client | None, site: Site, origin: str) -> NoPla
     )
 
 
-def _redirect_uri(asked: Asked, client: Client) -> str | NoPlace:
+def _redirect_uri(asked: AuthorizationRequest, client: Client) -> str | NoPlace:
     if "redirect_uri" in asked.repeated or "redirect_uri" in asked.unfit:
         return NoPlace(why="The request names no address, or several, for the way back.")
     named = asked.get("redirect_uri")
@@ -207,7 +208,11 @@ def _vouched(client: Client, redirect_uri: str) -> bool:
 
 
 def _problem(
-    asked: Asked, client: Client, server: str | Foreign, scope: str, prompts: frozenset[str]
+    asked: AuthorizationRequest,
+    client: Client,
+    server: str | ForeignResource,
+    scope: str,
+    prompts: frozenset[str],
 ) -> tuple[str, str] | None:
     """The first thing that is wrong: an error code and a sentence for the client, which repeats nothing of the request."""
     method = asked.get("code_challenge_method")
@@ -225,11 +230,11 @@ def _problem(
         (AUTHORIZATION_CODE not in client.grant_types,          "unauthorized_client",      "this client may not ask for a code"),
         (not pkce.is_challenge(asked.get("code_challenge") or ""), "invalid_request",       "a code_challenge of 43 characters is needed"),
         (method != pkce.METHOD,                                 "invalid_request",          "code_challenge_method must be S256"),
-        (isinstance(server, Foreign),                           "invalid_target",           "no such resource on this server"),
+        (isinstance(server, ForeignResource),                           "invalid_target",           "no such resource on this server"),
         (not scope,                                             "invalid_scope",            "none of these scopes exists for this client"),
         ("none" in prompts and len(prompts) > 1,                "invalid_request",          "prompt=none stands alone"),
         (age is not None and not (age.isdigit() and len(age) < 10), "invalid_request",      "max_age is a number of seconds"),
-        (jkt is not None and not dpop.is_thumbprint(jkt),       "invalid_request",          "dpop_jkt is the SHA-256 thumbprint of a key"),
+        (jkt is not None and not is_thumbprint(jkt),       "invalid_request",          "dpop_jkt is the SHA-256 thumbprint of a key"),
     )  # fmt: skip
     return next(((error, words) for wrong, error, words in table if wrong), None)
 
@@ -240,7 +245,7 @@ def answer(back: SendBack, *, issuer: str) -> str:
     return redirects.with_answer(back.redirect_uri, {**said, **_state(back.state), "iss": issuer})
 
 
-def success(wanted: Wanted, code: str, *, issuer: str) -> str:
+def success(wanted: WantedAccess, code: str, *, issuer: str) -> str:
     return redirects.with_answer(wanted.redirect_uri, {"code": code, **_state(wanted.state), "iss": issuer})
 
 

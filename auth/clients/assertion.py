@@ -2,49 +2,45 @@
 
 Strict, since nobody's habits are in the way yet: one form of token, our name alone as the audience, minutes of life, one use.
 `prove` runs before the job and does what is slow (fetching keys, checking signatures); that an assertion counts once, and that
-the keys are still the client's, is for the job to say (`clients.admits`).
+the keys are still the client's, is for the job to say (`clients.proves`).
 """
 
 from __future__ import annotations
 
 import hashlib
-import json
-import re
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import msgspec
+from msgspec.structs import replace
 
-from auth.clients import keys as client_keys
 from auth.clients import registry as clients
 from auth.clients.key_sets import NoKeys
-from auth.clients.registry import Credentials, Proof
-from auth.keys.signatures import unpack
-from auth.model import Client, Millis
-from auth.policy import MINUTE
-from auth.site import Site
-
-if TYPE_CHECKING:
-    from auth.identity import Identity
-    from auth.requester import Requester
+from auth.clients.registry import ClientCredentials, KeyProof
+from auth.jose import jws
+from auth.jose import public_keys as client_keys
+from auth.jose.jws import BadJws, number_in, text_in
+from auth.parts import Parts
+from auth.values.model import Client, Millis
+from auth.values.policy import MINUTE
+from auth.values.requester import Requester
+from auth.values.site import Site
 
 LONGEST: Final = 8 * 1_024
 LIFE_SECONDS: Final = 5 * 60  # at most so far ahead
 LEEWAY_SECONDS: Final = 30
 JTI_LENGTH: Final = 256
 
-_FORM: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 # An access token, or anything else that somebody signed for another purpose, is no assertion.
 _TYPES: Final = frozenset({"", "jwt", "client-authentication+jwt"})
 
 
-class BadAssertion(Exception):
+class BadAssertion(BadJws):
     """Why an assertion proves nothing, for its client: the text continues "client_assertion: …"."""
 
 
-class Assertion(msgspec.Struct, frozen=True, kw_only=True):
+class ClientAssertion(msgspec.Struct, frozen=True, kw_only=True):
     """What an assertion says, before its signature is looked at."""
 
     subject: str  # a client id
@@ -59,8 +55,8 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
 def subject_of(text: str) -> str | None:
     """Whom an assertion is about, by its own word: what a request without a `client_id` is counted under."""
     try:
-        subject = unpacked(split(text)[1]).get("sub")
-    except BadAssertion:
+        subject = jws.members(jws.split(text, longest=LONGEST)[1]).get("sub")
+    except BadJws:
         return None
     return subject if isinstance(subject, str) and subject.isascii() and subject.isprintable() else None
 
@@ -74,10 +70,10 @@ def audiences(site: Site, origin: str, path: str) -> frozenset[str]:
     return frozenset(base + end for base in bases for end in ("", "/", "/token", path))
 
 
-def read(text: str, client_id: str | None, names: Collection[str], now: Millis) -> Assertion:
-    """Raises `BadAssertion`."""
-    head, payload, signature = split(text)
-    header, claims = unpacked(head), unpacked(payload)
+def read(text: str, client_id: str | None, names: Collection[str], now: Millis) -> ClientAssertion:
+    """Raises `BadJws`."""
+    assertion = jws.read(text, longest=LONGEST)
+    header, claims = assertion.header, assertion.claims
     if "crit" in header:
         raise BadAssertion("critical extensions are not understood")
     if text_in(header, "typ", "").lower().removeprefix("application/") not in _TYPES:
@@ -97,18 +93,14 @@ def read(text: str, client_id: str | None, names: Collection[str], now: Millis) 
     jti = text_in(claims, "jti")
     if len(jti) > JTI_LENGTH:
         raise BadAssertion(f"jti has at most {JTI_LENGTH} characters")
-    try:
-        raw = unpack(signature)
-    except ValueError:
-        raise BadAssertion("the signature is not base64url") from None
-    return Assertion(
+    return ClientAssertion(
         subject=subject,
         jti=jti,
         expires_at=expires_at,
         kid=text_in(header, "kid", ""),
         algorithm=algorithm,
-        signed=f"{head}.{payload}".encode(),
-        signature=raw,
+        signed=assertion.signed,
+        signature=assertion.signature,
     )
 
 
@@ -135,7 +127,7 @@ def _check_times(claims: dict[str, Any], seconds: int) -> int:
     return expires_at
 
 
-def proof_of(assertion: Assertion, client: Client, keys: tuple[client_keys.PublicKey, ...]) -> Proof:
+def proof_of(assertion: ClientAssertion, client: Client, keys: tuple[client_keys.PublicKey, ...]) -> KeyProof:
     """Raises `BadAssertion` unless one of the client's keys signed it."""
     candidates = client_keys.select(keys, assertion.kid)
     if not candidates:
@@ -143,7 +135,7 @@ def proof_of(assertion: Assertion, client: Client, keys: tuple[client_keys.Publi
     signed, signature, algorithm = assertion.signed, assertion.signature, assertion.algorithm
     if not any(key.is_signed(signed, signature, algorithm) for key in candidates):
         raise BadAssertion("the signature is not by a key of the client")
-    return Proof(
+    return KeyProof(
         client_id=client.id,
         jti_hash=hashlib.sha256(assertion.jti.encode("utf-8", "surrogatepass")).hexdigest(),
         expires_at=(assertion.expires_at + LEEWAY_SECONDS) * 1_000,
@@ -152,74 +144,33 @@ def proof_of(assertion: Assertion, client: Client, keys: tuple[client_keys.Publi
 
 
 async def prove(
-    identity: Identity, shown: Credentials, who: Requester, *, path: str, now: Millis
-) -> Credentials:
+    parts: Parts, shown: ClientCredentials, who: Requester, *, path: str, now: Millis
+) -> ClientCredentials:
     """The credentials with a proof, or with the problem why there is none. Raises what the store raises."""
     if shown.assertion is None:
         return shown
     try:
-        names = audiences(identity.site, who.origin, path)
+        names = audiences(parts.site, who.origin, path)
         assertion = read(shown.assertion, shown.client_id, names, now)
-        client = await identity.store.read(partial(clients.lookup, client_id=assertion.subject))
+        client = await parts.store.read(partial(clients.lookup, client_id=assertion.subject))
         if client is None or client.auth_method != "private_key_jwt":
             raise BadAssertion("no such client, or it shows something else")
-        keys = await identity.key_sets.of(
+        keys = await parts.key_sets.of(
             client,
             assertion.kid,
-            fetch=identity.fetch,
-            may_fetch=lambda: _may_fetch(identity, client, who, now),
+            fetch=parts.fetch,
+            may_fetch=lambda: _may_fetch(parts, client, who, now),
             now=now,
         )
         return replace(shown, proof=proof_of(assertion, client, keys))
-    except (BadAssertion, NoKeys) as problem:
+    except (BadJws, NoKeys) as problem:
         return replace(shown, problem=str(problem))
 
 
-def _may_fetch(identity: Identity, client: Client, who: Requester, now: Millis) -> bool:
+def _may_fetch(parts: Parts, client: Client, who: Requester, now: Millis) -> bool:
     """Anybody may register an address and have us call it: so often a minute for one network, and for all strangers together."""
-    policy, throttle = identity.policy.registration, identity.throttle
+    policy, throttle = parts.policy.registration, parts.throttle
     if throttle.wait_seconds(f"\nkeys {who.network}", policy.fetches_per_network, now):
         return False
     everybody = max(1, policy.fetches * MINUTE // policy.fetches_per_network_ms)
     return client.kind == "registered" or not throttle.wait_seconds("\nkeys", everybody, now)
-
-
-def split(text: str) -> list[str]:
-    if len(text) > LONGEST:
-        raise BadAssertion("is too long")
-    if _FORM.fullmatch(text) is None:
-        raise BadAssertion("is not a compact JWS")
-    return text.split(".")
-
-
-def unpacked(part: str) -> dict[str, Any]:
-    try:
-        value: Any = json.loads(unpack(part), object_pairs_hook=_once_each)
-    except (ValueError, RecursionError):
-        raise BadAssertion("is unreadable") from None
-    if not isinstance(value, dict):
-        raise BadAssertion("is unreadable")
-    return value  # pyright: ignore[reportUnknownVariableType]  # json.loads makes str keys
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise BadAssertion("gives a member twice")
-    return found
-
-
-def text_in(values: Mapping[str, Any], name: str, otherwise: str | None = None) -> str:
-    value = values.get(name, otherwise)
-    if not isinstance(value, str) or (not value and otherwise is None) or len(value) > 2_048:
-        raise BadAssertion(f"{name} is not a text")
-    return value
-
-
-def number_in(values: Mapping[str, Any], name: str) -> int:
-    value = values.get(name)
-    if isinstance(value, float) and value.is_integer():  # some libraries write 1800000000.0
-        return int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise BadAssertion(f"{name} is not a whole number")
-    return value

@@ -14,14 +14,14 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth.clients import keys as client_keys
 from auth.clients import redirects
-from auth.clients.documents import Address, read_address
-from auth.clients.keys import BadKeys
+from auth.clients.documents import DocumentAddress, read_address
 from auth.clients.registry import NAME_LENGTH, PRIVATE_KEY
-from auth.encode import json_bytes
-from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, JWT_BEARER, REFRESH_TOKEN
-from auth.requester import clean
+from auth.jose import public_keys as client_keys
+from auth.jose.public_keys import BadKeys
+from auth.values.encode import json_bytes
+from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, JWT_BEARER, REFRESH_TOKEN
+from auth.values.requester import clean
 
 TEXT_LENGTH: Final = 200
 REDIRECTS: Final = 20  # editors list one per release channel
@@ -57,7 +57,7 @@ class BadDocument(ValueError):
     """The text says why, to continue a sentence about the document."""
 
 
-class Described(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentDescription(msgspec.Struct, frozen=True, kw_only=True):
     """A client as its document describes it, in the form of its row."""
 
     name: str
@@ -71,7 +71,7 @@ class Described(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int  # redirect addresses that are neither its own nor on the person's machine
 
 
-def read(client_id: str, body: bytes) -> Described:
+def read(client_id: str, body: bytes) -> DocumentDescription:
     """The client behind a client id that `documents.client_id_problem` has nothing against. Raises `BadDocument`."""
     try:
         document: Any = msgspec.json.decode(body)
@@ -82,9 +82,9 @@ def read(client_id: str, body: bytes) -> Described:
     return _described(client_id, cast("Json", document))
 
 
-def _described(client_id: str, document: Json) -> Described:
+def _described(client_id: str, document: Json) -> DocumentDescription:
     home = read_address(client_id)
-    if not isinstance(home, Address):
+    if not isinstance(home, DocumentAddress):
         raise BadDocument("has an address that is no client id")
     if document.get("client_id") != client_id:
         raise BadDocument("has another client_id than its address")
@@ -99,7 +99,7 @@ def _described(client_id: str, document: Json) -> Described:
     grant_types = _grant_types(document, proven=auth_method == PRIVATE_KEY)
     listed, left_out = _redirects(document, home, needed=AUTHORIZATION_CODE in grant_types)
     jwks, jwks_uri = _keys(document, needed=auth_method == PRIVATE_KEY)
-    return Described(
+    return DocumentDescription(
         name=name,
         auth_method=auth_method,
         grant_types=grant_types,
@@ -139,7 +139,7 @@ def _grant_types(document: Json, *, proven: bool) -> tuple[str, ...]:
     return ours
 
 
-def _redirects(document: Json, home: Address, *, needed: bool) -> tuple[tuple[str, ...], int]:
+def _redirects(document: Json, home: DocumentAddress, *, needed: bool) -> tuple[tuple[str, ...], int]:
     listed = _texts(document, "redirect_uris", REDIRECTS) or ()
     if not all(redirects.is_acceptable(uri) for uri in listed):
         raise BadDocument(
@@ -153,7 +153,7 @@ def _redirects(document: Json, home: Address, *, needed: bool) -> tuple[tuple[st
     return kept, len(listed) - len(kept)
 
 
-def _belongs(uri: str, home: Address) -> bool:
+def _belongs(uri: str, home: DocumentAddress) -> bool:
     """Whether a browser that is sent there ends at the client's own host, in its own application, or at its person's machine."""
     parts = urlsplit(uri)
     match parts.scheme:
@@ -185,13 +185,13 @@ def _keys(document: Json, *, needed: bool) -> tuple[str | None, str | None]:
     return text if needed else None, None
 
 
-def _client_uri(document: Json, home: Address) -> str:
+def _client_uri(document: Json, home: DocumentAddress) -> str:
     """The client's own page, where it is at its own host: a link elsewhere would lend it somebody else's name."""
     uri = document.get("client_uri")
     if not isinstance(uri, str):
         return ""
     address = read_address(uri)
-    return uri if isinstance(address, Address) and address.host == home.host else ""
+    return uri if isinstance(address, DocumentAddress) and address.host == home.host else ""
 
 
 def _kept(document: Json) -> dict[str, str]:

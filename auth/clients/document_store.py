@@ -14,17 +14,24 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from auth import audit, scopes
+from auth import audit
 from auth.audit import Outcome
 from auth.clients import document as client_metadata
 from auth.clients import pinned
-from auth.clients.document import BadDocument, Described
-from auth.clients.documents import Address, CannotFetch, Fetch, client_id_problem, read_address
-from auth.db import Db, Row, Store
-from auth.model import Millis
+from auth.clients.document import BadDocument, DocumentDescription
+from auth.clients.documents import (
+    CannotFetch,
+    DocumentAddress,
+    FetchDocument,
+    client_id_problem,
+    read_address,
+)
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.policy import DAY, MINUTE, SECOND, RegistrationPolicy
+from auth.values import scopes
+from auth.values.db import Db, JobStore, Row
+from auth.values.model import Millis
+from auth.values.policy import DAY, MINUTE, SECOND, RegistrationPolicy
 
 KIND: Final = "document"
 EVENT: Final = "client.document"
@@ -44,24 +51,24 @@ UNREACHABLE: Final = (
 TOO_MANY: Final = "too many new clients were tried; try again later"
 
 
-class Share(Protocol):
+class ShareWork(Protocol):
     """Does the same work once for all who ask for it at the same time. Lent by the server."""
 
     async def __call__(self, key: str, work: Callable[[], Awaitable[str | None]]) -> str | None: ...
 
 
-class Copy(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentCopy(msgspec.Struct, frozen=True, kw_only=True):
     """A document that was found good."""
 
     body: str
-    described: Described
+    described: DocumentDescription
     source: Literal["network", "pinned"]
     fresh_until: Millis
     stale_until: Millis
     problem: str = ""  # why it is a pinned one
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A row of `client_documents`."""
 
     body: str | None
@@ -74,7 +81,7 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.body is not None else _told(self.problem)
 
 
-class Failure(msgspec.Struct, frozen=True, kw_only=True):
+class DocumentFailure(msgspec.Struct, frozen=True, kw_only=True):
     told: str  # to whoever asked
     reason: str  # to the operator
     definite: bool
@@ -84,7 +91,7 @@ class ClientDocuments:
     """`documents.Documents` over the store. Without `fetch`, pinned documents are all there are."""
 
     def __init__(
-        self, store: Store, *, fetch: Fetch | None, share: Share, policy: RegistrationPolicy
+        self, store: JobStore, *, fetch: FetchDocument | None, share: ShareWork, policy: RegistrationPolicy
     ) -> None:
         self._store = store
         self._fetch = fetch
@@ -97,7 +104,7 @@ class ClientDocuments:
             return f"a client id that is an address {problem}"
         address = read_address(client_id)
         hosts = self._policy.document_hosts
-        if hosts and not (isinstance(address, Address) and address.host in hosts):
+        if hosts and not (isinstance(address, DocumentAddress) and address.host in hosts):
             return "this server takes no client ids at this host"
         known = await self._store.read(partial(find, url=client_id))
         if self._fetch is None:
@@ -107,7 +114,9 @@ class ClientDocuments:
         renew = partial(self._renew, client_id, self._fetch, network=network, signed_in=signed_in, now=now)
         return await self._share(client_id, renew)
 
-    async def _pinned_only(self, url: str, known: Known | None, network: str, now: Millis) -> str | None:
+    async def _pinned_only(
+        self, url: str, known: KnownDocument | None, network: str, now: Millis
+    ) -> str | None:
         body = pinned.body(url)
         if body is None:
             return "this server knows no client of this address"
@@ -118,7 +127,7 @@ class ClientDocuments:
         return await self._store.write(partial(accept, url=url, copy=copy, network=network, now=now))
 
     async def _renew(
-        self, url: str, fetch: Fetch, *, network: str, signed_in: bool, now: Millis
+        self, url: str, fetch: FetchDocument, *, network: str, signed_in: bool, now: Millis
     ) -> str | None:
         known, admitted = await self._store.write(
             partial(admit, url=url, network=None if signed_in else network, policy=self._policy, now=now)
@@ -135,7 +144,7 @@ class ClientDocuments:
             copy = pin(fresh_until=now, stale_until=now, problem="too many were tried")
             return await self._store.write(partial(accept, url=url, copy=copy, network=network, now=now))
         result = await _look(url, fetch, now)
-        if isinstance(result, Copy):
+        if isinstance(result, DocumentCopy):
             return await self._store.write(partial(accept, url=url, copy=result, network=network, now=now))
         again = now + RETRY_MEANWHILE
         instead = None if pin is None else pin(fresh_until=again, stale_until=again, problem=result.reason)
@@ -144,19 +153,19 @@ class ClientDocuments:
         )
 
 
-async def _look(url: str, fetch: Fetch, now: Millis) -> Copy | Failure:
+async def _look(url: str, fetch: FetchDocument, now: Millis) -> DocumentCopy | DocumentFailure:
     try:
         fetched = await fetch(url)
     except CannotFetch as problem:
         told = str(problem) if problem.definite else UNREACHABLE
-        return Failure(told=told, reason=str(problem), definite=problem.definite)
+        return DocumentFailure(told=told, reason=str(problem), definite=problem.definite)
     try:
         described = client_metadata.read(url, fetched.body)
     except BadDocument as problem:
-        return Failure(told=str(problem), reason=str(problem), definite=True)
+        return DocumentFailure(told=str(problem), reason=str(problem), definite=True)
     age = FRESH_USUALLY if fetched.max_age_seconds is None else fetched.max_age_seconds * SECOND
     fresh_until = now + min(max(age, FRESH_AT_LEAST), FRESH_AT_MOST)
-    return Copy(
+    return DocumentCopy(
         body=fetched.body.decode(),
         described=described,
         source="network",
@@ -167,8 +176,8 @@ async def _look(url: str, fetch: Fetch, now: Millis) -> Copy | Failure:
 
 def _pinned_copy(
     url: str, body: bytes, *, fresh_until: Millis, stale_until: Millis, problem: str = ""
-) -> Copy:
-    return Copy(
+) -> DocumentCopy:
+    return DocumentCopy(
         body=body.decode(),
         described=client_metadata.read(url, body),
         source="pinned",
@@ -185,11 +194,11 @@ def _told(problem: str) -> str:
 # ---------------------------------------------------------------- jobs
 
 
-def find(db: Db, url: str) -> Known | None:
+def find(db: Db, url: str) -> KnownDocument | None:
     row = db.fetch_one("SELECT * FROM client_documents WHERE url = ?", url)
     if row is None:
         return None
-    return Known(
+    return KnownDocument(
         body=row["body"],
         source=row["source"],
         fresh_until=row["fresh_until"],
@@ -200,7 +209,7 @@ def find(db: Db, url: str) -> Known | None:
 
 def admit(
     db: Db, url: str, *, network: str | None, policy: RegistrationPolicy, now: Millis
-) -> tuple[Known | None, bool]:
+) -> tuple[KnownDocument | None, bool]:
     """What is known by now, and whether its address may be asked. `network` None: somebody signed in asks, which is free."""
     known = find(db, url)
     if network is None or (known is not None and known.fresh_until > now):
@@ -217,7 +226,7 @@ def admit(
     return known, True
 
 
-def accept(db: Db, url: str, *, copy: Copy, network: str, now: Millis) -> str | None:
+def accept(db: Db, url: str, *, copy: DocumentCopy, network: str, now: Millis) -> str | None:
     """Write the client as its document describes it. A sentence if the id is somebody else's."""
     known = find(db, url)
     row = db.fetch_one("SELECT * FROM clients WHERE id = ?", url)
@@ -241,7 +250,7 @@ def accept(db: Db, url: str, *, copy: Copy, network: str, now: Millis) -> str | 
 
 
 def fall_back(
-    db: Db, url: str, *, failure: Failure, pin: Copy | None, network: str, now: Millis
+    db: Db, url: str, *, failure: DocumentFailure, pin: DocumentCopy | None, network: str, now: Millis
 ) -> str | None:
     """After a try that brought nothing: go on with an old copy or the pinned one, if that may be, or have no such client."""
     known = find(db, url)
@@ -292,7 +301,7 @@ def _put(
     )
 
 
-def _columns(described: Described) -> dict[str, object]:
+def _columns(described: DocumentDescription) -> dict[str, object]:
     return {
         "name": described.name,
         "auth_method": described.auth_method,
@@ -305,7 +314,7 @@ def _columns(described: Described) -> dict[str, object]:
     }
 
 
-def _insert(db: Db, url: str, described: Described, now: Millis) -> None:
+def _insert(db: Db, url: str, described: DocumentDescription, now: Millis) -> None:
     columns = _columns(described)
     db.execute(
         f"INSERT INTO clients (id, kind, scope, state, created_at, {', '.join(columns)})"
@@ -318,7 +327,7 @@ def _insert(db: Db, url: str, described: Described, now: Millis) -> None:
     )
 
 
-def _update(db: Db, url: str, described: Described, row: Row) -> bool:
+def _update(db: Db, url: str, described: DocumentDescription, row: Row) -> bool:
     """Whether there was anything to change. What the operator decided about it (`state`, `scope`) stays."""
     columns = _columns(described)
     if all(row[name] == value for name, value in columns.items()):

@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 import msgspec
 
-from auth.model import Millis
+from auth.values.model import Millis
 
 URL_LENGTH: Final = 2_048
 HOST_LENGTH: Final = 253
@@ -28,7 +28,7 @@ _LABEL: Final = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?")
 _LAST_LABEL: Final = re.compile(r"[a-z]{2,63}|xn--[a-z0-9-]{1,59}")
 
 
-class Fetched(msgspec.Struct, frozen=True, kw_only=True):
+class FetchedDocument(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON document that a stranger's server gave."""
 
     body: bytes
@@ -43,10 +43,10 @@ class CannotFetch(Exception):
         self.definite = definite
 
 
-class Fetch(Protocol):
+class FetchDocument(Protocol):
     """One GET of a stranger's https address: checked, bounded, never redirected. Lent by the server."""
 
-    async def __call__(self, url: str) -> Fetched:
+    async def __call__(self, url: str) -> FetchedDocument:
         """Raises `CannotFetch`."""
         ...
 
@@ -71,7 +71,7 @@ def is_document(client_id: str) -> bool:
     return client_id.startswith(PREFIX)
 
 
-class Address(msgspec.Struct, frozen=True):
+class DocumentAddress(msgspec.Struct, frozen=True):
     """The parts of an address that a stranger names and that may be asked."""
 
     host: str
@@ -83,7 +83,7 @@ class Address(msgspec.Struct, frozen=True):
         return (self.path or "/") + self.query
 
 
-def read_address(url: str) -> Address | str:
+def read_address(url: str) -> DocumentAddress | str:
     """The parts, or what is wrong with it, to continue a sentence.
 
     Strict on purpose: there is one way to write an address, so that nothing reads it differently than this did.
@@ -103,7 +103,7 @@ def read_address(url: str) -> Address | str:
         or labels[-1] == "localhost"
     ):
         return "must name a public host in lower case, and no number"
-    return Address(host, match["path"], match["query"])
+    return DocumentAddress(host, match["path"], match["query"])
 
 
 def client_id_problem(url: str) -> str | None:

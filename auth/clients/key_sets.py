@@ -1,7 +1,7 @@
 """Where the public keys of a client come from: its registration, or an address that it named (`jwks_uri`, RFC 7591 §2).
 
 Fetched before a job, never in it, and remembered in this process: losing it costs one fetch. How an address is fetched safely is
-the business of whoever lends `Fetch`.
+the business of whoever lends `FetchDocument`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final
 
 import msgspec
 
-from auth.clients.documents import CannotFetch, Fetch
-from auth.clients.keys import BadKeys, PublicKey, parse_set, read_set
-from auth.model import Client, Millis
-from auth.policy import DAY, MINUTE
+from auth.clients.documents import CannotFetch, FetchDocument
+from auth.jose.public_keys import BadKeys, PublicKey, parse_set, read_set
+from auth.values.model import Client, Millis
+from auth.values.policy import DAY, MINUTE
 
 SETS: Final = 200  # of a few KiB; clients that sign are rare
 SHORTEST_MS: Final = 5 * MINUTE
@@ -45,7 +45,13 @@ class KeySets:
         self._sets = sets
 
     async def of(
-        self, client: Client, kid: str, *, fetch: Fetch | None, may_fetch: Callable[[], bool], now: Millis
+        self,
+        client: Client,
+        kid: str,
+        *,
+        fetch: FetchDocument | None,
+        may_fetch: Callable[[], bool],
+        now: Millis,
     ) -> tuple[PublicKey, ...]:
         """The client's keys. `kid` is the one that is looked for. `may_fetch` is asked right before a stranger's server is, and
         counts. Raises `NoKeys`."""
@@ -77,7 +83,7 @@ class KeySets:
         return missing or now >= known.fresh_until
 
     @staticmethod
-    async def _ask(url: str, before: _Known | None, fetch: Fetch, now: Millis) -> _Known:
+    async def _ask(url: str, before: _Known | None, fetch: FetchDocument, now: Millis) -> _Known:
         try:
             fetched = await fetch(url)
             keys = parse_set(fetched.body)

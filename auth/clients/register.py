@@ -11,29 +11,27 @@ import hmac
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from auth import audit, posted, replies
 from auth.clients import registration_form
 from auth.clients import registry as clients
-from auth.clients.registration_form import BadMetadata, Metadata
+from auth.clients.registration_form import BadMetadata, ClientMetadata
 from auth.clients.registry import ID_LENGTH, SECRET_METHODS, secret_hash
-from auth.db import Db, Row
-from auth.entropy import SEED_BYTES, Entropy
-from auth.errors import Refusal
-from auth.metadata import REGISTER
-from auth.model import Client, Millis, Secret
+from auth.parts import Parts
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.policy import RegistrationPolicy
-from auth.requester import Requester
-from auth.tokens.verify import bearer
-
-if TYPE_CHECKING:
-    from auth.identity import Identity
-    from auth.wire import Reply, Request
+from auth.tokens.presentation import bearer
+from auth.values.db import Db, Row
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Client, Millis, Secret
+from auth.values.paths import REGISTER
+from auth.values.policy import RegistrationPolicy
+from auth.values.requester import Requester
+from auth.values.wire import WireReply, WireRequest
 
 METHODS: Final = ("POST", "OPTIONS")
 MANAGE_METHODS: Final = ("GET", "PUT", "DELETE", "OPTIONS")
@@ -45,7 +43,7 @@ _AUDITED: Final = frozenset({"invalid_token", "temporarily_unavailable"})
 _NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
 
 
-class Registered(msgspec.Struct, frozen=True, kw_only=True):
+class RegisteredClient(msgspec.Struct, frozen=True, kw_only=True):
     """What its owner is told."""
 
     client: Client
@@ -55,45 +53,45 @@ class Registered(msgspec.Struct, frozen=True, kw_only=True):
     created: bool = False
 
 
-class Removed(msgspec.Struct, frozen=True):
+class ClientRemoved(msgspec.Struct, frozen=True):
     pass
 
 
-Outcome = Registered | Removed | Refusal
+Outcome = RegisteredClient | ClientRemoved | OAuthRefusal
 
 
 # ---------------------------------------------------------------- the endpoints
 
 
-async def create(identity: Identity, request: Request) -> Reply:
+async def create(parts: Parts, request: WireRequest) -> WireReply:
     """`POST /register`."""
     if request.method == "OPTIONS":
         return replies.preflight(METHODS)
     if request.method != "POST":
         return replies.wrong_method(METHODS)
-    policy = identity.policy.registration
+    policy = parts.policy.registration
     if policy.mode == "off":
         return _off()
 
     def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
-        said, seed = _read(identity, request), identity.entropy(SEED_BYTES)
+        said, seed = _read(parts, request), parts.entropy(SEED_BYTES)
         shown = bearer(request.headers.get("authorization"))
-        counted = posted.is_counted(identity, who)
+        counted = posted.is_counted(parts, who)
 
         def job(db: Db) -> Outcome:
             refused = _not_admitted(db, shown, policy, who, now) if policy.mode == "token" else None
             if refused is not None:
                 return refused
-            if isinstance(said, Refusal):
+            if isinstance(said, OAuthRefusal):
                 return said
             return enrol(db, said, policy=policy, counted=counted, who=who, seed=seed, now=now)
 
         return job
 
-    return await _answer(identity, request, ask)
+    return await _answer(parts, request, ask)
 
 
-async def manage(identity: Identity, request: Request) -> Reply:
+async def manage(parts: Parts, request: WireRequest) -> WireReply:
     """`/register/{client_id}`, with the token that came with the registration."""
     if request.method == "OPTIONS":
         return replies.preflight(MANAGE_METHODS)
@@ -102,8 +100,8 @@ async def manage(identity: Identity, request: Request) -> Reply:
     client_id = request.path.removeprefix(REGISTER + "/")
 
     def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
-        said = _read(identity, request) if request.method == "PUT" else None
-        shown, seed = bearer(request.headers.get("authorization")) or "", identity.entropy(SEED_BYTES)
+        said = _read(parts, request) if request.method == "PUT" else None
+        shown, seed = bearer(request.headers.get("authorization")) or "", parts.entropy(SEED_BYTES)
 
         def job(db: Db) -> Outcome:
             row = _owned(db, client_id, shown)
@@ -112,15 +110,17 @@ async def manage(identity: Identity, request: Request) -> Reply:
             if request.method == "DELETE":
                 return _withdraw(db, row["id"], who, now)
             if said is None:
-                return Registered(client=Client.of(row), metadata=row["metadata"], access_token=Secret(shown))
-            if isinstance(said, Refusal):
+                return RegisteredClient(
+                    client=Client.of(row), metadata=row["metadata"], access_token=Secret(shown)
+                )
+            if isinstance(said, OAuthRefusal):
                 return said
             return change(
                 db,
                 row,
                 said,
-                policy=identity.policy.registration,
-                counted=posted.is_counted(identity, who),
+                policy=parts.policy.registration,
+                counted=posted.is_counted(parts, who),
                 access_token=Secret(shown),
                 who=who,
                 seed=seed,
@@ -129,50 +129,50 @@ async def manage(identity: Identity, request: Request) -> Reply:
 
         return job
 
-    return await _answer(identity, request, ask)
+    return await _answer(parts, request, ask)
 
 
 async def _answer(
-    identity: Identity, request: Request, ask: Callable[[Requester, Millis], Callable[[Db], Outcome]]
-) -> Reply:
+    parts: Parts, request: WireRequest, ask: Callable[[Requester, Millis], Callable[[Db], Outcome]]
+) -> WireReply:
     """With the limits of every posted form (posted.py): refusals leave audit rows, of which nobody may leave many."""
-    who, now = Requester.of(request), identity.clock()
-    wait = posted.wait_to_ask(identity, who, now)
+    who, now = Requester.of(request), parts.clock()
+    wait = posted.wait_to_ask(parts, who, now)
     if wait:
         return replies.refuse(posted.too_often(wait))
-    outcome = await identity.store.write(ask(who, now))
+    outcome = await parts.store.write(ask(who, now))
     match outcome:
-        case Refusal():
+        case OAuthRefusal():
             if outcome.error in _AUDITED:
-                posted.note_refusal(identity, who, now)
+                posted.note_refusal(parts, who, now)
             refused = replies.refuse(outcome)
             if outcome.error != "invalid_token":
                 return refused
             challenge = 'Bearer realm="registration", error="invalid_token"'
             return replace(refused, headers=(*refused.headers, ("WWW-Authenticate", challenge)))
-        case Removed():
+        case ClientRemoved():
             return replace(replies.empty(), status=204)
-        case Registered():
-            told = replies.answer(describe(outcome, identity.site.public(who.origin)))
+        case RegisteredClient():
+            told = replies.answer(describe(outcome, parts.site.public(who.origin)))
             return replace(told, status=201) if outcome.created else told
 
 
-def _read(identity: Identity, request: Request) -> Metadata | Refusal:
+def _read(parts: Parts, request: WireRequest) -> ClientMetadata | OAuthRefusal:
     try:
-        return registration_form.read(request.json, identity.site.scopes, fetches=identity.fetch is not None)
+        return registration_form.read(request.json, parts.site.scopes, fetches=parts.fetch is not None)
     except BadMetadata as problem:
-        return Refusal(error=problem.error, description=str(problem))
+        return OAuthRefusal(error=problem.error, description=str(problem))
 
 
-def _off() -> Reply:
-    refusal = Refusal(
+def _off() -> WireReply:
+    refusal = OAuthRefusal(
         error="access_denied",
         description="programs cannot register themselves here; ask the operator of this server for a client id",
     )
     return replace(replies.refuse(refusal), status=403)
 
 
-def describe(registered: Registered, base: str) -> dict[str, Any]:
+def describe(registered: RegisteredClient, base: str) -> dict[str, Any]:
     """RFC 7591 §3.2.1, RFC 7592 §3. A client without a secret gets no member that speaks of one: null would count as one."""
     client, kept = registered.client, json.loads(registered.metadata)
     told: dict[str, Any] = {
@@ -202,14 +202,14 @@ def describe(registered: Registered, base: str) -> dict[str, Any]:
 
 def enrol(
     db: Db,
-    metadata: Metadata,
+    metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
     counted: bool,
     who: Requester,
     seed: bytes,
     now: Millis,
-) -> Registered | Refusal:
+) -> RegisteredClient | OAuthRefusal:
     """A job. How many one network makes is counted in the store: it holds across restarts."""
     refused = _one_too_many(db, "client.registered", policy, who, now) if counted else None
     if refused is not None:
@@ -237,7 +237,7 @@ def enrol(
 
 def _one_too_many(
     db: Db, event: str, policy: RegistrationPolicy, who: Requester, now: Millis
-) -> Refusal | None:
+) -> OAuthRefusal | None:
     """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
     window = policy.per_network_ms
     buckets = (
@@ -247,7 +247,7 @@ def _one_too_many(
     closed = attempts.closed_until(db, buckets, now)
     if closed:
         _record(db, event, None, who, now, refused="too many from this network, or from all together")
-        return Refusal(
+        return OAuthRefusal(
             error="temporarily_unavailable",
             description="too many registrations",
             retry_after_seconds=max(1, -(-(closed - now) // 1_000)),
@@ -260,7 +260,7 @@ def _one_too_many(
 def change(
     db: Db,
     row: Row,
-    metadata: Metadata,
+    metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
     counted: bool,
@@ -268,7 +268,7 @@ def change(
     who: Requester,
     seed: bytes,
     now: Millis,
-) -> Registered | Refusal:
+) -> RegisteredClient | OAuthRefusal:
     """A job: what is said now takes the place of everything that was said (RFC 7592 §2.2)."""
     client, registration = Client.of(row), metadata.registration
     held, shown = client.secret_hash, metadata.client_secret
@@ -278,7 +278,7 @@ def change(
     elif shown is not None and not hmac.compare_digest(secret_hash(shown), held or _NOBODY):
         problem = "client_secret: not the present one; this server makes them"
     if problem:
-        return Refusal(error="invalid_client_metadata", description=problem)
+        return OAuthRefusal(error="invalid_client_metadata", description=problem)
     refused = _one_too_many(db, "client.changed", policy, who, now) if counted else None
     if refused is not None:
         return refused
@@ -305,16 +305,18 @@ def change(
     return _told(db, client.id, token=access_token, secret=secret)
 
 
-def _withdraw(db: Db, client_id: str, who: Requester, now: Millis) -> Removed:
+def _withdraw(db: Db, client_id: str, who: Requester, now: Millis) -> ClientRemoved:
     ended = clients.delete(db, client_id)
     _record(db, "client.removed", client_id, who, now, reason=f"by itself; {ended} logins went with it")
-    return Removed()
+    return ClientRemoved()
 
 
-def _told(db: Db, client_id: str, *, token: Secret, secret: str | None, created: bool = False) -> Registered:
+def _told(
+    db: Db, client_id: str, *, token: Secret, secret: str | None, created: bool = False
+) -> RegisteredClient:
     row = db.fetch_one("SELECT * FROM clients WHERE id = ?", client_id)
     assert row is not None  # this transaction wrote it
-    return Registered(
+    return RegisteredClient(
         client=Client.of(row),
         metadata=row["metadata"],
         access_token=token,
@@ -340,16 +342,16 @@ def _owned(db: Db, client_id: str, token: str) -> Row | None:
 
 def _not_admitted(
     db: Db, shown: str | None, policy: RegistrationPolicy, who: Requester, now: Millis
-) -> Refusal | None:
+) -> OAuthRefusal | None:
     right = hmac.compare_digest(secret_hash(shown or ""), policy.token_hash or _NOBODY)
     if shown and right:
         return None
     return _refused(db, "client.registered", "wrong initial access token", who, now)
 
 
-def _refused(db: Db, event: str, reason: str, who: Requester, now: Millis) -> Refusal:
+def _refused(db: Db, event: str, reason: str, who: Requester, now: Millis) -> OAuthRefusal:
     _record(db, event, None, who, now, refused=reason)
-    return Refusal(error="invalid_token", description="a Bearer token for this registration is needed")
+    return OAuthRefusal(error="invalid_token", description="a Bearer token for this registration is needed")
 
 
 def _record(

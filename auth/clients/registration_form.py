@@ -13,15 +13,15 @@ from types import MappingProxyType
 from typing import Any, Final, cast
 from urllib.parse import urlsplit
 
-from auth import scopes
 from auth.clients import redirects
 from auth.clients import registry as clients
-from auth.clients.keys import BadKeys, read_set
-from auth.clients.registry import AUTH_METHODS, NAME_LENGTH, PRIVATE_KEY, Registration, is_fetchable
-from auth.encode import json_bytes
-from auth.model import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, DEVICE_CODE, REFRESH_TOKEN
-from auth.requester import clean
-from auth.scopes import Vocabulary
+from auth.clients.registry import AUTH_METHODS, NAME_LENGTH, PRIVATE_KEY, ClientRegistration, is_fetchable
+from auth.jose.public_keys import BadKeys, read_set
+from auth.values import scopes
+from auth.values.encode import json_bytes
+from auth.values.model import AUTHORIZATION_CODE, CLIENT_CREDENTIALS, DEVICE_CODE, REFRESH_TOKEN
+from auth.values.requester import clean
+from auth.values.scopes import Vocabulary
 
 BYTES: Final = 16 * 1_024
 REDIRECT_URIS: Final = 10
@@ -49,10 +49,10 @@ class BadMetadata(ValueError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Metadata:
+class ClientMetadata:
     """What is registered of what was said."""
 
-    registration: Registration
+    registration: ClientRegistration
     scope: str  # as it is told to the client; the ceiling is the registration's
     response_types: tuple[str, ...]
     repeated: Mapping[str, str]  # members that only its owner sees again
@@ -66,7 +66,7 @@ class Metadata:
         return json_bytes({**self.repeated, **named}).decode()
 
 
-def read(body: bytes, known: Vocabulary, *, fetches: bool) -> Metadata:
+def read(body: bytes, known: Vocabulary, *, fetches: bool) -> ClientMetadata:
     """Raises `BadMetadata`. `fetches`: this server can get keys from an address."""
     said = _Said(_object(body))
     redirect_uris = _redirect_uris(said)
@@ -83,8 +83,8 @@ def read(body: bytes, known: Vocabulary, *, fetches: bool) -> Metadata:
         raise BadMetadata(f"client_secret: a client with {method} has none")
     told, ceiling = _scope(said, known)
     jwks, jwks_uri = _keys(said, method, fetches=fetches)
-    return Metadata(
-        registration=Registration(
+    return ClientMetadata(
+        registration=ClientRegistration(
             name=clean(said.text("client_name", BYTES), NAME_LENGTH) or NAMELESS,
             auth_method=method,
             grant_types=grants,

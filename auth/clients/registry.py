@@ -12,18 +12,18 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import unquote_plus
 
 import msgspec
 
-from auth import audit, scopes
+from auth import audit
 from auth.clients import redirects
-from auth.clients.documents import Address, read_address
-from auth.db import Db
-from auth.entropy import Entropy
-from auth.model import (
+from auth.clients.documents import DocumentAddress, read_address
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.model import (
     AUTHORIZATION_CODE,
     CLIENT_CREDENTIALS,
     DEVICE_CODE,
@@ -33,9 +33,9 @@ from auth.model import (
     Millis,
     Secret,
 )
-from auth.policy import MINUTE
-from auth.requester import clean
-from auth.scopes import Vocabulary
+from auth.values.policy import MINUTE
+from auth.values.requester import clean
+from auth.values.scopes import Vocabulary
 
 GRANT_TYPES: Final = (DEVICE_CODE, REFRESH_TOKEN)  # of a client for which nothing is said
 ALL_GRANT_TYPES: Final = (AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, CLIENT_CREDENTIALS, JWT_BEARER)
@@ -61,7 +61,7 @@ class BadCredentials(ValueError):
         self.error = error
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class KeyProof(msgspec.Struct, frozen=True, kw_only=True):
     """An assertion that a key of the client has signed. What is left for a job to say: that the key is still the client's, and
     that this is its first use."""
 
@@ -71,24 +71,30 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
     keys: str  # as `keys_of` gave them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Credentials:
+class ClientCredentials(msgspec.Struct, frozen=True, kw_only=True):
     """How a client introduced itself (RFC 6749 §2.3): an id, and a secret in one of two places, or an assertion."""
 
     client_id: str | None
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = None
     basic: bool = False  # the Authorization header was used, so a 401 names the scheme
-    assertion: str | None = field(default=None, repr=False)
-    proof: Proof | None = None  # what the assertion is worth; assertion.py
+    assertion: str | None = None
+    proof: KeyProof | None = None  # what the assertion is worth; assertion.py
     problem: str = ""  # or why it is worth nothing
 
+    def __repr__(self) -> str:  # without what it shows
+        return (
+            f"ClientCredentials(client_id={self.client_id!r}, basic={self.basic!r}, problem={self.problem!r})"
+        )
 
-def read_credentials(authorization: str | None, client_id: str | None, secret: str | None) -> Credentials:
+
+def read_credentials(
+    authorization: str | None, client_id: str | None, secret: str | None
+) -> ClientCredentials:
     """From the Authorization header and the form. Empty secrets are none: public clients send `Basic id:`."""
     secret = secret or None
     scheme, _, encoded = (authorization or "").strip().partition(" ")
     if scheme.lower() != "basic":  # some clients send their Bearer token along to every path of a host
-        return Credentials(client_id=client_id, secret=secret)
+        return ClientCredentials(client_id=client_id, secret=secret)
     try:
         plain = base64.b64decode(encoded.strip(), validate=True).decode()
     except (binascii.Error, UnicodeDecodeError):
@@ -101,12 +107,12 @@ def read_credentials(authorization: str | None, client_id: str | None, secret: s
         raise BadCredentials("client_id differs between the Authorization header and the form")
     if basic_secret and secret:
         raise BadCredentials("one client secret is enough")  # §2.3: not more than one method per request
-    return Credentials(client_id=basic_id, secret=basic_secret or secret, basic=True)
+    return ClientCredentials(client_id=basic_id, secret=basic_secret or secret, basic=True)
 
 
 def read_assertion(
-    credentials: Credentials, assertion: str | None, assertion_type: str | None, claimed: str | None
-) -> Credentials:
+    credentials: ClientCredentials, assertion: str | None, assertion_type: str | None, claimed: str | None
+) -> ClientCredentials:
     """The credentials with an assertion (RFC 7521 §4.2), which then is the only way used. `claimed`: whom it says it is about."""
     if assertion is None and assertion_type is None:
         return credentials
@@ -116,10 +122,10 @@ def read_assertion(
         raise BadCredentials("client_assertion_type is not known here", error="invalid_client")
     if credentials.basic or credentials.secret is not None:
         raise BadCredentials("one way for the client to prove itself is enough")
-    return Credentials(client_id=credentials.client_id or claimed, assertion=assertion)
+    return ClientCredentials(client_id=credentials.client_id or claimed, assertion=assertion)
 
 
-def proves(client: Client, credentials: Credentials) -> bool:
+def proves(client: Client, credentials: ClientCredentials) -> bool:
     """A client with a secret shows it, in either place; one with keys a proof; one with neither shows nothing."""
     if client.auth_method == PRIVATE_KEY:
         proof = credentials.proof
@@ -173,7 +179,7 @@ class NewClient(msgspec.Struct, frozen=True, kw_only=True):
     secret: Secret | None  # shown once; the row holds its hash
 
 
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
+class ClientRegistration(msgspec.Struct, frozen=True, kw_only=True):
     """What a client is to be. `check` says what is wrong with what an operator asks for, in words for the terminal."""
 
     name: str
@@ -233,7 +239,7 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 def is_fetchable(uri: str) -> bool:
     """Whether an address of keys can be registered. Whether it may be connected to is found out by whoever fetches it."""
-    return isinstance(read_address(uri), Address)
+    return isinstance(read_address(uri), DocumentAddress)
 
 
 def _is_plain_id(text: str) -> bool:
@@ -241,7 +247,7 @@ def _is_plain_id(text: str) -> bool:
     return text.isascii() and letters.isalnum() and len(text) <= ID_LENGTH
 
 
-def add(db: Db, registration: Registration, *, seed: bytes, by: str, now: Millis) -> NewClient | None:
+def add(db: Db, registration: ClientRegistration, *, seed: bytes, by: str, now: Millis) -> NewClient | None:
     """A job, for a registration that `check` had nothing against. None if the id is taken."""
     entropy = Entropy(seed)
     client_id = registration.client_id or entropy.identifier("cli")
@@ -257,7 +263,7 @@ def add(db: Db, registration: Registration, *, seed: bytes, by: str, now: Millis
 def insert(
     db: Db,
     client_id: str,
-    registration: Registration,
+    registration: ClientRegistration,
     *,
     kind: str,
     hashed: str | None,

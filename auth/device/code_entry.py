@@ -13,20 +13,20 @@ from urllib.parse import quote
 import msgspec
 
 from auth import audit
-from auth.db import Db
 from auth.device import confirm
 from auth.device import request as device
-from auth.device.confirm import Waiting, mac_of, waiting
-from auth.model import Millis
+from auth.device.confirm import WaitingDevice, mac_of, waiting
 from auth.pages import redirect
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.people.sessions import Session
+from auth.people.sessions import BrowserSession
 from auth.people.users import Throttled
-from auth.policy import MINUTE
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 # §4.1: with 34.6 bits and at most 1 000 live codes, five guesses hit with 2 * 10^-7.
 PER_SESSION: Final = Limit(tries=5, window=15 * MINUTE, lock=15 * MINUTE)
@@ -50,7 +50,7 @@ class NoSuchCode(msgspec.Struct, frozen=True):
     """Unknown, expired, denied, approved or used: nobody is told which."""
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     """The form; with a code in the link, what waits under it, unless another site sent the browser here.
 
     A link from somewhere else only fills the form in: its reader has to press a button, and no page can use up
@@ -65,7 +65,7 @@ async def show(visit: Visit) -> Reply:
     return _form(visit.of(session), code, problem="")
 
 
-async def enter(visit: Visit) -> Reply:
+async def enter(visit: PageVisit) -> WireReply:
     typed = visit.form.get("user_code", "")
     code = device.normalise(typed)
     session = await visit.session()
@@ -79,7 +79,7 @@ async def enter(visit: Visit) -> Reply:
     return await _look(visit, session, code)
 
 
-async def _look(visit: Visit, session: Session, code: str) -> Reply:
+async def _look(visit: PageVisit, session: BrowserSession, code: str) -> WireReply:
     found = await visit.parts.store.write(
         partial(look_up, code_mac=mac_of(visit, code), session=session, who=visit.who, now=visit.now)
     )
@@ -88,13 +88,13 @@ async def _look(visit: Visit, session: Session, code: str) -> Reply:
             return visit.too_many(found.until, back=("/device", "Back"))
         case NoSuchCode():
             return _form(visit, code, problem=NO_SUCH_CODE)
-        case Waiting():
+        case WaitingDevice():
             return await confirm.page(visit, session, found, code)
 
 
 def look_up(
-    db: Db, *, code_mac: str, session: Session, who: Requester, now: Millis
-) -> Waiting | NoSuchCode | Throttled:
+    db: Db, *, code_mac: str, session: BrowserSession, who: Requester, now: Millis
+) -> WaitingDevice | NoSuchCode | Throttled:
     """A job: what waits under the code. A miss is counted and written down here and now; the limits bound both."""
     buckets = (
         (f"entry:session:{session.id_hash[:32]}", PER_SESSION),
@@ -123,7 +123,7 @@ def look_up(
     return found
 
 
-def _form(visit: Visit, code: str | None, *, problem: str) -> Reply:
+def _form(visit: PageVisit, code: str | None, *, problem: str) -> WireReply:
     return visit.page(
         "device.html",
         title="Enter the code",

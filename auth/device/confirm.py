@@ -10,25 +10,25 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import scopes
 from auth.clients import registry as clients
-from auth.db import Db
 from auth.device import request as device
 from auth.device.request import DeviceRequest
-from auth.model import Millis
-from auth.network import same_network
 from auth.pages import ago, clock, in_words
 from auth.people import proof
-from auth.people.sessions import Session
+from auth.people.sessions import BrowserSession
 from auth.people.users import User
-from auth.policy import SECOND
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.network import same_network
+from auth.values.policy import SECOND
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PROVEN_RECENTLY: Final[Millis] = 60 * SECOND  # how old a proof may be when the device is somewhere else
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+class WaitingDevice(msgspec.Struct, frozen=True, kw_only=True):
     """A request under the code, and all that its approver is shown."""
 
     ask: DeviceRequest
@@ -36,24 +36,24 @@ class Waiting(msgspec.Struct, frozen=True, kw_only=True):
     registered_at: Millis | None = None  # where the program registered itself
 
 
-def waiting(db: Db, code_mac: str, now: Millis) -> Waiting | None:
+def waiting(db: Db, code_mac: str, now: Millis) -> WaitingDevice | None:
     ask = device.find(db, code_mac, now)
     client = None if ask is None else clients.lookup(db, ask.client_id)
     if ask is None or client is None:
         return None
     registered = "registered" if client.kind == "registered" else "unverified"
-    return Waiting(
+    return WaitingDevice(
         ask=ask,
         standing="verified" if ask.verified else registered,
         registered_at=client.created_at if client.kind == "dynamic" else None,
     )
 
 
-def mac_of(visit: Visit, code: str) -> str:
+def mac_of(visit: PageVisit, code: str) -> str:
     return device.user_code_mac(visit.parts.subkey(device.MAC_PURPOSE), code)
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceOffer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     words: str
     ticked: bool
@@ -62,18 +62,18 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def page(
-    visit: Visit,
-    session: Session,
-    found: Waiting,
+    visit: PageVisit,
+    session: BrowserSession,
+    found: WaitingDevice,
     code: str,
     *,
     problem: str = "",
     ticked: tuple[str, ...] | None = None,
-) -> Reply:
+) -> WireReply:
     ask, site = found.ask, visit.parts.site
     names = offered_by(ask, session.user)
     offered = tuple(
-        Offer(
+        DeviceOffer(
             name=name,
             words=site.scopes.words(name),
             # As on the consent page: what moves money is never ticked for anybody.
@@ -122,12 +122,12 @@ def widest(names: tuple[str, ...]) -> tuple[str, ...]:
     )
 
 
-def needs_proof(ask: DeviceRequest, session: Session, approver_ip: str, now: Millis) -> bool:
+def needs_proof(ask: DeviceRequest, session: BrowserSession, approver_ip: str, now: Millis) -> bool:
     """From another network a stolen or unattended browser must not be enough."""
     return not same_network(ask.ip, approver_ip) and now - session.auth_time > PROVEN_RECENTLY
 
 
-def not_from_here(visit: Visit, ask: DeviceRequest) -> Reply | None:
+def not_from_here(visit: PageVisit, ask: DeviceRequest) -> WireReply | None:
     """The page that says so, where the policy lets nobody approve this device from this browser. Denying is always possible."""
     match visit.parts.policy.device.approve_from:
         case "anywhere":

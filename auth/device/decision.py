@@ -11,22 +11,22 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import scopes
-from auth.db import Db
 from auth.device import confirm
 from auth.device import request as device
 from auth.device.code_entry import path_with, sign_in_then
 from auth.device.confirm import mac_of, waiting
-from auth.device.request import Approved, Denied, DeviceRequest, NotPending
-from auth.model import Millis
+from auth.device.request import DeviceApproved, DeviceDenied, DeviceRequest, NotPending
 from auth.pages import redirect
 from auth.people import proof, proving, sessions
-from auth.people.proof import Given, Missing
-from auth.people.sessions import Session
+from auth.people.proof import Given, NoProof
+from auth.people.sessions import BrowserSession, SignedOutMeanwhile
 from auth.people.users import Throttled
-from auth.requester import Requester, clean
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester, clean
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 PROVE: Final = "Show that it is you, to approve a device on another network."
 
@@ -35,21 +35,17 @@ class NeedsProof(msgspec.Struct, frozen=True):
     """The person has to show once more who they are."""
 
 
-class SignedOut(msgspec.Struct, frozen=True):
-    """The session or the account ended, or changed, between the page and its answer."""
-
-
 class WrongProof(msgspec.Struct, frozen=True):
     pass
 
 
-class Over(msgspec.Struct, frozen=True, kw_only=True):
+class RequestIsOver(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing waits any more: somebody decided, or the time ran out."""
 
     state: Literal["approved", "denied", "expired"]
 
 
-async def decide(visit: Visit) -> Reply:
+async def decide(visit: PageVisit) -> WireReply:
     request_id = visit.form.get("request", "")
     code = device.normalise(visit.form.get("user_code", ""))
     session = await visit.session()
@@ -67,29 +63,31 @@ async def decide(visit: Visit) -> Reply:
             return visit.stale_form()
 
 
-async def _deny(visit: Visit, request_id: str) -> Reply:
+async def _deny(visit: PageVisit, request_id: str) -> WireReply:
     outcome = await visit.parts.store.write(
         partial(deny, cookie=visit.cookie, request_id=request_id, now=visit.now)
     )
     match outcome:
-        case Denied():
+        case DeviceDenied():
             return _done(visit, outcome.request, granted=())
-        case Over():
+        case RequestIsOver():
             return _over(visit, outcome)
-        case SignedOut():
+        case SignedOutMeanwhile():
             return redirect(sign_in_then("/device"))
 
 
-def deny(db: Db, *, cookie: str, request_id: str, now: Millis) -> Denied | Over | SignedOut:
+def deny(
+    db: Db, *, cookie: str, request_id: str, now: Millis
+) -> DeviceDenied | RequestIsOver | SignedOutMeanwhile:
     """A job. Also takes back an approval that has not been redeemed yet."""
     session = sessions.find(db, cookie, now)
     if session is None:
-        return SignedOut()
+        return SignedOutMeanwhile()
     outcome = device.deny(db, request_id, by=session.user.id, now=now)
-    return outcome if isinstance(outcome, Denied) else _how_it_ended(db, request_id)
+    return outcome if isinstance(outcome, DeviceDenied) else _how_it_ended(db, request_id)
 
 
-async def _approve(visit: Visit, session: Session, request_id: str, code: str) -> Reply:
+async def _approve(visit: PageVisit, session: BrowserSession, request_id: str, code: str) -> WireReply:
     found = await visit.parts.store.read(partial(waiting, code_mac=mac_of(visit, code), now=visit.now))
     if found is None or found.ask.id != request_id:
         return _over(visit, await visit.parts.store.read(partial(_how_it_ended, request_id=request_id)))
@@ -118,7 +116,7 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
     given: Given | None = None
     if confirm.needs_proof(found.ask, session, visit.request.ip, visit.now):
         shown = await proof.given(visit, session)
-        if isinstance(shown, Missing):
+        if isinstance(shown, NoProof):
             return await again(problem=PROVE)
         if isinstance(shown, Throttled):
             return visit.too_many(shown.until, back=("/device", "Back"))
@@ -136,9 +134,9 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
         )
     )
     match outcome:
-        case Approved():
+        case DeviceApproved():
             return _done(visit, outcome.request, granted=scopes.parse(outcome.scope))
-        case Over():
+        case RequestIsOver():
             return _over(visit, outcome)
         case WrongProof():
             by_passkey = isinstance(given, proof.ByPasskey)
@@ -146,7 +144,7 @@ async def _approve(visit: Visit, session: Session, request_id: str, code: str) -
             return await again(problem=f"{wrong} Nothing was approved.")
         case NeedsProof():
             return await again(problem=PROVE)
-        case SignedOut():
+        case SignedOutMeanwhile():
             return redirect(sign_in_then("/device"))
 
 
@@ -159,11 +157,11 @@ def approve(
     who: Requester,
     given: Given | None,
     now: Millis,
-) -> Approved | Over | WrongProof | NeedsProof | SignedOut:
+) -> DeviceApproved | RequestIsOver | WrongProof | NeedsProof | SignedOutMeanwhile:
     """A job: everything once more, then the decision. A wrong proof is written down; it approves nothing."""
     session = sessions.find(db, cookie, now)
     if session is None:
-        return SignedOut()
+        return SignedOutMeanwhile()
     if given is not None:
         if not proof.conclude(db, given, session=session, who=who, now=now):
             return WrongProof()
@@ -171,27 +169,27 @@ def approve(
         return NeedsProof()
     outcome = device.approve(db, ask.id, subject=session.user.id, by=session.user.id, scope=scope, now=now)
     match outcome:
-        case Approved():
+        case DeviceApproved():
             return outcome
         case NotPending(reason="gone"):
             return _how_it_ended(db, ask.id)
         case NotPending():  # the account was changed under the page: what it may give has to be shown anew
-            return SignedOut()
+            return SignedOutMeanwhile()
 
 
-def _how_it_ended(db: Db, request_id: str) -> Over:
+def _how_it_ended(db: Db, request_id: str) -> RequestIsOver:
     """For somebody who has shown that they knew the code: to them the difference is no secret."""
     row = db.fetch_one("SELECT state FROM device_codes WHERE id = ?", request_id)
     match None if row is None else row["state"]:
         case "approved" | "used":
-            return Over(state="approved")
+            return RequestIsOver(state="approved")
         case "denied":
-            return Over(state="denied")
+            return RequestIsOver(state="denied")
         case _:
-            return Over(state="expired")
+            return RequestIsOver(state="expired")
 
 
-def _over(visit: Visit, over: Over) -> Reply:
+def _over(visit: PageVisit, over: RequestIsOver) -> WireReply:
     status, title, what_happened, what_next = {
         "approved": (
             409,
@@ -215,7 +213,7 @@ def _over(visit: Visit, over: Over) -> Reply:
     return visit.error(status, title, what_happened, what_next, back=("/device", "Enter another code"))
 
 
-def _done(visit: Visit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> Reply:
+def _done(visit: PageVisit, ask: DeviceRequest, *, granted: tuple[str, ...]) -> WireReply:
     return visit.page(
         "done.html",
         title="Approved" if granted else "Denied",

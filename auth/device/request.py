@@ -12,14 +12,15 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import audit, scopes
-from auth.db import Db, Row
-from auth.entropy import Entropy
-from auth.errors import Refusal
-from auth.model import DEVICE_CODE, LIVE_USER_STATES, Client, Millis, Secret
-from auth.policy import MINUTE, DevicePolicy
-from auth.requester import Requester, clean
-from auth.site import Foreign, Site
+from auth import audit
+from auth.values import scopes
+from auth.values.db import Db, Row
+from auth.values.entropy import Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import DEVICE_CODE, LIVE_USER_STATES, Client, Millis, Secret
+from auth.values.policy import MINUTE, DevicePolicy
+from auth.values.requester import Requester, clean
+from auth.values.site import ForeignResource, Site
 
 ALPHABET: Final = "BCDFGHJKLMNPQRSTVWXZ"  # §6.1: no vowels, so no words; 20^8 is 34.6 bits
 CODE_LENGTH: Final = 8
@@ -69,12 +70,12 @@ class DeviceRequest(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Millis
 
 
-class Approved(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceApproved(msgspec.Struct, frozen=True, kw_only=True):
     request: DeviceRequest
     scope: str
 
 
-class Denied(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceDenied(msgspec.Struct, frozen=True, kw_only=True):
     request: DeviceRequest
 
 
@@ -119,7 +120,7 @@ def request_code(
     site: Site,
     policy: DevicePolicy,
     now: Millis,
-) -> DeviceAuthorization | Refusal:
+) -> DeviceAuthorization | OAuthRefusal:
     """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
     server = site.meant(ask.resources, (ask.requester.origin,), client.server)
     scope = site.scopes.asked(ask.scope, client.scope)
@@ -161,13 +162,13 @@ def request_code(
     )
 
 
-def _unfit(client: Client, server: str | Foreign, scope: str) -> Refusal | None:
+def _unfit(client: Client, server: str | ForeignResource, scope: str) -> OAuthRefusal | None:
     if DEVICE_CODE not in client.grant_types:
-        return Refusal(error="unauthorized_client", description="this client may not use device login")
-    if isinstance(server, Foreign):
-        return Refusal(error="invalid_target", description="no such resource on this server")
+        return OAuthRefusal(error="unauthorized_client", description="this client may not use device login")
+    if isinstance(server, ForeignResource):
+        return OAuthRefusal(error="invalid_target", description="no such resource on this server")
     if not scope:
-        return Refusal(error="invalid_scope", description="none of these scopes exists for this client")
+        return OAuthRefusal(error="invalid_scope", description="none of these scopes exists for this client")
     return None
 
 
@@ -183,7 +184,9 @@ def _free_code(db: Db, entropy: Entropy, mac_key: bytes) -> str:
             return code
 
 
-def _over_a_cap(db: Db, client_id: str, network: str, policy: DevicePolicy, now: Millis) -> Refusal | None:
+def _over_a_cap(
+    db: Db, client_id: str, network: str, policy: DevicePolicy, now: Millis
+) -> OAuthRefusal | None:
     live = "state IN ('pending', 'approved') AND expires_at > ?"
     mine, mine_frees = _count(
         db, "expires_at", f"{live} AND network = ? AND client_id = ?", now, network, client_id
@@ -207,8 +210,8 @@ def _count(db: Db, oldest: str, where: str, *values: object) -> tuple[int, Milli
     return row["n"], row["oldest"] or 0
 
 
-def _later(description: str, wait_ms: int) -> Refusal:
-    return Refusal(
+def _later(description: str, wait_ms: int) -> OAuthRefusal:
+    return OAuthRefusal(
         error="temporarily_unavailable",
         description=description,
         retry_after_seconds=max(1, -(-wait_ms // 1_000)),
@@ -245,7 +248,7 @@ def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
 
 def approve(
     db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
-) -> Approved | NotPending:
+) -> DeviceApproved | NotPending:
     """A job: `subject` (a user id) grants what of the request lies under `scope` (None: all) and under the user's ceiling.
 
     `by` is who pressed the button: a user id, or `local:<uid>`.
@@ -275,7 +278,7 @@ def approve(
         now,
     )
     _decided(db, row, by, now, event="device.approved", refused="" if won else "gone")
-    return Approved(request=_request(row), scope=granted) if won else NotPending(reason="gone")
+    return DeviceApproved(request=_request(row), scope=granted) if won else NotPending(reason="gone")
 
 
 def not_approved(db: Db, request_id: str, *, by: str, reason: str, now: Millis) -> None:
@@ -285,7 +288,7 @@ def not_approved(db: Db, request_id: str, *, by: str, reason: str, now: Millis) 
         _decided(db, row, by, now, event="device.approved", refused=reason)
 
 
-def deny(db: Db, request_id: str, *, by: str, now: Millis) -> Denied | NotPending:
+def deny(db: Db, request_id: str, *, by: str, now: Millis) -> DeviceDenied | NotPending:
     """A job. Also takes back an approval that has not been redeemed yet."""
     row = db.fetch_one(f"{_SELECT} WHERE d.id = ?", request_id)
     if row is None:
@@ -299,7 +302,7 @@ def deny(db: Db, request_id: str, *, by: str, now: Millis) -> Denied | NotPendin
         now,
     )
     _decided(db, row, by, now, event="device.denied", refused="" if won else "gone")
-    return Denied(request=_request(row)) if won else NotPending(reason="gone")
+    return DeviceDenied(request=_request(row)) if won else NotPending(reason="gone")
 
 
 def _request(row: Row) -> DeviceRequest:

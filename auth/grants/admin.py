@@ -8,9 +8,9 @@ from typing import Final, Literal
 import msgspec
 
 from auth import audit
-from auth.db import Db, Row, Store
 from auth.grants.exchange import REFRESH_EPOCH, epoch
-from auth.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
+from auth.values.db import Db, JobStore, Row
+from auth.values.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
 
 SHOWN: Final = 1_000  # a page of logins; a private agent has tens
 PIECE: Final = 200  # logins ended in one write when there are many: some milliseconds of the writer's time
@@ -18,7 +18,7 @@ PIECE: Final = 200  # logins ended in one write when there are many: some millis
 Standing = Literal["verified", "registered", "unverified"]
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class LoginRecord(msgspec.Struct, frozen=True, kw_only=True):
     grant: Grant
     user_name: str  # empty for a machine that has credentials of its own
     registered_name: str  # what the operator calls the client; `grant.client_name` is what it called itself
@@ -39,7 +39,7 @@ def sessions(
     subject: str | None = None,
     client_id: str | None = None,
     limit: int = SHOWN,
-) -> list[Login]:
+) -> list[LoginRecord]:
     """Every login that is neither revoked nor over, last used first; of one person, or one client, if so asked."""
     filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
     rows = db.fetch_all(
@@ -57,7 +57,7 @@ def sessions(
         limit,
     )
     return [
-        Login(
+        LoginRecord(
             grant=Grant.of(row),
             user_name=row["user_name"] or "",
             registered_name=row["registered_name"],
@@ -144,7 +144,7 @@ def revoke_all(
     return sum(revoke(db, row["id"], reason=reason, by=by, now=now) for row in rows)
 
 
-async def in_pieces(store: Store, job: Callable[[Db], int]) -> int:
+async def in_pieces(store: JobStore, job: Callable[[Db], int]) -> int:
     """How many logins were ended by a job that ends `PIECE` of them at most: in pieces, so that nobody's login waits for the
     whole of it."""
     ended = 0

@@ -13,20 +13,20 @@ from typing import Final
 
 import msgspec
 
-from auth import scopes
 from auth.clients import registry as clients
-from auth.db import Db
-from auth.entropy import Entropy
-from auth.errors import Refusal
-from auth.grants.begin import Terms, begin
-from auth.grants.exchange import Exchange, Issue, epoch, record
-from auth.model import Client, PrincipalKind
-from auth.requester import clean
-from auth.scopes import Vocabulary
-from auth.site import Foreign, Site
+from auth.grants.begin import GrantTerms, begin
+from auth.grants.exchange import GrantRequest, Issue, TokenRefusal, epoch, record
 from auth.upstream import sign_in as upstream
-from auth.upstream.assertion import Asserted, Unproven
-from auth.upstream.sign_in import Listed, NotLetIn
+from auth.upstream.assertion import AssertedPerson, Unproven
+from auth.upstream.sign_in import ListedAccount, NotLetIn
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Client, PrincipalKind
+from auth.values.requester import clean
+from auth.values.scopes import Vocabulary
+from auth.values.site import ForeignResource, Site
 
 HOW: Final = "assertion"
 EVENT: Final = "assertion.redeemed"
@@ -34,14 +34,9 @@ KINDS: Final = frozenset({"registered", "document"})  # of clients: not what reg
 RETRY_SECONDS: Final = 10
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class AssertionGrant(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     scope: str
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    error: str
-    reason: str
 
 
 _TEXT: Final = {
@@ -52,43 +47,45 @@ _TEXT: Final = {
 }
 
 
-def server_of(said: Sequence[str], asked: Sequence[str], site: Site, origin: str) -> str | Foreign:
+def server_of(said: Sequence[str], asked: Sequence[str], site: Site, origin: str) -> str | ForeignResource:
     """The one server that a token is to be for. An assertion that names none is for the default one, and no other."""
     named = {site.server_of(resource, (origin,)) for resource in said} if said else {site.default}
     wanted = site.choose(asked, (origin,))
-    if None in named or isinstance(wanted, Foreign):
-        return Foreign()
+    if None in named or isinstance(wanted, ForeignResource):
+        return ForeignResource()
     if wanted is None and len(named) == 1:
-        return named.pop() or Foreign()
-    return wanted if wanted is not None and wanted in named else Foreign()
+        return named.pop() or ForeignResource()
+    return wanted if wanted is not None and wanted in named else ForeignResource()
 
 
 def decide(
-    said: Asserted,
+    said: AssertedPerson,
     client: Client,
-    listed: Listed | NotLetIn,
+    listed: ListedAccount | NotLetIn,
     *,
-    server: str | Foreign,
+    server: str | ForeignResource,
     asked: str,
     known: Vocabulary,
     now: int,
-) -> Grant | Refuse:
+) -> AssertionGrant | TokenRefusal:
     """Pure. `asked` is the request's own `scope`, which can only narrow."""
     if client.kind not in KINDS or client.public:
         # That the client is registered for this grant type was checked; a row that somebody else wrote is not enough.
-        return Refuse(error="unauthorized_client", reason="registered by itself, or without credentials")
+        return TokenRefusal(
+            error="unauthorized_client", reason="registered by itself, or without credentials"
+        )
     if said.client_id != client.id:
-        return Refuse(error="invalid_grant", reason="made for another client")
-    if isinstance(server, Foreign) or client.server not in (None, server):
-        return Refuse(error="invalid_target", reason="another resource")
+        return TokenRefusal(error="invalid_grant", reason="made for another client")
+    if isinstance(server, ForeignResource) or client.server not in (None, server):
+        return TokenRefusal(error="invalid_target", reason="another resource")
     if isinstance(listed, NotLetIn):
-        return Refuse(error="invalid_grant", reason=listed.why)
+        return TokenRefusal(error="invalid_grant", reason=listed.why)
     if not listed.user.may(now):
-        return Refuse(error="invalid_grant", reason="user not enabled")
+        return TokenRefusal(error="invalid_grant", reason="user not enabled")
     scope = granted_scope(said.scope, asked, client.scope, listed.user.scope, known)
     if not scope:
-        return Refuse(error="invalid_scope", reason="no scope left")
-    return Grant(server=server, scope=scope)
+        return TokenRefusal(error="invalid_scope", reason="no scope left")
+    return AssertionGrant(server=server, scope=scope)
 
 
 def granted_scope(said: str | None, asked: str, client: str, user: str, known: Vocabulary) -> str:
@@ -105,11 +102,11 @@ def granted_scope(said: str | None, asked: str, client: str, user: str, known: V
     )
 
 
-def redeem_assertion(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+def redeem_assertion(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     said, form, site, now = exchange.asserted, exchange.form, exchange.site, exchange.now
     if form.assertion is None or said is None:
-        return Refusal(error="invalid_request", description="assertion is missing")
+        return OAuthRefusal(error="invalid_request", description="assertion is missing")
     if isinstance(said, Unproven):
         return _not_proven(db, client, exchange, said)
     listed = upstream.account_of(db, said.person, said.provider, now)
@@ -122,13 +119,13 @@ def redeem_assertion(db: Db, client: Client, exchange: Exchange) -> Issue | Refu
         known=site.scopes,
         now=now,
     )
-    if isinstance(outcome, Refuse):
+    if isinstance(outcome, TokenRefusal):
         return _refuse(db, client, exchange, said, outcome)
-    assert isinstance(listed, Listed)
+    assert isinstance(listed, ListedAccount)
     # Nothing is used up by a request that is wrong. No client has such an id.
     if not clients.use_up(db, _by(said), said.jti_hash, said.expires_at):
         return _refuse(
-            db, client, exchange, said, Refuse(error="invalid_grant", reason="assertion used again")
+            db, client, exchange, said, TokenRefusal(error="invalid_grant", reason="assertion used again")
         )
     upstream.remember(db, said.person, said.provider, listed, now)
     issue = _again(db, client, exchange, said, listed.user.id, outcome) or _first(
@@ -139,7 +136,12 @@ def redeem_assertion(db: Db, client: Client, exchange: Exchange) -> Issue | Refu
 
 
 def _again(
-    db: Db, client: Client, exchange: Exchange, said: Asserted, user_id: str, granted: Grant
+    db: Db,
+    client: Client,
+    exchange: GrantRequest,
+    said: AssertedPerson,
+    user_id: str,
+    granted: AssertionGrant,
 ) -> Issue | None:
     """On the row of the login that there is already, unless it was revoked or has run out."""
     now, ends_at = exchange.now, exchange.now + exchange.policy.tokens.access_ms
@@ -184,8 +186,15 @@ def _again(
     )
 
 
-def _first(db: Db, client: Client, exchange: Exchange, said: Asserted, user_id: str, granted: Grant) -> Issue:
-    terms = Terms(
+def _first(
+    db: Db,
+    client: Client,
+    exchange: GrantRequest,
+    said: AssertedPerson,
+    user_id: str,
+    granted: AssertionGrant,
+) -> Issue:
+    terms = GrantTerms(
         kind=PrincipalKind.USER,
         subject=user_id,
         how=HOW,
@@ -200,24 +209,26 @@ def _first(db: Db, client: Client, exchange: Exchange, said: Asserted, user_id: 
     return begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
 
 
-def _by(said: Asserted) -> str:
+def _by(said: AssertedPerson) -> str:
     return f"idp:{said.provider.name}"
 
 
-def _about(said: Asserted) -> str:
+def _about(said: AssertedPerson) -> str:
     return f"{said.provider.name} {clean(said.person.subject, 100)}"
 
 
-def _not_proven(db: Db, client: Client, exchange: Exchange, why: Unproven) -> Refusal:
+def _not_proven(db: Db, client: Client, exchange: GrantRequest, why: Unproven) -> OAuthRefusal:
     record(db, client, exchange, EVENT, refused=why.reason)
     waits = why.error == "temporarily_unavailable"
-    return Refusal(
+    return OAuthRefusal(
         error=why.error,
         description=f"assertion: {why.reason}",
         retry_after_seconds=RETRY_SECONDS if waits else None,
     )
 
 
-def _refuse(db: Db, client: Client, exchange: Exchange, said: Asserted, why: Refuse) -> Refusal:
+def _refuse(
+    db: Db, client: Client, exchange: GrantRequest, said: AssertedPerson, why: TokenRefusal
+) -> OAuthRefusal:
     record(db, client, exchange, EVENT, refused=f"{_about(said)}: {why.reason}")
-    return Refusal(error=why.error, description=_TEXT[why.error])
+    return OAuthRefusal(error=why.error, description=_TEXT[why.error])

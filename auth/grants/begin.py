@@ -5,12 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from auth.clients import registry as clients
-from auth.db import Db
-from auth.grants.exchange import Exchange, Issue, epoch
-from auth.model import Client, Millis, PrincipalKind
+from auth.grants.exchange import GrantRequest, Issue, epoch
+from auth.values.db import Db
+from auth.values.model import Client, Millis, PrincipalKind
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What was agreed."""
 
     kind: PrincipalKind
@@ -28,7 +28,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     refreshes: bool
 
 
-def begin(db: Db, client: Client, exchange: Exchange, grant_id: str, terms: Terms) -> Issue:
+def begin(db: Db, client: Client, exchange: GrantRequest, grant_id: str, terms: GrantTerms) -> Issue:
     """Part of a job: the caller has made sure that this happens once, and records it."""
     now, who = exchange.now, exchange.requester
     db.execute(

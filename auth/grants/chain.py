@@ -6,32 +6,31 @@ names the key (keys/refresh.py) and nothing else: while the key changes, `n` alo
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import hmac
 import re
 from typing import Final
 
 import msgspec
 
+from auth.jose.base64url import pack
 from auth.keys.refresh import RefreshKey, RefreshRing
-from auth.model import Millis
+from auth.values.model import Millis
 
 # One spelling per number, and short ones: what is made up is refused before anything is computed.
 _FORM: Final = re.compile(r"rt([1-9][0-9]{0,8})\.(grt_[a-z2-7]{20})\.([1-9][0-9]{0,17})\.([A-Za-z0-9_-]{43})")
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class ChainLink(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str
     counter: int
 
 
-def write(key: RefreshKey, link: Link) -> str:
+def write(key: RefreshKey, link: ChainLink) -> str:
     body = f"rt{key.version}.{link.grant_id}.{link.counter}"
     return f"{body}.{_mac(key.secret, body)}"
 
 
-def parse(keys: RefreshRing, token: str, now: Millis) -> Link | None:
+def parse(keys: RefreshRing, token: str, now: Millis) -> ChainLink | None:
     """None for whatever this server did not write, or wrote with a key that is over."""
     found = _FORM.fullmatch(token)
     if found is None:
@@ -40,8 +39,8 @@ def parse(keys: RefreshRing, token: str, now: Millis) -> Link | None:
     key = keys.get(version, now)
     if key is None or not hmac.compare_digest(_mac(key.secret, token[: -(1 + len(mac))]), mac):
         return None
-    return Link(grant_id=grant_id, counter=int(counter))
+    return ChainLink(grant_id=grant_id, counter=int(counter))
 
 
 def _mac(key: bytes, body: str) -> str:
-    return base64.urlsafe_b64encode(hmac.digest(key, body.encode(), hashlib.sha256)).rstrip(b"=").decode()
+    return pack(hmac.digest(key, body.encode(), "sha256"))

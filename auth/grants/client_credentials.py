@@ -8,28 +8,23 @@ from __future__ import annotations
 
 import msgspec
 
-from auth import scopes
 from auth.clients import registry as clients
-from auth.db import Db
-from auth.entropy import Entropy
-from auth.errors import Refusal
-from auth.grants.begin import Terms, begin
-from auth.grants.exchange import Exchange, Issue, epoch, record
-from auth.model import Client, Millis, PrincipalKind
-from auth.scopes import Vocabulary
-from auth.site import Foreign
+from auth.grants.begin import GrantTerms, begin
+from auth.grants.exchange import GrantRequest, Issue, TokenRefusal, epoch, record
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Client, Millis, PrincipalKind
+from auth.values.scopes import Vocabulary
+from auth.values.site import ForeignResource
 
 HOW = "client_credentials"
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True):
+class MachineGrant(msgspec.Struct, frozen=True, kw_only=True):
     server: str
     scope: str
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    error: str
-    reason: str
 
 
 _TEXT = {
@@ -44,17 +39,21 @@ def subject_of(client: Client) -> str:
     return f"client:{client.id}"
 
 
-def decide(client: Client, server: str | Foreign, scope: str, *, known: Vocabulary) -> Grant | Refuse:
+def decide(
+    client: Client, server: str | ForeignResource, scope: str, *, known: Vocabulary
+) -> MachineGrant | TokenRefusal:
     """Pure. `server` is the one that the request means."""
     if client.kind != "registered" or client.public:
         # That the client is registered for this grant type was checked; a row that somebody else wrote is not enough.
-        return Refuse(error="unauthorized_client", reason="not added by the operator, or without credentials")
-    if isinstance(server, Foreign):
-        return Refuse(error="invalid_target", reason="another resource")
+        return TokenRefusal(
+            error="unauthorized_client", reason="not added by the operator, or without credentials"
+        )
+    if isinstance(server, ForeignResource):
+        return TokenRefusal(error="invalid_target", reason="another resource")
     granted = machine_scope(client, scope, known)
     if not granted:
-        return Refuse(error="invalid_scope", reason="no scope left")
-    return Grant(server=server, scope=granted)
+        return TokenRefusal(error="invalid_scope", reason="no scope left")
+    return MachineGrant(server=server, scope=granted)
 
 
 def machine_scope(client: Client, scope: str, known: Vocabulary) -> str:
@@ -67,7 +66,7 @@ def machine_scope(client: Client, scope: str, known: Vocabulary) -> str:
     )
 
 
-def grant(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+def grant(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     site, form = exchange.site, exchange.form
     outcome = decide(
@@ -76,9 +75,9 @@ def grant(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
         form.scope,
         known=site.scopes,
     )
-    if isinstance(outcome, Refuse):
+    if isinstance(outcome, TokenRefusal):
         record(db, client, exchange, "client_credentials.granted", refused=outcome.reason)
-        return Refusal(error=outcome.error, description=_TEXT[outcome.error])
+        return OAuthRefusal(error=outcome.error, description=_TEXT[outcome.error])
     issue = _again(db, client, exchange, outcome) or _first(db, client, exchange, outcome)
     # Nothing can be refreshed; it is in use as long as its last token lives.
     db.execute(
@@ -92,7 +91,7 @@ def grant(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
     return issue
 
 
-def _again(db: Db, client: Client, exchange: Exchange, granted: Grant) -> Issue | None:
+def _again(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant) -> Issue | None:
     """On the row that there is already, unless it was revoked."""
     now = exchange.now
     row = db.fetch_one(
@@ -131,8 +130,8 @@ def _again(db: Db, client: Client, exchange: Exchange, granted: Grant) -> Issue 
     )
 
 
-def _first(db: Db, client: Client, exchange: Exchange, granted: Grant) -> Issue:
-    terms = Terms(
+def _first(db: Db, client: Client, exchange: GrantRequest, granted: MachineGrant) -> Issue:
+    terms = GrantTerms(
         kind=PrincipalKind.CLIENT,
         subject=subject_of(client),
         how=HOW,
@@ -147,6 +146,6 @@ def _first(db: Db, client: Client, exchange: Exchange, granted: Grant) -> Issue:
     return begin(db, client, exchange, Entropy(exchange.seed).identifier("grt"), terms)
 
 
-def _end(exchange: Exchange) -> Millis:
+def _end(exchange: GrantRequest) -> Millis:
     tokens = exchange.policy.tokens
     return exchange.now + max(tokens.device_login_ms, 2 * tokens.access_ms)

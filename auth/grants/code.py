@@ -7,22 +7,22 @@ from __future__ import annotations
 
 import msgspec
 
-from auth import scopes
 from auth.authorize import pkce
 from auth.authorize.codes import code_hash
 from auth.clients import redirects
-from auth.db import Db, Row
-from auth.entropy import Entropy
-from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants.admin import revoke
-from auth.grants.begin import Terms, begin
-from auth.grants.exchange import Account, Exchange, Issue, account, record
-from auth.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
-from auth.site import Foreign
+from auth.grants.begin import GrantTerms, begin
+from auth.grants.exchange import Account, GrantRequest, Issue, TokenRefusal, account, record
+from auth.values import scopes
+from auth.values.db import Db, Row
+from auth.values.entropy import Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
+from auth.values.site import ForeignResource
 
 
-class Code(msgspec.Struct, frozen=True, kw_only=True):
+class CodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """What of a row the decision looks at."""
 
     client_id: str
@@ -36,14 +36,8 @@ class Code(msgspec.Struct, frozen=True, kw_only=True):
     dpop_jkt: str | None = None
 
 
-class Redeem(msgspec.Struct, frozen=True, kw_only=True):
+class CodeRedemption(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    error: str
-    reason: str
-    revoke: str | None = None  # a grant that this request shows to be in two hands
 
 
 _TEXT = {
@@ -54,52 +48,54 @@ _TEXT = {
 
 
 def decide(
-    code: Code | None,
+    code: CodeRow | None,
     form: TokenForm,
     client: Client,
-    asked: str | Foreign | None,
+    asked: str | ForeignResource | None,
     user: Account | None,
     *,
     served: bool,
     now: Millis,
     jkt: str | None = None,
-) -> Redeem | Refuse:
+) -> CodeRedemption | TokenRefusal:
     """Pure. `asked` is the server that the request's `resource` names; `served` whether the code's is still configured; `jkt`
     the key that the client has proven."""
     if code is None:
-        return Refuse(error="invalid_grant", reason="unknown code")
+        return TokenRefusal(error="invalid_grant", reason="unknown code")
     if code.state == "used":
-        return Refuse(error="invalid_grant", reason="code used again", revoke=code.grant_id)
+        return TokenRefusal(error="invalid_grant", reason="code used again", revoke=code.grant_id)
     if code.client_id != client.id:
-        return Refuse(error="invalid_grant", reason="code of another client")
+        return TokenRefusal(error="invalid_grant", reason="code of another client")
     if now >= code.expires_at:
-        return Refuse(error="invalid_grant", reason="expired")
+        return TokenRefusal(error="invalid_grant", reason="expired")
     # OAuth 2.1 §10.2 drops the parameter: the verifier, which every code needs, says more. Sent, it has to be right.
     if form.redirect_uri is not None and form.redirect_uri != code.redirect_uri:
-        return Refuse(error="invalid_grant", reason="another redirect address")
+        return TokenRefusal(error="invalid_grant", reason="another redirect address")
     if form.code_verifier is None:
-        return Refuse(error="invalid_request", reason="no verifier")
+        return TokenRefusal(error="invalid_request", reason="no verifier")
     if not pkce.fits(form.code_verifier, code.challenge):
-        return Refuse(error="invalid_grant", reason="wrong verifier")
+        return TokenRefusal(error="invalid_grant", reason="wrong verifier")
     if code.dpop_jkt is not None and code.dpop_jkt != jkt:  # RFC 9449 §10
-        return Refuse(error="invalid_grant", reason="no proof of its key" if jkt is None else "another key")
+        return TokenRefusal(
+            error="invalid_grant", reason="no proof of its key" if jkt is None else "another key"
+        )
     if asked is not None and asked != code.server:
-        return Refuse(error="invalid_target", reason="another resource")
+        return TokenRefusal(error="invalid_target", reason="another resource")
     if user is None or not user.may(now):
-        return Refuse(error="invalid_grant", reason="user not enabled")
+        return TokenRefusal(error="invalid_grant", reason="user not enabled")
     if not served:
-        return Refuse(error="invalid_grant", reason="server no longer configured")
+        return TokenRefusal(error="invalid_grant", reason="server no longer configured")
     scope = scopes.narrow(scopes.narrow(code.scope, client.scope), user.scope)
     if not scope:
-        return Refuse(error="invalid_grant", reason="no scope left")
-    return Redeem(scope=scope)
+        return TokenRefusal(error="invalid_grant", reason="no scope left")
+    return CodeRedemption(scope=scope)
 
 
-def redeem_code(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+def redeem_code(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     form = exchange.form
     if form.code is None:
-        return Refusal(error="invalid_request", description="code is missing")
+        return OAuthRefusal(error="invalid_request", description="code is missing")
     row = db.fetch_one("SELECT * FROM authorization_codes WHERE code_hash = ?", code_hash(form.code))
     here = exchange.requester.origin
     outcome = decide(
@@ -113,13 +109,13 @@ def redeem_code(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
         now=exchange.now,
         jkt=exchange.jkt,
     )
-    if row is None or isinstance(outcome, Refuse):
-        assert isinstance(outcome, Refuse)
+    if row is None or isinstance(outcome, TokenRefusal):
+        assert isinstance(outcome, TokenRefusal)
         return _refuse(db, client, exchange, row, outcome)
     return _issue(db, client, exchange, row, outcome.scope)
 
 
-def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> Issue | Refusal:
+def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str) -> Issue | OAuthRefusal:
     now = exchange.now
     grant_id = Entropy(exchange.seed).identifier("grt")
     won = db.execute(
@@ -131,9 +127,13 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
     )
     if won != 1:  # somebody else was faster, and holds the login
         return _refuse(
-            db, client, exchange, row, Refuse(error="invalid_grant", reason="code used at the same moment")
+            db,
+            client,
+            exchange,
+            row,
+            TokenRefusal(error="invalid_grant", reason="code used at the same moment"),
         )
-    terms = Terms(
+    terms = GrantTerms(
         kind=PrincipalKind.USER,
         subject=row["subject"],
         how="code",
@@ -151,7 +151,9 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
     return issue
 
 
-def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:
+def _refuse(
+    db: Db, client: Client, exchange: GrantRequest, row: Row | None, why: TokenRefusal
+) -> OAuthRefusal:
     known = "" if row is None else row["id"]
     record(
         db, client, exchange, "code.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
@@ -160,11 +162,11 @@ def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Re
         revoke(
             db, why.revoke, reason="authorization code used again", by=f"client:{client.id}", now=exchange.now
         )
-    return Refusal(error=why.error, description=_TEXT[why.error])
+    return OAuthRefusal(error=why.error, description=_TEXT[why.error])
 
 
-def _code(row: Row) -> Code:
-    return Code(
+def _code(row: Row) -> CodeRow:
+    return CodeRow(
         client_id=row["client_id"],
         state=row["state"],
         server=row["server"],

@@ -7,20 +7,20 @@ from __future__ import annotations
 
 import msgspec
 
-from auth import scopes
-from auth.db import Db, Row
 from auth.device.request import device_code_hash
-from auth.entropy import Entropy
-from auth.errors import Refusal
 from auth.grants.admin import revoke
-from auth.grants.begin import Terms, begin
-from auth.grants.exchange import Account, Exchange, Issue, account, record
-from auth.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
-from auth.policy import DevicePolicy
-from auth.site import Foreign
+from auth.grants.begin import GrantTerms, begin
+from auth.grants.exchange import Account, GrantRequest, Issue, TokenRefusal, account, record
+from auth.values import scopes
+from auth.values.db import Db, Row
+from auth.values.entropy import Entropy
+from auth.values.errors import OAuthRefusal
+from auth.values.model import REFRESH_TOKEN, Client, Millis, PrincipalKind
+from auth.values.policy import DevicePolicy
+from auth.values.site import ForeignResource
 
 
-class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceCodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """What of a row the decision looks at."""
 
     id: str
@@ -34,7 +34,7 @@ class DeviceCode(msgspec.Struct, frozen=True, kw_only=True):
     grant_id: str | None
 
 
-class Redeem(msgspec.Struct, frozen=True, kw_only=True):
+class DeviceRedemption(msgspec.Struct, frozen=True, kw_only=True):
     scope: str
 
 
@@ -43,12 +43,6 @@ class Wait(msgspec.Struct, frozen=True, kw_only=True):
 
     error: str
     interval_seconds: int
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    error: str
-    reason: str
-    revoke: str | None = None  # a grant that this request shows to be in two hands
 
 
 _TEXT = {
@@ -62,41 +56,41 @@ _TEXT = {
 
 
 def decide(
-    code: DeviceCode | None,
+    code: DeviceCodeRow | None,
     client: Client,
-    asked: str | Foreign | None,
+    asked: str | ForeignResource | None,
     user: Account | None,
     *,
     served: bool,
     now: Millis,
     policy: DevicePolicy,
-) -> Redeem | Wait | Refuse:
+) -> DeviceRedemption | Wait | TokenRefusal:
     """Pure. The order matters: nothing is consumed by a request that is wrong, and an approved code beats `slow_down`.
 
     `asked` is the server that the request's `resource` names; `served` whether the code's server is still configured.
     """
     if code is None:
-        return Refuse(error="invalid_grant", reason="unknown code")
+        return TokenRefusal(error="invalid_grant", reason="unknown code")
     if code.state == "used":
-        return Refuse(error="invalid_grant", reason="code used again", revoke=code.grant_id)
+        return TokenRefusal(error="invalid_grant", reason="code used again", revoke=code.grant_id)
     if code.client_id != client.id:
-        return Refuse(error="invalid_grant", reason="code of another client")
+        return TokenRefusal(error="invalid_grant", reason="code of another client")
     if asked is not None and asked != code.server:
-        return Refuse(error="invalid_target", reason="another resource")
+        return TokenRefusal(error="invalid_target", reason="another resource")
     if now >= code.expires_at:
         # §3.5: expired_token, not invalid_grant, so that the device stops polling and may ask anew.
-        return Refuse(error="expired_token", reason="expired")
+        return TokenRefusal(error="expired_token", reason="expired")
     if code.state == "denied":
-        return Refuse(error="access_denied", reason="denied")
+        return TokenRefusal(error="access_denied", reason="denied")
     if code.state == "approved":
         if user is None or not user.may(now):
-            return Refuse(error="access_denied", reason="user not enabled")
+            return TokenRefusal(error="access_denied", reason="user not enabled")
         scope = scopes.narrow(scopes.narrow(code.granted_scope, client.scope), user.scope)
         if not scope:
-            return Refuse(error="access_denied", reason="no scope left")
+            return TokenRefusal(error="access_denied", reason="no scope left")
         if not served:
-            return Refuse(error="access_denied", reason="server no longer configured")
-        return Redeem(scope=scope)
+            return TokenRefusal(error="access_denied", reason="server no longer configured")
+        return DeviceRedemption(scope=scope)
     if code.last_poll_at is not None:  # the first poll is never early
         earliest = code.last_poll_at + code.interval_seconds * 1_000 - policy.poll_tolerance_ms
         if now < earliest:
@@ -105,11 +99,11 @@ def decide(
     return Wait(error="authorization_pending", interval_seconds=code.interval_seconds)
 
 
-def redeem(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+def redeem(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     form, now = exchange.form, exchange.now
     if form.device_code is None:
-        return Refusal(error="invalid_request", description="device_code is missing")
+        return OAuthRefusal(error="invalid_request", description="device_code is missing")
     row = db.fetch_one(
         "SELECT * FROM device_codes WHERE device_code_hash = ?", device_code_hash(form.device_code)
     )
@@ -123,7 +117,7 @@ def redeem(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
         policy=exchange.policy.device,
     )
     match outcome:
-        case Redeem():
+        case DeviceRedemption():
             assert row is not None
             return _issue(db, client, exchange, row, outcome.scope)
         case Wait():
@@ -134,12 +128,12 @@ def redeem(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
                 now,
                 row["id"],
             )
-            return Refusal(error=outcome.error, description=_TEXT[outcome.error])
-        case Refuse():
+            return OAuthRefusal(error=outcome.error, description=_TEXT[outcome.error])
+        case TokenRefusal():
             return _refuse(db, client, exchange, row, outcome)
 
 
-def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> Issue | Refusal:
+def _issue(db: Db, client: Client, exchange: GrantRequest, row: Row, scope: str) -> Issue | OAuthRefusal:
     now = exchange.now
     grant_id = Entropy(exchange.seed).identifier("grt")
     won = db.execute(
@@ -150,9 +144,13 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
     )
     if won != 1:  # somebody else was faster, and holds the login
         return _refuse(
-            db, client, exchange, row, Refuse(error="invalid_grant", reason="code used at the same moment")
+            db,
+            client,
+            exchange,
+            row,
+            TokenRefusal(error="invalid_grant", reason="code used at the same moment"),
         )
-    terms = Terms(
+    terms = GrantTerms(
         kind=PrincipalKind.USER,
         subject=row["subject"],
         how="device",
@@ -171,24 +169,26 @@ def _issue(db: Db, client: Client, exchange: Exchange, row: Row, scope: str) -> 
     return issue
 
 
-def _refuse(db: Db, client: Client, exchange: Exchange, row: Row | None, why: Refuse) -> Refusal:
+def _refuse(
+    db: Db, client: Client, exchange: GrantRequest, row: Row | None, why: TokenRefusal
+) -> OAuthRefusal:
     known = "" if row is None else row["id"]
     record(
         db, client, exchange, "device.redeemed", refused=f"{known} {why.reason}".lstrip(), grant_id=why.revoke
     )
     if why.revoke is not None:
         revoke(db, why.revoke, reason="device code used again", by=f"client:{client.id}", now=exchange.now)
-    return Refusal(error=why.error, description=_TEXT[why.error])
+    return OAuthRefusal(error=why.error, description=_TEXT[why.error])
 
 
-def _origins(row: Row | None, exchange: Exchange) -> tuple[str, ...]:
+def _origins(row: Row | None, exchange: GrantRequest) -> tuple[str, ...]:
     """A login may go on under another loopback name than it began."""
     here = exchange.requester.origin
     return (here,) if row is None else (here, row["origin"])
 
 
-def _code(row: Row) -> DeviceCode:
-    return DeviceCode(
+def _code(row: Row) -> DeviceCodeRow:
+    return DeviceCodeRow(
         id=row["id"],
         client_id=row["client_id"],
         state=row["state"],

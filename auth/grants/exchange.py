@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
 
 from auth import audit
-from auth.db import Db
 from auth.forms import TokenForm
 from auth.keys.refresh import RefreshRing
-from auth.model import LIVE_USER_STATES, Client, Millis
-from auth.policy import Policy
-from auth.requester import Requester
-from auth.site import Site
-from auth.tokens.dpop import Proof
-from auth.upstream.assertion import Asserted, Unproven
+from auth.tokens.dpop import DpopProof
+from auth.upstream.assertion import AssertedPerson, Unproven
+from auth.values.db import Db
+from auth.values.model import LIVE_USER_STATES, Client, Millis
+from auth.values.policy import Policy
+from auth.values.requester import Requester
+from auth.values.site import Site
 
 REFRESH_EPOCH = "refresh_epoch"
+NO_EPOCH = "the store has no refresh epoch: setup has not run"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Exchange:
+class GrantRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a grant's job may look at besides the store."""
 
     form: TokenForm
@@ -29,10 +27,13 @@ class Exchange:
     site: Site
     policy: Policy
     refresh_keys: RefreshRing
-    seed: bytes = field(repr=False)
+    seed: bytes
     now: Millis
-    asserted: Asserted | Unproven | None = None  # what the form's `assertion` is worth
-    proof: Proof | None = None  # of the key that the tokens are for
+    asserted: AssertedPerson | Unproven | None = None  # what the form's `assertion` is worth
+    proof: DpopProof | None = None  # of the key that the tokens are for
+
+    def __repr__(self) -> str:  # without the seed of what it may issue
+        return f"GrantRequest(form={self.form!r}, requester={self.requester!r}, now={self.now!r})"
 
     @property
     def jkt(self) -> str | None:
@@ -52,6 +53,15 @@ class Issue(msgspec.Struct, frozen=True, kw_only=True):
     ends_at: Millis  # of the login; no access token outlives it
     counter: int | None  # n of the refresh token, or None where the client takes none
     jkt: str | None = None  # the thumbprint of the key that the access token is bound to
+
+
+class TokenRefusal(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a grant type says no: the code that the client is told, and the reason that the audit trail has."""
+
+    error: str
+    reason: str
+    revoke: str | None = None  # a login that this request shows to be in two hands
+    event: str = ""  # in the audit trail, where it is another than usual
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,14 +87,14 @@ def epoch(db: Db) -> str:
     """The refresh epoch. A restored store begins a new one, so that old chains end instead of forking."""
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", REFRESH_EPOCH)
     if row is None:
-        raise LookupError("the store has no refresh epoch: setup has not run")
+        raise LookupError(NO_EPOCH)
     return row["value"]
 
 
 def record(
     db: Db,
     client: Client,
-    exchange: Exchange,
+    exchange: GrantRequest,
     event: str,
     *,
     reason: str = "",

@@ -11,16 +11,22 @@ from typing import Final
 
 import msgspec
 
-from auth import scopes
 from auth.clients import registry as clients
-from auth.db import Db
-from auth.errors import Refusal
 from auth.grants import chain
 from auth.grants.admin import revoke
-from auth.grants.exchange import Account, Exchange, Issue, account, epoch, record
-from auth.model import Client, Grant, Millis
-from auth.policy import TokenPolicy
-from auth.site import Foreign
+from auth.grants.exchange import NO_EPOCH, REFRESH_EPOCH, Account, GrantRequest, Issue, TokenRefusal, record
+from auth.values import scopes
+from auth.values.db import Db, Row
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Client, Grant, Millis
+from auth.values.policy import TokenPolicy
+from auth.values.site import ForeignResource
+
+_GRANT: Final = (
+    "SELECT grants.*, users.state AS user_state, users.scope AS user_scope, users.expires_at AS user_expires_at,"
+    " (SELECT value FROM meta WHERE key = ?) AS current_epoch"
+    " FROM grants LEFT JOIN users ON users.id = grants.subject WHERE grants.id = ?"
+)
 
 # On an engine with parallel writers a rotation may lose to another once; the second look then finds a replay or the end.
 ATTEMPTS: Final = 3
@@ -34,17 +40,10 @@ class Rotate(msgspec.Struct, frozen=True, kw_only=True):
     scope: str  # of the access token; the grant keeps its own
 
 
-class Replay(msgspec.Struct, frozen=True, kw_only=True):
+class RepeatedRefresh(msgspec.Struct, frozen=True, kw_only=True):
     """The token before the current one, soon after its use: the same successor again, and a fresh access token."""
 
     scope: str
-
-
-class Refuse(msgspec.Struct, frozen=True, kw_only=True):
-    error: str
-    reason: str
-    event: str = "refresh.refused"
-    revoke: bool = False
 
 
 _TEXT = {
@@ -58,7 +57,7 @@ def decide(
     grant: Grant | None,
     counter: int,
     client: Client,
-    asked: str | Foreign | None,
+    asked: str | ForeignResource | None,
     scope: str,
     user: Account | None,
     *,
@@ -67,55 +66,61 @@ def decide(
     now: Millis,
     policy: TokenPolicy,
     jkt: str | None = None,
-) -> Rotate | Replay | Refuse:
+) -> Rotate | RepeatedRefresh | TokenRefusal:
     """Pure. `counter` is that of a token whose MAC was right; `asked` and `served` as for device codes. `jkt`: the key proven."""
     if grant is None:
-        return Refuse(error="invalid_grant", reason="unknown grant")
+        return TokenRefusal(error="invalid_grant", reason="unknown grant")
     if grant.client_id != client.id:
-        return Refuse(error="invalid_grant", reason="grant of another client")
+        return TokenRefusal(error="invalid_grant", reason="grant of another client")
     if grant.jkt is not None and grant.jkt != jkt:
         # Before anything that could end the login: without its key the token is nothing that somebody could use twice.
-        return Refuse(error="invalid_grant", reason="no proof of its key" if jkt is None else "another key")
+        return TokenRefusal(
+            error="invalid_grant", reason="no proof of its key" if jkt is None else "another key"
+        )
     if grant.revoked_at is not None:
-        return Refuse(error="invalid_grant", reason="grant is revoked")
+        return TokenRefusal(error="invalid_grant", reason="grant is revoked")
     if grant.epoch != current_epoch:
-        return Refuse(error="invalid_grant", reason="grant of an earlier epoch")
+        return TokenRefusal(error="invalid_grant", reason="grant of an earlier epoch")
     if now >= grant.expires_at or now >= grant.idle_until:
-        return Refuse(error="invalid_grant", reason="login is over")
+        return TokenRefusal(error="invalid_grant", reason="login is over")
     if counter > grant.counter:
         # Only a store that went back in time, or a stolen key, makes these. Ending the login would punish the restored.
-        return Refuse(error="invalid_grant", reason="counter from the future", event="refresh.future")
+        return TokenRefusal(error="invalid_grant", reason="counter from the future", event="refresh.future")
     repeated = counter == grant.counter - 1 and now <= grant.rotated_at + policy.replay_window_ms
     if counter < grant.counter and not repeated:
-        return Refuse(error="invalid_grant", reason="used before", event="refresh.reuse", revoke=True)
+        return TokenRefusal(
+            error="invalid_grant", reason="used before", event="refresh.reuse", revoke=grant.id
+        )
     if user is None or not user.may(now):
-        return Refuse(error="invalid_grant", reason="user not enabled")
+        return TokenRefusal(error="invalid_grant", reason="user not enabled")
     if not served:
-        return Refuse(error="invalid_grant", reason="server no longer configured")
+        return TokenRefusal(error="invalid_grant", reason="server no longer configured")
     if asked is not None and asked != grant.server:
-        return Refuse(error="invalid_target", reason="another resource")
+        return TokenRefusal(error="invalid_target", reason="another resource")
     wanted = scopes.parse(scope)
     if not all(scopes.covers(scopes.parse(grant.scope), one) for one in wanted):
-        return Refuse(error="invalid_scope", reason="wider scope")
+        return TokenRefusal(error="invalid_scope", reason="wider scope")
     given = scopes.narrow(scopes.narrow(scopes.join(wanted) or grant.scope, client.scope), user.scope)
     if not given:
-        return Refuse(error="invalid_grant", reason="no scope left")
-    return Replay(scope=given) if repeated else Rotate(scope=given)
+        return TokenRefusal(error="invalid_grant", reason="no scope left")
+    return RepeatedRefresh(scope=given) if repeated else Rotate(scope=given)
 
 
-def refresh(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
+def refresh(db: Db, client: Client, exchange: GrantRequest) -> Issue | OAuthRefusal:
     """A job. The client is authenticated, enabled, and registered for this grant type."""
     if exchange.form.refresh_token is None:
-        return Refusal(error="invalid_request", description="refresh_token is missing")
+        return OAuthRefusal(error="invalid_request", description="refresh_token is missing")
     link = chain.parse(exchange.refresh_keys, exchange.form.refresh_token, exchange.now)
     if link is None:
-        return _refuse(db, client, exchange, None, Refuse(error="invalid_grant", reason="not one of ours"))
+        return _refuse(
+            db, client, exchange, None, TokenRefusal(error="invalid_grant", reason="not one of ours")
+        )
     for _ in range(ATTEMPTS):
         grant, outcome = _decide(db, client, exchange, link)
-        if grant is None or isinstance(outcome, Refuse):
-            assert isinstance(outcome, Refuse)
+        if grant is None or isinstance(outcome, TokenRefusal):
+            assert isinstance(outcome, TokenRefusal)
             return _refuse(db, client, exchange, grant, outcome)
-        if isinstance(outcome, Replay):
+        if isinstance(outcome, RepeatedRefresh):
             record(db, client, exchange, "refresh.replayed", grant_id=grant.id)
             return _issue(grant, outcome.scope, grant.counter, exchange.now)
         if _rotate(db, grant, exchange):
@@ -127,9 +132,10 @@ def refresh(db: Db, client: Client, exchange: Exchange) -> Issue | Refusal:
 
 
 def _decide(
-    db: Db, client: Client, exchange: Exchange, link: chain.Link
-) -> tuple[Grant | None, Rotate | Replay | Refuse]:
-    row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
+    db: Db, client: Client, exchange: GrantRequest, link: chain.ChainLink
+) -> tuple[Grant | None, Rotate | RepeatedRefresh | TokenRefusal]:
+    # What it depends on comes with the grant: each statement costs the store's thread as much as the decision.
+    row = db.fetch_one(_GRANT, REFRESH_EPOCH, link.grant_id)
     grant = None if row is None else Grant.of(row)
     site, origins = exchange.site, (exchange.requester.origin, *(() if grant is None else (grant.origin,)))
     outcome = decide(
@@ -138,9 +144,9 @@ def _decide(
         client,
         site.choose(exchange.form.resources, origins),
         exchange.form.scope,
-        None if grant is None else account(db, grant.subject),
+        None if row is None else _account(row),
         served=grant is not None and site.audience(grant.server) is not None,
-        current_epoch=epoch(db),
+        current_epoch="" if row is None else _epoch(row),
         now=exchange.now,
         policy=exchange.policy.tokens,
         jkt=exchange.jkt,
@@ -148,7 +154,19 @@ def _decide(
     return grant, outcome
 
 
-def _rotate(db: Db, grant: Grant, exchange: Exchange) -> bool:
+def _account(row: Row) -> Account | None:
+    if row["user_state"] is None:
+        return None
+    return Account(state=row["user_state"], scope=row["user_scope"], expires_at=row["user_expires_at"])
+
+
+def _epoch(row: Row) -> str:
+    if row["current_epoch"] is None:
+        raise LookupError(NO_EPOCH)
+    return row["current_epoch"]
+
+
+def _rotate(db: Db, grant: Grant, exchange: GrantRequest) -> bool:
     now = exchange.now
     return bool(
         db.execute(
@@ -178,15 +196,17 @@ def _issue(grant: Grant, scope: str, counter: int, now: Millis) -> Issue:
     )
 
 
-def _refuse(db: Db, client: Client, exchange: Exchange, grant: Grant | None, why: Refuse) -> Refusal:
+def _refuse(
+    db: Db, client: Client, exchange: GrantRequest, grant: Grant | None, why: TokenRefusal
+) -> OAuthRefusal:
     record(
         db,
         client,
         exchange,
-        why.event,
+        why.event or "refresh.refused",
         grant_id=None if grant is None else grant.id,
         refused=why.reason,
     )
-    if why.revoke and grant is not None:
-        revoke(db, grant.id, reason="refresh token used again", by=f"client:{client.id}", now=exchange.now)
-    return Refusal(error=why.error, description=_TEXT[why.error])
+    if why.revoke is not None:
+        revoke(db, why.revoke, reason="refresh token used again", by=f"client:{client.id}", now=exchange.now)
+    return OAuthRefusal(error=why.error, description=_TEXT[why.error])

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from auth import audit
-from auth.db import Db, Row
 from auth.keys import sealing
-from auth.model import Millis
-from auth.policy import TokenPolicy
+from auth.values.db import Db, Row
+from auth.values.model import Millis
+from auth.values.policy import TokenPolicy
 
 SEAL_PURPOSE: Final = "refresh-keys"
 SECRET_BYTES: Final = 32
@@ -31,7 +31,7 @@ class RefreshKey:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spare:
+class SpareRefreshKey:
     """A key for a job that may need one. It is sealed in there, since only there its version is known."""
 
     secret: bytes = field(repr=False)
@@ -49,9 +49,9 @@ def prepare(
     tokens: TokenPolicy,
     *,
     secret: bytes | None = None,
-) -> Spare:
+) -> SpareRefreshKey:
     """From the system's generator, unless `secret` is given: not for use inside a job."""
-    return Spare(
+    return SpareRefreshKey(
         secret=entropy(SECRET_BYTES) if secret is None else secret,
         nonce=entropy(sealing.NONCE_BYTES),
         seal_key=subkey(SEAL_PURPOSE),
@@ -114,7 +114,7 @@ def is_over(row: Row, now: Millis) -> bool:
     return not row["sealed_secret"] or (row["accepted_until"] is not None and row["accepted_until"] <= now)
 
 
-def replace(db: Db, spare: Spare, *, by: str, now: Millis) -> None:
+def replace(db: Db, spare: SpareRefreshKey, *, by: str, now: Millis) -> None:
     """A new key writes from now on. In one database no version names two keys: the newest row is never swept."""
     version = 1 + max((row["version"] for row in rows(db)), default=0)
     db.execute(

@@ -13,13 +13,15 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from auth.db import Db, Row
-from auth.encode import json_bytes
+from auth.jose import es256
+from auth.jose.es256 import ALGORITHM, PrivateKey
+from auth.jose.thumbprints import thumbprint
 from auth.keys import refresh as refresh_keys
-from auth.keys import sealing, signatures
+from auth.keys import sealing
 from auth.keys.refresh import RefreshRing
-from auth.keys.signatures import ALGORITHM, PrivateKey
-from auth.model import Millis
+from auth.values.db import Db, Row
+from auth.values.encode import json_bytes
+from auth.values.model import Millis
 
 SEAL_PURPOSE: Final = "signing-keys"
 
@@ -49,9 +51,9 @@ class SigningKey:
 
 def generate(seal_key: bytes, *, nonce: bytes, now: Millis, signs_from: Millis | None = None) -> SealedKey:
     """A new key pair, from the system's generator: not for use inside a job."""
-    key = signatures.generate()
-    kid = signatures.thumbprint(signatures.public_jwk(key))
-    private = json_bytes(signatures.private_jwk(key))
+    key = es256.generate()
+    kid = thumbprint(es256.public_jwk(key))
+    private = json_bytes(es256.private_jwk(key))
     return SealedKey(
         kid=kid,
         algorithm=ALGORITHM,
@@ -68,7 +70,7 @@ def unseal(row: Row, seal_key: bytes) -> SigningKey:
     private = sealing.unseal(
         seal_key, row["sealed_private"], bound_to=_bound_to(kid), what=f"signing key {kid}"
     )
-    key = signatures.load(json.loads(private))
+    key = es256.load(json.loads(private))
     return SigningKey(
         kid=kid,
         algorithm=row["algorithm"],
@@ -84,17 +86,17 @@ def _bound_to(kid: str) -> str:
 
 
 def _public(key: PrivateKey, kid: str) -> dict[str, Any]:
-    return {**signatures.public_jwk(key), "kid": kid, "alg": ALGORITHM, "use": "sig"}
+    return {**es256.public_jwk(key), "kid": kid, "alg": ALGORITHM, "use": "sig"}
 
 
-class KeyRing:
+class SigningKeys:
     """All keys that a token may name, newest last. Immutable; a change makes a new ring."""
 
     def __init__(self, keys: Sequence[SigningKey]) -> None:
         self._keys = {key.kid: key for key in sorted(keys, key=lambda key: key.signs_from)}
 
     def __repr__(self) -> str:
-        return f"KeyRing({', '.join(self._keys)})"
+        return f"SigningKeys({', '.join(self._keys)})"
 
     def get(self, kid: str, now: Millis) -> SigningKey | None:
         key = self._keys.get(kid)
@@ -102,13 +104,17 @@ class KeyRing:
 
     def signing(self, now: Millis) -> SigningKey:
         """The key that signs now. Raises LookupError on an empty ring: setup makes the first key."""
-        live = [key for key in self._keys.values() if not _retired(key, now)]
-        if not live:
+        signs: SigningKey | None = None
+        for key in self._keys.values():
+            if key.retires_at is not None and key.retires_at <= now:
+                continue
+            # Where the clock was set back behind every key, the first one signs: what was agreed is committed by now, and
+            # failing here would use up a code or a refresh token for nothing. All of them are published.
+            if signs is None or key.signs_from <= now:
+                signs = key
+        if signs is None:
             raise LookupError("no signing key")
-        able = [key for key in live if key.signs_from <= now]
-        # Where the clock was set back behind every key, the first one signs: what was agreed is committed by now, and
-        # failing here would use up a code or a refresh token for nothing. All of them are published.
-        return able[-1] if able else live[0]
+        return signs
 
     def jwks(self, now: Millis) -> bytes:
         keys = [dict(key.public) for key in self._keys.values() if not _retired(key, now)]
@@ -171,13 +177,11 @@ class Keys:
         self._changes = 0  # heard of
         self._read = 0  # of them, seen by the read that the rings are from
         self.ring, self.refresh = self._open(found)
-
-    @property
-    def stale(self) -> bool:
-        return self._read < self._changes
+        self.stale = False  # then `reload` before anything is signed or checked
 
     def changed(self) -> None:
         self._changes += 1
+        self.stale = True
 
     async def reload(self, read: Callable[[], Awaitable[Found]]) -> None:
         """Until it returns the rings are stale for everybody; a read that was overtaken does not bring an old ring back."""
@@ -185,12 +189,13 @@ class Keys:
         found = await read()
         if seen >= self._read:
             (self.ring, self.refresh), self._read = self._open(found), seen
+            self.stale = self._read < self._changes
 
-    def _open(self, found: Found) -> tuple[KeyRing, RefreshRing]:
+    def _open(self, found: Found) -> tuple[SigningKeys, RefreshRing]:
         signing, refresh = found
         seal_key, refresh_seal_key = self._subkey(SEAL_PURPOSE), self._subkey(refresh_keys.SEAL_PURPOSE)
         return (
-            KeyRing([unseal(row, seal_key) for row in signing if row["sealed_private"]]),
+            SigningKeys([unseal(row, seal_key) for row in signing if row["sealed_private"]]),
             RefreshRing(
                 [refresh_keys.unseal(row, refresh_seal_key) for row in refresh if row["sealed_secret"]]
             ),

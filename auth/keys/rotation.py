@@ -19,13 +19,13 @@ from typing import Final
 import msgspec
 
 from auth import audit
-from auth.db import Db, Row, Store
 from auth.keys import refresh as refresh_keys
 from auth.keys import ring as keys
 from auth.keys.ring import SEAL_PURPOSE, SealedKey
 from auth.keys.sealing import NONCE_BYTES
-from auth.model import Millis
-from auth.policy import KeyPolicy, TokenPolicy
+from auth.values.db import Db, JobStore, Row
+from auth.values.model import Millis
+from auth.values.policy import KeyPolicy, TokenPolicy
 
 # Some clients and gateways hold few keys, and every one published is one more to steal.
 PUBLISHED: Final = 3
@@ -34,41 +34,41 @@ ROTATION: Final = "local:rotation"
 _STEPS_AT_ONCE: Final = 16
 
 
-class Publish(msgspec.Struct, frozen=True, kw_only=True):
+class PublishKey(msgspec.Struct, frozen=True, kw_only=True):
     """Publish a new key; it signs later, when everybody knows it."""
 
     signs_from: Millis
 
 
-class Retire(msgspec.Struct, frozen=True, kw_only=True):
+class RetireKey(msgspec.Struct, frozen=True, kw_only=True):
     """Its successor signs: say until when it stays published."""
 
     kid: str
     retires_at: Millis
 
 
-class Forget(msgspec.Struct, frozen=True, kw_only=True):
+class ForgetKey(msgspec.Struct, frozen=True, kw_only=True):
     """It is published no more, or no token of it is accepted: destroy its secret part."""
 
     kid: str  # of a refresh key: rt<version>
 
 
-Step = Publish | Retire | Forget
+Step = PublishKey | RetireKey | ForgetKey
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Spare:
+class SpareKeys:
     """Keys for a job that may need them."""
 
     signing: SealedKey
-    refresh: refresh_keys.Spare
+    refresh: refresh_keys.SpareRefreshKey
 
 
 def decide(found: Sequence[Row], policy: KeyPolicy, tokens: TokenPolicy, now: Millis) -> Step | None:
     """The next thing to do, if it is time for any. `found` are the rows of `signing_keys`, in the order of `keys.rows`."""
     for row in found:
         if row["sealed_private"] and keys.is_retired(row, now):
-            return Forget(kid=row["kid"])
+            return ForgetKey(kid=row["kid"])
     live = [row for row in found if not keys.is_retired(row, now)]
     able = [row for row in live if row["signs_from"] <= now]
     if not able:
@@ -76,19 +76,19 @@ def decide(found: Sequence[Row], policy: KeyPolicy, tokens: TokenPolicy, now: Mi
     signing = able[-1]
     for old, successor in pairwise(able):
         if old["retires_at"] is None:
-            return Retire(
+            return RetireKey(
                 kid=old["kid"], retires_at=successor["signs_from"] + tokens.access_ms + policy.margin_ms
             )
     due = signing["signs_from"] + policy.signs_ms - policy.published_before_ms <= now
     # A next key of a far future, from when the clock was wrong, is none.
     has_next = any(now < row["signs_from"] <= now + policy.published_before_ms for row in live)
     if due and not has_next and len(live) < PUBLISHED:
-        return Publish(signs_from=now + policy.published_before_ms)
+        return PublishKey(signs_from=now + policy.published_before_ms)
     return None
 
 
 async def keep(
-    store: Store,
+    store: JobStore,
     *,
     subkey: Callable[[str], bytes],
     entropy: Callable[[int], bytes],
@@ -106,31 +106,33 @@ async def keep(
 
 def prepare(
     subkey: Callable[[str], bytes], entropy: Callable[[int], bytes], tokens: TokenPolicy, now: Millis
-) -> Spare:
+) -> SpareKeys:
     """From the system's generator: not for use inside a job."""
-    return Spare(
+    return SpareKeys(
         signing=keys.generate(subkey(SEAL_PURPOSE), nonce=entropy(NONCE_BYTES), now=now),
         refresh=refresh_keys.prepare(subkey, entropy, tokens),
     )
 
 
-def advance(db: Db, *, spare: Spare, policy: KeyPolicy, tokens: TokenPolicy, now: Millis) -> tuple[Step, ...]:
+def advance(
+    db: Db, *, spare: SpareKeys, policy: KeyPolicy, tokens: TokenPolicy, now: Millis
+) -> tuple[Step, ...]:
     """A job: everything that is due."""
     done: list[Step] = []
     while len(done) < _STEPS_AT_ONCE:
         step = decide(keys.rows(db), policy, tokens, now)
         if step is None:
             break
-        if isinstance(step, Publish):
+        if isinstance(step, PublishKey):
             _publish(db, spare, signs_from=step.signs_from, by=ROTATION, now=now)
-        elif isinstance(step, Retire):
+        elif isinstance(step, RetireKey):
             _retire(db, step, now)
         else:
             _forget(db, step.kid, now)
         done.append(step)
     for row in _over(refresh_keys.rows(db), now):
         refresh_keys.forget(db, row["version"], by=ROTATION, now=now)
-        done.append(Forget(kid=refresh_keys.name_of(row)))
+        done.append(ForgetKey(kid=refresh_keys.name_of(row)))
     return tuple(done)
 
 
@@ -141,32 +143,34 @@ def _over(refresh: Sequence[Row], now: Millis) -> list[Row]:
 # ---------------------------------------------------------------- by hand
 
 
-class Published(msgspec.Struct, frozen=True, kw_only=True):
+class KeyPublished(msgspec.Struct, frozen=True, kw_only=True):
     kid: str
     signs_from: Millis
     made: bool  # False: it was published already
 
 
-class TooMany(msgspec.Struct, frozen=True, kw_only=True):
+class TooManyKeys(msgspec.Struct, frozen=True, kw_only=True):
     """As many keys as may be are published."""
 
     until: Millis | None  # when the first of them goes
 
 
-def publish_next(db: Db, *, spare: Spare, policy: KeyPolicy, by: str, now: Millis) -> Published | TooMany:
+def publish_next(
+    db: Db, *, spare: SpareKeys, policy: KeyPolicy, by: str, now: Millis
+) -> KeyPublished | TooManyKeys:
     """A job: do not wait until it is time; the next key signs after the usual notice."""
     live = [row for row in keys.rows(db) if not keys.is_retired(row, now)]
     for row in live:
         if now < row["signs_from"] <= now + policy.published_before_ms:
-            return Published(kid=row["kid"], signs_from=row["signs_from"], made=False)
+            return KeyPublished(kid=row["kid"], signs_from=row["signs_from"], made=False)
     if len(live) >= PUBLISHED:
-        return TooMany(until=min((row["retires_at"] for row in live if row["retires_at"]), default=None))
+        return TooManyKeys(until=min((row["retires_at"] for row in live if row["retires_at"]), default=None))
     signs_from = now + policy.published_before_ms
     _publish(db, spare, signs_from=signs_from, by=by, now=now)
-    return Published(kid=spare.signing.kid, signs_from=signs_from, made=True)
+    return KeyPublished(kid=spare.signing.kid, signs_from=signs_from, made=True)
 
 
-def replace_all(db: Db, *, spare: Spare, by: str, now: Millis, logins: bool = False) -> tuple[str, ...]:
+def replace_all(db: Db, *, spare: SpareKeys, by: str, now: Millis, logins: bool = False) -> tuple[str, ...]:
     """A job, for a key that may have been stolen: a new one signs at once, and every other is dropped with all its tokens.
     With `logins` the refresh keys, too: nothing of before can be refreshed. Which were dropped."""
     dropped = [row["kid"] for row in keys.rows(db) if not keys.is_retired(row, now)]
@@ -180,7 +184,7 @@ def replace_all(db: Db, *, spare: Spare, by: str, now: Millis, logins: bool = Fa
     return tuple(dropped)
 
 
-def _publish(db: Db, spare: Spare, *, signs_from: Millis, by: str, now: Millis) -> None:
+def _publish(db: Db, spare: SpareKeys, *, signs_from: Millis, by: str, now: Millis) -> None:
     key = replace(spare.signing, signs_from=signs_from)
     keys.insert(db, key)
     hours = round((key.signs_from - now) / 3_600_000)
@@ -189,7 +193,7 @@ def _publish(db: Db, spare: Spare, *, signs_from: Millis, by: str, now: Millis) 
     refresh_keys.replace(db, spare.refresh, by=by, now=now)
 
 
-def _retire(db: Db, step: Retire, now: Millis) -> None:
+def _retire(db: Db, step: RetireKey, now: Millis) -> None:
     retired = db.execute(
         "UPDATE signing_keys SET retires_at = ? WHERE kid = ? AND retires_at IS NULL",
         step.retires_at,

@@ -19,9 +19,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth.model import Millis
-from auth.policy import SECOND
-from auth.site import Site
+from auth.values.model import Millis
+from auth.values.policy import SECOND
+from auth.values.site import Site
 
 LIFETIME: Final[Millis] = 120 * SECOND
 NONCE_BYTES: Final = 16
@@ -38,7 +38,7 @@ _TICKET: Final = re.compile(r"([0-9]{1,15})\.([A-Za-z0-9_-]{22})")
 Purpose = Literal["register", "sign_in", "confirm"]
 
 
-class Party(msgspec.Struct, frozen=True, kw_only=True):
+class RelyingParty(msgspec.Struct, frozen=True, kw_only=True):
     """Us, as an authenticator knows us: both have to fit exactly."""
 
     rp_id: str
@@ -52,13 +52,13 @@ class NoPasskeys(msgspec.Struct, frozen=True):
     elsewhere: str = ""  # the origin at which they can
 
 
-def party(site: Site, origin: str) -> Party | NoPasskeys:
+def party(site: Site, origin: str) -> RelyingParty | NoPasskeys:
     """Passkeys belong to a name: the issuer's, or `localhost`. An address in digits can have none."""
     here = urlsplit(origin)
     host = here.hostname or ""
     if site.loopback:
         if host == "localhost":
-            return Party(rp_id=host, origin=origin)
+            return RelyingParty(rp_id=host, origin=origin)
         port = f":{here.port}" if here.port else ""
         there = f"{here.scheme}://localhost{port}"
         return NoPasskeys(f"Passkeys need a name: open {there} to use one.", there)
@@ -66,7 +66,7 @@ def party(site: Site, origin: str) -> Party | NoPasskeys:
         return NoPasskeys("Passkeys need a name with https, and this server has only an address in digits.")
     if origin != site.issuer or here.scheme != "https":
         return NoPasskeys(f"Passkeys work at {site.issuer} only.", site.issuer)
-    return Party(rp_id=host, origin=origin)
+    return RelyingParty(rp_id=host, origin=origin)
 
 
 def _is_number(host: str) -> bool:
@@ -81,7 +81,7 @@ def _is_number(host: str) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Question:
+class PasskeyChallenge:
     """One challenge, and the ticket by which it can be made again when the answer comes."""
 
     ticket: str
@@ -91,25 +91,25 @@ class Question:
 
 def ask(
     key: bytes, *, cookie: str, purpose: Purpose, user_id: str | None, entropy: bytes, now: Millis
-) -> Question:
+) -> PasskeyChallenge:
     """`entropy` is `NONCE_BYTES` from the system's generator. `user_id` is None where anybody may answer."""
     if len(entropy) != NONCE_BYTES:
         raise ValueError(f"a challenge needs {NONCE_BYTES} random bytes")
     ticket = f"{now + LIFETIME}.{text_of(entropy)}"
     challenge = _challenge(key, cookie, purpose, user_id, ticket)
-    return Question(ticket=ticket, challenge=challenge, expires_at=now + LIFETIME)
+    return PasskeyChallenge(ticket=ticket, challenge=challenge, expires_at=now + LIFETIME)
 
 
 def asked(
     key: bytes, ticket: str, *, cookie: str, purpose: Purpose, user_id: str | None, now: Millis
-) -> Question | None:
+) -> PasskeyChallenge | None:
     """The question that the ticket stands for; None if its time is over, or it cannot be one of ours."""
     match = _TICKET.fullmatch(ticket)
     expires_at = int(match[1]) if match else 0
     if not now < expires_at <= now + LIFETIME:
         return None
     challenge = _challenge(key, cookie, purpose, user_id, ticket)
-    return Question(ticket=ticket, challenge=challenge, expires_at=expires_at)
+    return PasskeyChallenge(ticket=ticket, challenge=challenge, expires_at=expires_at)
 
 
 def _challenge(key: bytes, cookie: str, purpose: Purpose, user_id: str | None, ticket: str) -> bytes:
@@ -118,7 +118,7 @@ def _challenge(key: bytes, cookie: str, purpose: Purpose, user_id: str | None, t
 
 
 def creation_options(
-    question: Question, party: Party, *, user_id: str, name: str, known: Sequence[str]
+    question: PasskeyChallenge, party: RelyingParty, *, user_id: str, name: str, known: Sequence[str]
 ) -> dict[str, Any]:
     """What `navigator.credentials.create` is given; bytes as base64url. `known`: credentials that this person has."""
     return {
@@ -137,7 +137,9 @@ def creation_options(
     }
 
 
-def request_options(question: Question, party: Party, *, known: Sequence[str]) -> dict[str, Any]:
+def request_options(
+    question: PasskeyChallenge, party: RelyingParty, *, known: Sequence[str]
+) -> dict[str, Any]:
     """What `navigator.credentials.get` is given. Without `known` the person picks among all that are for this server."""
     return {
         "challenge": text_of(question.challenge),
@@ -175,14 +177,14 @@ class _Assertion(msgspec.Struct, frozen=True):
     response: _Asserted
 
 
-class NotBelieved(msgspec.Struct, frozen=True):
+class PasskeyNotBelieved(msgspec.Struct, frozen=True):
     """The answer is malformed or does not fit the question. The reason is for the audit trail."""
 
     reason: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Made:
+class NewPasskey:
     """A new passkey, checked."""
 
     credential_id: str
@@ -193,7 +195,7 @@ class Made:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Assertion:
+class PasskeyAnswer:
     """Somebody's answer, taken apart and not checked yet."""
 
     credential_id: str
@@ -201,10 +203,12 @@ class Assertion:
     response: _Asserted = field(repr=False)
 
 
-def verify_registration(text: str, party: Party, question: Question) -> Made | NotBelieved:
+def verify_registration(
+    text: str, party: RelyingParty, question: PasskeyChallenge
+) -> NewPasskey | PasskeyNotBelieved:
     """§7.1: a credential that this authenticator just made, for us, at this address, for this question."""
     if len(text) > ANSWER_CHARACTERS:
-        return NotBelieved("the answer is too long")
+        return PasskeyNotBelieved("the answer is too long")
     from fido2 import cbor
 
     try:
@@ -222,17 +226,17 @@ def verify_registration(text: str, party: Party, question: Question) -> Made | N
         )
         credential = found.credential_data
         if credential is None or credential.credential_id != _bytes(said.id):
-            return NotBelieved("the answer is about another credential")
+            return PasskeyNotBelieved("the answer is about another credential")
         key = dict[int, Any](credential.public_key)
         public_key = cbor.encode(key)
         if key.get(3) not in ALGORITHMS or len(public_key) > PUBLIC_KEY_BYTES:
-            return NotBelieved("the key is of a kind that was not asked for")
+            return PasskeyNotBelieved("the key is of a kind that was not asked for")
         if not 0 < len(credential.credential_id) <= CREDENTIAL_ID_BYTES:
-            return NotBelieved("the credential's id has an impossible length")
+            return PasskeyNotBelieved("the credential's id has an impossible length")
         count = int(found.counter)
     except Exception as error:  # what a library of parsers raises on bytes from outside has no common name
-        return NotBelieved(_reason(error))
-    return Made(
+        return PasskeyNotBelieved(_reason(error))
+    return NewPasskey(
         credential_id=text_of(credential.credential_id),
         public_key=text_of(public_key),
         sign_count=count,
@@ -240,24 +244,24 @@ def verify_registration(text: str, party: Party, question: Question) -> Made | N
     )
 
 
-def read_assertion(text: str) -> Assertion | NotBelieved:
+def read_assertion(text: str) -> PasskeyAnswer | PasskeyNotBelieved:
     """Which credential answers: needed to look its key up."""
     if len(text) > ANSWER_CHARACTERS:
-        return NotBelieved("the answer is too long")
+        return PasskeyNotBelieved("the answer is too long")
     try:
         said = msgspec.json.decode(text, type=_Assertion)
         raw, handle = _bytes(said.id), said.response.user_handle
         user_handle = _bytes(handle).decode() if handle else None
     except (ValueError, RecursionError) as error:
-        return NotBelieved(_reason(error))
+        return PasskeyNotBelieved(_reason(error))
     if not 0 < len(raw) <= CREDENTIAL_ID_BYTES:
-        return NotBelieved("the credential's id has an impossible length")
-    return Assertion(credential_id=text_of(raw), user_handle=user_handle, response=said.response)
+        return PasskeyNotBelieved("the credential's id has an impossible length")
+    return PasskeyAnswer(credential_id=text_of(raw), user_handle=user_handle, response=said.response)
 
 
 def verify_assertion(
-    assertion: Assertion, party: Party, question: Question, public_key: str
-) -> int | NotBelieved:
+    assertion: PasskeyAnswer, party: RelyingParty, question: PasskeyChallenge, public_key: str
+) -> int | PasskeyNotBelieved:
     """§7.2: signed by this key, for us, at this address, for this question. The authenticator's counter."""
     from fido2 import cbor
     from fido2.cose import CoseKey
@@ -285,10 +289,10 @@ def verify_assertion(
         )
         return int(AuthenticatorData(_bytes(said.authenticator_data)).counter)
     except Exception as error:
-        return NotBelieved(_reason(error))
+        return PasskeyNotBelieved(_reason(error))
 
 
-def _server(party: Party) -> Any:  # half of its types are unknown
+def _server(party: RelyingParty) -> Any:  # half of its types are unknown
     # 79 ms, with the first passkey that somebody uses.
     from fido2.server import Fido2Server
     from fido2.webauthn import PublicKeyCredentialRpEntity
@@ -300,7 +304,7 @@ def _server(party: Party) -> Any:  # half of its types are unknown
     )
 
 
-def _state(question: Question) -> dict[str, str]:
+def _state(question: PasskeyChallenge) -> dict[str, str]:
     return {"challenge": text_of(question.challenge), "user_verification": "required"}
 
 

@@ -15,43 +15,43 @@ from auth.account import browsers as account_browsers
 from auth.pages import ago, day
 from auth.passkeys import ceremony
 from auth.passkeys import rows as passkeys
-from auth.passkeys.ceremony import NoPasskeys, NotBelieved
-from auth.passkeys.rows import New, Passkey
+from auth.passkeys.ceremony import NoPasskeys, PasskeyNotBelieved
+from auth.passkeys.rows import Passkey, PasskeyToAdd
 from auth.people import proof
-from auth.people.sessions import Session
-from auth.visit import Visit
+from auth.people.sessions import BrowserSession
+from auth.visit import PageVisit
 
 FORM: Final = "account passkeys"
 TOO_SLOW: Final = "That took too long, or came from another page. Try once more."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class PasskeyOffer:
     """A page may ask for a passkey; `link` is the one-time link's token where there is no account yet."""
 
     token: str = field(repr=False)
     link: str = field(default="", repr=False)
 
 
-def link_offer(visit: Visit, token: str) -> Offer | NoPasskeys:
+def link_offer(visit: PageVisit, token: str) -> PasskeyOffer | NoPasskeys:
     """For the pages of one-time links."""
     here = ceremony.party(visit.parts.site, visit.request.origin)
-    return here if isinstance(here, NoPasskeys) else Offer(token=visit.token(proof.FORM), link=token)
+    return here if isinstance(here, NoPasskeys) else PasskeyOffer(token=visit.token(proof.FORM), link=token)
 
 
-async def sign_in_offer(visit: Visit) -> Offer | None:
+async def sign_in_offer(visit: PageVisit) -> PasskeyOffer | None:
     """For the sign-in page: only where somebody has a passkey for this name."""
     here = ceremony.party(visit.parts.site, visit.request.origin)
     if isinstance(here, NoPasskeys):
         return None
     known = await visit.parts.store.read(partial(passkeys.any_for, rp_id=here.rp_id))
-    return Offer(token=visit.token(proof.FORM)) if known else None
+    return PasskeyOffer(token=visit.token(proof.FORM)) if known else None
 
 
 # ---------------------------------------------------------------- a new one
 
 
-def new_passkey(visit: Visit, user_id: str) -> New | str:
+def new_passkey(visit: PageVisit, user_id: str) -> PasskeyToAdd | str:
     """The one that the form brings for this account, or a sentence for the person."""
     here = ceremony.party(visit.parts.site, visit.request.origin)
     if isinstance(here, NoPasskeys):
@@ -67,9 +67,9 @@ def new_passkey(visit: Visit, user_id: str) -> New | str:
     if question is None:
         return TOO_SLOW
     made = ceremony.verify_registration(visit.form.get("credential", ""), here, question)
-    if isinstance(made, NotBelieved):
+    if isinstance(made, PasskeyNotBelieved):
         return "This passkey cannot be used here. Try another one."
-    return New(
+    return PasskeyToAdd(
         user_id=user_id,
         made=made,
         question=question,
@@ -77,7 +77,7 @@ def new_passkey(visit: Visit, user_id: str) -> New | str:
     )
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True):
+class PasskeyRow(msgspec.Struct, frozen=True, kw_only=True):
     passkey: Passkey
     used: str
     added: str
@@ -86,21 +86,21 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Section:
-    rows: tuple[Row, ...]
+class PasskeySection:
+    rows: tuple[PasskeyRow, ...]
     form_token: str = field(repr=False)
     full: bool
     why_not: str  # why none can be added here
 
 
-async def look(visit: Visit, session: Session) -> Section:
+async def look(visit: PageVisit, session: BrowserSession) -> PasskeySection:
     here = ceremony.party(visit.parts.site, visit.request.origin)
     mine = await visit.parts.store.read(partial(passkeys.of_user, user_id=session.user.id))
     rp_id = "" if isinstance(here, NoPasskeys) else here.rp_id
     has_passphrase = session.user.passphrase_hash is not None
-    return Section(
+    return PasskeySection(
         rows=tuple(
-            Row(
+            PasskeyRow(
                 passkey=each,
                 used="never used"
                 if each.last_used_at is None

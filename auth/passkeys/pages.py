@@ -15,23 +15,23 @@ from msgspec.structs import replace
 
 from auth.account import browsers as account_browsers
 from auth.account import notices
-from auth.db import Db
 from auth.device.code_entry import sign_in_then
-from auth.encode import json_bytes
-from auth.model import Millis
 from auth.pages import redirect
 from auth.passkeys import ceremony
 from auth.passkeys import rows as passkeys
-from auth.passkeys.ceremony import NoPasskeys, Party, Purpose
-from auth.passkeys.forms import FORM, TOO_SLOW, Offer, new_passkey
-from auth.passkeys.rows import Added, LastWayIn, New, NotAdded, Removed
+from auth.passkeys.ceremony import NoPasskeys, Purpose, RelyingParty
+from auth.passkeys.forms import FORM, TOO_SLOW, PasskeyOffer, new_passkey
+from auth.passkeys.rows import LastWayIn, NotAdded, PasskeyAdded, PasskeyRemoved, PasskeyToAdd
 from auth.people import links, proof, proving, sessions, signing_in, users
-from auth.people.proof import ByPasskey, Missing
+from auth.people.proof import ByPasskey, NoProof
 from auth.people.sessions import cookie_from, set_cookie
 from auth.people.users import Throttled
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.db import Db
+from auth.values.encode import json_bytes
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 DID_NOT_WORK: Final = "That passkey was not accepted. Try again, or use another way to sign in."
 # ---------------------------------------------------------------- questions
@@ -45,7 +45,7 @@ class _Subject(msgspec.Struct, frozen=True, kw_only=True):
     known: tuple[str, ...] = ()
 
 
-async def options(visit: Visit) -> Reply:
+async def options(visit: PageVisit) -> WireReply:
     """The question for `for`, as JSON for the script. Writes nothing: a question that nobody answers leaves no trace."""
     if not visit.shows(proof.FORM):
         return _json(403, {"problem": "This page is out of date. Load it again."})
@@ -74,7 +74,7 @@ async def options(visit: Visit) -> Reply:
     return _json(200, {"ticket": question.ticket, "publicKey": asked})
 
 
-async def _subject(visit: Visit, wanted: str, here: Party) -> _Subject | None:
+async def _subject(visit: PageVisit, wanted: str, here: RelyingParty) -> _Subject | None:
     read = visit.parts.store.read
     match wanted:
         case "sign_in":
@@ -100,8 +100,8 @@ async def _subject(visit: Visit, wanted: str, here: Party) -> _Subject | None:
             return None
 
 
-def _json(status: int, value: Mapping[str, Any]) -> Reply:
-    return Reply(
+def _json(status: int, value: Mapping[str, Any]) -> WireReply:
+    return WireReply(
         status=status,
         headers=(
             ("content-type", "application/json"),
@@ -115,13 +115,13 @@ def _json(status: int, value: Mapping[str, Any]) -> Reply:
 # ---------------------------------------------------------------- signing in
 
 
-async def sign_in(visit: Visit) -> Reply:
+async def sign_in(visit: PageVisit) -> WireReply:
     if not visit.shows("signin"):
         return visit.stale_form()
     landing = signing_in.landing_of(visit.form.get("next", ""))
     answer, ticket = visit.form.get("credential", ""), visit.form.get("ticket", "")
     given = await proof.by_passkey(visit, "sign_in", None, ticket, answer)
-    if isinstance(given, Missing):
+    if isinstance(given, NoProof):
         return await signing_in.form(visit, landing, name="", problem=TOO_SLOW)
     if isinstance(given, Throttled):
         return visit.too_many(given.until, back=("/signin", "Back to sign in"))
@@ -160,7 +160,7 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
 # ---------------------------------------------------------------- one's own, on the account page
 
 
-async def begin(visit: Visit) -> Reply:
+async def begin(visit: PageVisit) -> WireReply:
     """The page on which a passkey is named and made. Whoever gets here has just proven themselves."""
     session = await visit.session()
     if session is None:
@@ -172,13 +172,13 @@ async def begin(visit: Visit) -> Reply:
     return asked if asked is not None else _new_page(visit, problem="")
 
 
-def _new_page(visit: Visit, *, problem: str) -> Reply:
+def _new_page(visit: PageVisit, *, problem: str) -> WireReply:
     return proof.scripted(visit).page(
         "passkey_new.html",
         title="Add a passkey",
         status=400 if problem else 200,
         form_token=visit.token(FORM),
-        offer=Offer(token=visit.token(proof.FORM)),
+        offer=PasskeyOffer(token=visit.token(proof.FORM)),
         name=visit.form.get("passkey_name", account_browsers.named(visit.who.user_agent))[
             : passkeys.NAME_CHARACTERS
         ],
@@ -186,7 +186,7 @@ def _new_page(visit: Visit, *, problem: str) -> Reply:
     )
 
 
-async def add(visit: Visit) -> Reply:
+async def add(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
@@ -206,7 +206,7 @@ async def add(visit: Visit) -> Reply:
         )
     )
     match added:
-        case Added():
+        case PasskeyAdded():
             return notices.back("passkey-added")
         case NotAdded():
             return _new_page(visit, problem=added.sentence)
@@ -214,14 +214,16 @@ async def add(visit: Visit) -> Reply:
             return redirect(sign_in_then("/account"))
 
 
-def _add(db: Db, *, cookie: str, new: New, who: Requester, now: Millis) -> Added | NotAdded | None:
+def _add(
+    db: Db, *, cookie: str, new: PasskeyToAdd, who: Requester, now: Millis
+) -> PasskeyAdded | NotAdded | None:
     session = sessions.find(db, cookie, now)
     if session is None or not proving.lately(session, now):
         return None
     return passkeys.add(db, new, who=who, now=now) if session.user.id == new.user_id else None
 
 
-async def remove(visit: Visit) -> Reply:
+async def remove(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect(sign_in_then("/account"))
@@ -241,7 +243,7 @@ async def remove(visit: Visit) -> Reply:
         )
     )
     match outcome:
-        case Removed():
+        case PasskeyRemoved():
             return notices.back("passkey-removed")
         case LastWayIn():
             return notices.back("passkey-last")
@@ -251,7 +253,7 @@ async def remove(visit: Visit) -> Reply:
 
 def _remove(
     db: Db, *, cookie: str, credential_id: str, who: Requester, now: Millis
-) -> Removed | LastWayIn | None:
+) -> PasskeyRemoved | LastWayIn | None:
     session = sessions.find(db, cookie, now)
     if session is None or not proving.lately(session, now):
         return None

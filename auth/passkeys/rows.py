@@ -13,13 +13,13 @@ from typing import Final
 import msgspec
 
 from auth import audit
-from auth.db import Db, Row
-from auth.model import Millis
-from auth.passkeys.ceremony import Assertion, Made, NotBelieved, Question
+from auth.passkeys.ceremony import NewPasskey, PasskeyAnswer, PasskeyChallenge, PasskeyNotBelieved
 from auth.people import attempts, users
-from auth.people.attempts import Counted
+from auth.people.attempts import CountedAttempt
 from auth.people.users import Throttled, User
-from auth.requester import Requester, clean
+from auth.values.db import Db, Row
+from auth.values.model import Millis
+from auth.values.requester import Requester, clean
 
 KEY_PURPOSE: Final = "passkey-challenges"  # whoever has this subkey can make challenges
 PER_USER: Final = 20
@@ -68,16 +68,16 @@ def any_for(db: Db, rp_id: str) -> bool:
 # ---------------------------------------------------------------- adding and removing
 
 
-class New(msgspec.Struct, frozen=True, kw_only=True):
+class PasskeyToAdd(msgspec.Struct, frozen=True, kw_only=True):
     """A passkey that was just made for this account, and the question that it answers."""
 
     user_id: str
-    made: Made
-    question: Question
+    made: NewPasskey
+    question: PasskeyChallenge
     name: str  # what its browser is called, until somebody calls it something else
 
 
-class Added(msgspec.Struct, frozen=True):
+class PasskeyAdded(msgspec.Struct, frozen=True):
     pass
 
 
@@ -87,7 +87,7 @@ class NotAdded(msgspec.Struct, frozen=True):
     sentence: str
 
 
-def add(db: Db, new: New, *, who: Requester, now: Millis) -> Added | NotAdded:
+def add(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> PasskeyAdded | NotAdded:
     """A job, or the first part of one that makes an account somebody's: a refusal must have nothing to undo."""
     user_id, made = new.user_id, new.made
     if not _spend(db, new.question, now):
@@ -110,7 +110,7 @@ def add(db: Db, new: New, *, who: Requester, now: Millis) -> Added | NotAdded:
     if added != 1:
         return _not_added(db, user_id, who, now, "a known passkey", "This passkey is in use here already.")
     _record(db, "passkey.added", who, now, actor=f"user:{user_id}", reason=short(made.credential_id))
-    return Added()
+    return PasskeyAdded()
 
 
 def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, sentence: str) -> NotAdded:
@@ -118,7 +118,7 @@ def _not_added(db: Db, user_id: str, who: Requester, now: Millis, reason: str, s
     return NotAdded(sentence)
 
 
-def take_back(db: Db, new: New, *, who: Requester, now: Millis) -> None:
+def take_back(db: Db, new: PasskeyToAdd, *, who: Requester, now: Millis) -> None:
     """Part of a job that added one to an account, and then found that it could not give the account away."""
     db.execute("DELETE FROM passkeys WHERE credential_id = ?", new.made.credential_id)
     _record(
@@ -126,7 +126,7 @@ def take_back(db: Db, new: New, *, who: Requester, now: Millis) -> None:
     )
 
 
-class Removed(msgspec.Struct, frozen=True):
+class PasskeyRemoved(msgspec.Struct, frozen=True):
     pass
 
 
@@ -136,7 +136,7 @@ class LastWayIn(msgspec.Struct, frozen=True):
 
 def remove(
     db: Db, *, user: User, credential_id: str, who: Requester, now: Millis
-) -> Removed | LastWayIn | None:
+) -> PasskeyRemoved | LastWayIn | None:
     """A job. None: there is no such passkey of this person's."""
     mine = of_user(db, user.id)
     gone = next((each for each in mine if each.credential_id == credential_id), None)
@@ -151,20 +151,20 @@ def remove(
         return LastWayIn()
     db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
     _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason=short(credential_id))
-    return Removed()
+    return PasskeyRemoved()
 
 
 # ---------------------------------------------------------------- being let in
 
 
-class Candidate(msgspec.Struct, frozen=True, kw_only=True):
+class PasskeyAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One try, counted already, and the passkey that it is about; None if we have no such passkey."""
 
     passkey: Passkey | None
-    counted: tuple[Counted, ...]
+    counted: tuple[CountedAttempt, ...]
 
 
-def admit(db: Db, *, assertion: Assertion, who: Requester, now: Millis) -> Candidate | Throttled:
+def admit(db: Db, *, assertion: PasskeyAnswer, who: Requester, now: Millis) -> PasskeyAttempt | Throttled:
     """A job: count a try before anything looks at it. By network only: nobody guesses a signature, and a stranger who
     knows a credential's id must not be able to lock its owner out."""
     network, overall = users.buckets_of_network(who)
@@ -173,16 +173,16 @@ def admit(db: Db, *, assertion: Assertion, who: Requester, now: Millis) -> Candi
         return Throttled(until=until)
     attempts.count(db, overall, now)
     counted = (attempts.count(db, network, now),)
-    return Candidate(passkey=find(db, assertion.credential_id), counted=counted)
+    return PasskeyAttempt(passkey=find(db, assertion.credential_id), counted=counted)
 
 
 def conclude(
     db: Db,
-    candidate: Candidate,
+    candidate: PasskeyAttempt,
     *,
-    assertion: Assertion,
-    verified: int | NotBelieved,
-    question: Question,
+    assertion: PasskeyAnswer,
+    verified: int | PasskeyNotBelieved,
+    question: PasskeyChallenge,
     event: str,
     who: Requester,
     now: Millis,
@@ -197,7 +197,7 @@ def conclude(
     refused = ""
     if passkey is None or current is None or user is None or current.public_key != passkey.public_key:
         refused = "unknown passkey"
-    elif isinstance(verified, NotBelieved):
+    elif isinstance(verified, PasskeyNotBelieved):
         refused = verified.reason
     elif user_id not in (None, user.id):
         refused = "the passkey is another person's"
@@ -234,7 +234,7 @@ def _counted_up(db: Db, passkey: Passkey, count: int, now: Millis) -> bool:
     )
 
 
-def _spend(db: Db, question: Question, now: Millis) -> bool:
+def _spend(db: Db, question: PasskeyChallenge, now: Millis) -> bool:
     """Whether this is the first answer to the question, and in time."""
     first = db.execute(
         "INSERT INTO passkey_challenges (challenge_hash, used_at, expires_at) VALUES (?, ?, ?)"

@@ -14,9 +14,9 @@ from typing import Final
 
 import msgspec
 
-from auth.db import Db
-from auth.model import Millis
-from auth.policy import MINUTE
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
 
 # A try of which the time is further ahead was written before the clock was set back: it must not lock anybody out until then.
 AHEAD: Final[Millis] = MINUTE
@@ -31,7 +31,7 @@ class Limit(msgspec.Struct, frozen=True, kw_only=True):
     delays: tuple[Millis, ...] = ()  # how long to wait after the 1st, 2nd, … try of the window
 
 
-class Counted(msgspec.Struct, frozen=True, kw_only=True):
+class CountedAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """One try as it was written down, so that it can be taken back when it turns out to be no guess."""
 
     bucket: str
@@ -69,15 +69,15 @@ def closed_until(db: Db, buckets: Sequence[tuple[str, Limit]], now: Millis) -> M
     return latest if latest > now else 0
 
 
-def count(db: Db, bucket: str, now: Millis) -> Counted:
+def count(db: Db, bucket: str, now: Millis) -> CountedAttempt:
     row = db.fetch_one("SELECT MAX(sequence) AS last FROM attempts WHERE bucket = ? AND at = ?", bucket, now)
     last = row["last"] if row is not None else None
     sequence = 0 if last is None else last + 1
     db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES (?, ?, ?)", bucket, now, sequence)
-    return Counted(bucket=bucket, at=now, sequence=sequence)
+    return CountedAttempt(bucket=bucket, at=now, sequence=sequence)
 
 
-def take_back(db: Db, tries: Sequence[Counted]) -> None:
+def take_back(db: Db, tries: Sequence[CountedAttempt]) -> None:
     for one in tries:
         db.execute(
             "DELETE FROM attempts WHERE bucket = ? AND at = ? AND sequence = ?",

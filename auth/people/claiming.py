@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from functools import partial
 
-from auth.db import Db
-from auth.model import Millis
 from auth.pages import redirect
 from auth.passkeys import forms as passkey_forms
 from auth.passkeys import rows as passkeys
-from auth.passkeys.forms import Offer
-from auth.passkeys.rows import New, NotAdded
+from auth.passkeys.forms import PasskeyOffer
+from auth.passkeys.rows import NotAdded, PasskeyToAdd
 from auth.people import links, proof, sessions, users
 from auth.people.sessions import cookie_from, set_cookie
-from auth.people.users import Claimed, LinkIsOver, NameIsTaken, Unfit
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.people.users import ClaimedServer, LinkIsOver, NameTaken, UnfitEntry
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     token = links.token_of(visit.request.path)
     find = partial(links.find, kind=links.CLAIM, token=token, now=visit.now)
     if await visit.parts.store.read(find) is None:
@@ -31,7 +31,7 @@ async def show(visit: Visit) -> Reply:
     return _form(visit, token, name="", problem="")
 
 
-async def claim(visit: Visit) -> Reply:
+async def claim(visit: PageVisit) -> WireReply:
     token = links.token_of(visit.request.path)
     if not visit.shows(_purpose(token)):
         return visit.stale_form()
@@ -45,9 +45,9 @@ async def claim(visit: Visit) -> Reply:
         return _link_is_over(visit)
     typed = visit.form.get("name", "")
     name = users.fit_name(typed)
-    if isinstance(name, Unfit):
+    if isinstance(name, UnfitEntry):
         return _form(visit, token, name=typed, problem=name.sentence)
-    new: New | None = None
+    new: PasskeyToAdd | None = None
     hashed: str | None = None
     if visit.form.get("credential"):
         made = passkey_forms.new_passkey(visit, link.user_id)
@@ -56,11 +56,11 @@ async def claim(visit: Visit) -> Reply:
         new = made
     else:
         passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(passphrase, Unfit):
+        if isinstance(passphrase, UnfitEntry):
             return _form(visit, token, name=typed, problem=passphrase.sentence)
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
             return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
-        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+        hashed = await visit.parts.hashing.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
 
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
@@ -81,9 +81,9 @@ async def claim(visit: Visit) -> Reply:
             return _link_is_over(visit)
         case NotAdded():
             return _form(visit, token, name=typed, problem=outcome.sentence)
-        case NameIsTaken():
+        case NameTaken():
             return _form(visit, token, name=typed, problem="Somebody here has this name already.")
-        case Claimed():
+        case ClaimedServer():
             cookies = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(outcome.user.id))
             return redirect("/welcome", headers=cookies)
 
@@ -94,18 +94,18 @@ def _claim_and_sign_in(
     token: str,
     name: str,
     passphrase_hash: str | None,
-    new: New | None,
+    new: PasskeyToAdd | None,
     cookie: str,
     replaces: str,
     who: Requester,
     now: Millis,
-) -> Claimed | LinkIsOver | NameIsTaken | NotAdded:
+) -> ClaimedServer | LinkIsOver | NameTaken | NotAdded:
     if new is not None:
         added = passkeys.add(db, new, who=who, now=now)
         if isinstance(added, NotAdded):
             return added
     outcome = users.claim(db, token=token, name=name, passphrase_hash=passphrase_hash, who=who, now=now)
-    if isinstance(outcome, Claimed):
+    if isinstance(outcome, ClaimedServer):
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
     elif new is not None:
         passkeys.take_back(db, new, who=who, now=now)
@@ -116,9 +116,9 @@ def _purpose(token: str) -> str:
     return f"claim {token}"
 
 
-def _form(visit: Visit, token: str, *, name: str, problem: str) -> Reply:
+def _form(visit: PageVisit, token: str, *, name: str, problem: str) -> WireReply:
     passkey = passkey_forms.link_offer(visit, token)
-    return proof.scripted(visit, isinstance(passkey, Offer)).page(
+    return proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
         "claim.html",
         title="Claim this server",
         status=400 if problem else 200,
@@ -130,7 +130,7 @@ def _form(visit: Visit, token: str, *, name: str, problem: str) -> Reply:
     )
 
 
-def _link_is_over(visit: Visit) -> Reply:
+def _link_is_over(visit: PageVisit) -> WireReply:
     return visit.error(
         410,
         "This link no longer works",
@@ -140,7 +140,7 @@ def _link_is_over(visit: Visit) -> Reply:
     )
 
 
-async def welcome(visit: Visit) -> Reply:
+async def welcome(visit: PageVisit) -> WireReply:
     session = await visit.session()
     if session is None:
         return redirect("/signin?next=/welcome")

@@ -13,17 +13,18 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import audit, scopes
-from auth.db import Db
-from auth.entropy import Entropy
+from auth import audit
 from auth.grants import admin as grants
-from auth.model import Millis
 from auth.people import links, sessions, users
-from auth.people.users import LinkIsOver, User
-from auth.requester import Requester
-from auth.scopes import Vocabulary
+from auth.people.users import LinkIsOver, NameTaken, User
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.entropy import Entropy
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.scopes import Vocabulary
 
-TOOLS_CHARACTERS: Final = 1_000  # of a selection; `server/selection.py` says what one looks like
+TOOLS_CHARACTERS: Final = 1_000  # of a selection; `server/rights/selection.py` says what one looks like
 SHOWN: Final = 500  # of a list of people
 
 Why = Literal["unknown", "last owner", "not now"]
@@ -41,14 +42,14 @@ def in_words(known: Vocabulary, scope: str) -> tuple[str, ...]:
     )
 
 
-class NotDone(msgspec.Struct, frozen=True):
+class GuestUnchanged(msgspec.Struct, frozen=True):
     """Why nothing was changed. `state` is the account's, where there is one."""
 
     why: Why
     state: str = ""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
+class GuestTerms(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody may have at most. None of a change leaves it as it is; `expires_at` 0 takes the end away."""
 
     scope: str | None = None
@@ -74,28 +75,24 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 # ---------------------------------------------------------------- inviting
 
 
-class Invited(msgspec.Struct, frozen=True, kw_only=True):
+class Invitation(msgspec.Struct, frozen=True, kw_only=True):
     user: User
     link_expires_at: Millis
     kind: str = links.INVITE
-
-
-class NameIsTaken(msgspec.Struct, frozen=True):
-    state: str
 
 
 def invite(
     db: Db,
     *,
     name: str,
-    terms: Terms,
+    terms: GuestTerms,
     usual: str,
     token: str,
     lifetime: Millis,
     seed: bytes,
     by: str,
     now: Millis,
-) -> Invited | NameIsTaken:
+) -> Invitation | NameTaken:
     """A job: an account that waits for its person, and the link to it. `name` has been through `users.fit_name`.
 
     Inviting somebody again who has not come yet changes the terms, and the newer link replaces the older.
@@ -103,7 +100,7 @@ def invite(
     user = users.named(db, name)
     if user is not None and user.state != "invited":
         _record(db, "user.invited", user.id, by, now, refused="the name is taken")
-        return NameIsTaken(state=user.state)
+        return NameTaken(state=user.state)
     if user is None:
         user_id = Entropy(seed).identifier("usr")
         added = db.execute(
@@ -118,23 +115,23 @@ def invite(
             now,
         )
         if added != 1:  # another node was faster
-            return NameIsTaken(state="invited")
+            return NameTaken(state="invited")
     else:
         user_id = user.id
         _write(db, user_id, terms)
         db.changed("user", user_id)
     link = links.make(db, kind=links.INVITE, user_id=user_id, token=token, lifetime=lifetime, by=by, now=now)
     _record(db, "user.invited", user_id, by, now, note=name)
-    return Invited(user=_there(db, user_id), link_expires_at=link.expires_at)
+    return Invitation(user=_there(db, user_id), link_expires_at=link.expires_at)
 
 
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+class AcceptedInvitation(msgspec.Struct, frozen=True, kw_only=True):
     user: User
 
 
 def accept(
     db: Db, *, token: str, passphrase_hash: str | None, who: Requester, now: Millis
-) -> Accepted | LinkIsOver:
+) -> AcceptedInvitation | LinkIsOver:
     """A job: use the invitation up; its account is the holder's from now on. Without a passphrase there is another way to
     sign in, which the caller stores in the same transaction."""
     link = links.use(db, kind=links.INVITE, token=token, now=now)
@@ -152,30 +149,30 @@ def accept(
         return link_is_over(db, kind=links.INVITE, who=who, now=now)
     db.changed("user", user.id)
     _by_link(db, "user.joined", f"user:{user.id}", who, now)
-    return Accepted(user=_there(db, user.id))
+    return AcceptedInvitation(user=_there(db, user.id))
 
 
 # ---------------------------------------------------------------- a new passphrase
 
 
-def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invited | NotDone:
+def reset(db: Db, *, name: str, token: str, by: str, now: Millis) -> Invitation | GuestUnchanged:
     """A job: a link by which this person chooses a new passphrase. It changes nothing until it is used; whoever has not come
     yet gets a new invitation instead."""
     user = users.named(db, name)
     if user is None:
-        return NotDone("unknown")
+        return GuestUnchanged("unknown")
     if user.state not in ("enabled", "invited") or user.over(now):
         _record(db, "user.reset", user.id, by, now, refused=user.state)
-        return NotDone("not now", user.state)
+        return GuestUnchanged("not now", user.state)
     waits = user.state == "invited"
     kind, lifetime = (links.INVITE, links.INVITED_FOR) if waits else (links.RESET, links.LIFETIME)
     link = links.make(db, kind=kind, user_id=user.id, token=token, lifetime=lifetime, by=by, now=now)
-    return Invited(user=user, link_expires_at=link.expires_at, kind=kind)
+    return Invitation(user=user, link_expires_at=link.expires_at, kind=kind)
 
 
 def take_new_passphrase(
     db: Db, *, token: str, passphrase_hash: str, who: Requester, now: Millis
-) -> Accepted | LinkIsOver:
+) -> AcceptedInvitation | LinkIsOver:
     """A job: use the link up, set the passphrase, sign every browser of this person out. Logins of programs go on."""
     link = links.use(db, kind=links.RESET, token=token, now=now)
     user = None if link is None else users.find(db, link.user_id)
@@ -185,7 +182,7 @@ def take_new_passphrase(
     sessions.end_all(db, user.id)
     db.changed("user", user.id)
     _by_link(db, "user.passphrase_reset", f"user:{user.id}", who, now)
-    return Accepted(user=_there(db, user.id))
+    return AcceptedInvitation(user=_there(db, user.id))
 
 
 def link_is_over(db: Db, *, kind: str, who: Requester, now: Millis) -> LinkIsOver:
@@ -216,18 +213,18 @@ SWITCHES: Final[Mapping[str, _Switch]] = MappingProxyType(
 )  # fmt: skip
 
 
-def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | NotDone:
+def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
     """A job. `disable` makes everything of somebody's pause, and `enable` go on. `lock` is for an account in wrong hands: all
     logins and keys are revoked, passphrase and passkeys forgotten; after `unlock` a reset link is the way in."""
     row, user = SWITCHES[verb], users.named(db, name)
     if user is None:
-        return NotDone("unknown")
+        return GuestUnchanged("unknown")
     if user.state not in row.before:
         _record(db, row.event, user.id, by, now, refused=user.state)
-        return NotDone("not now", user.state)
+        return GuestUnchanged("not now", user.state)
     if row.takes_away and _last_owner(db, user):
         _record(db, row.event, user.id, by, now, refused="the last owner")
-        return NotDone("last owner", user.state)
+        return GuestUnchanged("last owner", user.state)
     db.execute("UPDATE users SET state = ? WHERE id = ?", row.after, user.id)
     if verb == "lock":
         _shut_out(db, user, reason="account locked", by=by, now=now)
@@ -238,14 +235,14 @@ def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | NotD
     return _there(db, user.id)
 
 
-def remove(db: Db, *, name: str, by: str, now: Millis) -> User | NotDone:
+def remove(db: Db, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
     """A job: revoke everything and forget the account. What the audit trail says of it stays; the name becomes free."""
     user = users.named(db, name)
     if user is None:
-        return NotDone("unknown")
+        return GuestUnchanged("unknown")
     if _last_owner(db, user):
         _record(db, "user.removed", user.id, by, now, refused="the last owner")
-        return NotDone("last owner", user.state)
+        return GuestUnchanged("last owner", user.state)
     _shut_out(db, user, reason="account removed", by=by, now=now)
     db.execute("DELETE FROM one_time_links WHERE user_id = ?", user.id)
     db.execute("DELETE FROM users WHERE id = ?", user.id)
@@ -254,21 +251,21 @@ def remove(db: Db, *, name: str, by: str, now: Millis) -> User | NotDone:
     return user
 
 
-def change(db: Db, *, name: str, terms: Terms, by: str, now: Millis) -> User | NotDone:
+def change(db: Db, *, name: str, terms: GuestTerms, by: str, now: Millis) -> User | GuestUnchanged:
     """A job: other ceilings, or another end. Running calls and tasks are bound by them at once."""
     user = users.named(db, name)
     if user is None:
-        return NotDone("unknown")
+        return GuestUnchanged("unknown")
     if terms.expires_at and _last_owner(db, user):
         _record(db, "user.changed", user.id, by, now, refused="the last owner")
-        return NotDone("last owner", user.state)
+        return GuestUnchanged("last owner", user.state)
     changed = _write(db, user.id, terms)
     db.changed("user", user.id)
     _record(db, "user.changed", user.id, by, now, note=" ".join(changed))
     return _there(db, user.id)
 
 
-def _write(db: Db, user_id: str, terms: Terms) -> list[str]:
+def _write(db: Db, user_id: str, terms: GuestTerms) -> list[str]:
     """The names of what was changed."""
     columns: dict[str, object] = {}
     if terms.scope is not None:
@@ -311,7 +308,7 @@ def _last_owner(db: Db, user: User) -> bool:
 # ---------------------------------------------------------------- looking
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class ListedPerson(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a list of people."""
 
     user: User
@@ -320,7 +317,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     only_owner: bool  # who can be neither disabled, locked nor removed
 
 
-def listing(db: Db, now: Millis, name: str | None = None) -> list[Person]:
+def listing(db: Db, now: Millis, name: str | None = None) -> list[ListedPerson]:
     """A job: everybody, the owner first; with a name only who has it."""
     rows = db.fetch_all(
         "SELECT u.*,"
@@ -337,7 +334,7 @@ def listing(db: Db, now: Millis, name: str | None = None) -> list[Person]:
         SHOWN,
     )
     return [
-        Person(
+        ListedPerson(
             user=(user := User.of(row)),
             logins=row["logins"],
             link_expires_at=row["link_expires_at"],

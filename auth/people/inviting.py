@@ -13,23 +13,23 @@ from typing import Final
 
 import msgspec
 
-from auth.db import Db
-from auth.model import Millis
 from auth.pages import clock, redirect
 from auth.passkeys import forms as passkey_forms
 from auth.passkeys import rows as passkeys
-from auth.passkeys.forms import Offer
-from auth.passkeys.rows import New, NotAdded
+from auth.passkeys.forms import PasskeyOffer
+from auth.passkeys.rows import NotAdded, PasskeyToAdd
 from auth.people import guests as people
 from auth.people import links, proof, sessions, users
-from auth.people.guests import Accepted
+from auth.people.guests import AcceptedInvitation
 from auth.people.sessions import cookie_from, set_cookie
-from auth.people.users import LinkIsOver, Unfit, User
-from auth.requester import Requester
-from auth.visit import Step, Visit
-from auth.wire import Reply
+from auth.people.users import LinkIsOver, UnfitEntry, User
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageStep, PageVisit
 
-Take = Callable[..., "Accepted | LinkIsOver"]
+Take = Callable[..., "AcceptedInvitation | LinkIsOver"]
 
 
 class _Kind(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +84,13 @@ def _find(db: Db, *, kind: str, token: str, now: Millis) -> _Guest | None:
     return _Guest(user=user, invited_by=host.name if host is not None and claimed else "")
 
 
-async def _show(visit: Visit, *, kind: str) -> Reply:
+async def _show(visit: PageVisit, *, kind: str) -> WireReply:
     token = links.token_of(visit.request.path)
     guest = await visit.parts.store.read(partial(_find, kind=kind, token=token, now=visit.now))
     return _link_is_over(visit, kind) if guest is None else _form(visit, kind, token, guest, problem="")
 
 
-async def _take(visit: Visit, *, kind: str) -> Reply:
+async def _take(visit: PageVisit, *, kind: str) -> WireReply:
     token = links.token_of(visit.request.path)
     if not visit.shows(purpose(kind, token)):
         return visit.stale_form()
@@ -101,7 +101,7 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
     if guest is None:  # before hashing: only the link's holder may cost us a hash
         await visit.parts.store.write(partial(people.link_is_over, kind=kind, who=visit.who, now=visit.now))
         return _link_is_over(visit, kind)
-    new: New | None = None
+    new: PasskeyToAdd | None = None
     hashed: str | None = None
     if KINDS[kind].passkey and visit.form.get("credential"):
         made = passkey_forms.new_passkey(visit, guest.user.id)
@@ -110,11 +110,11 @@ async def _take(visit: Visit, *, kind: str) -> Reply:
         new = made
     else:
         passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(passphrase, Unfit):
+        if isinstance(passphrase, UnfitEntry):
             return _form(visit, kind, token, guest, problem=passphrase.sentence)
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
             return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
-        hashed = await visit.parts.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+        hashed = await visit.parts.hashing.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
 
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
@@ -144,18 +144,18 @@ def _take_and_sign_in(
     take: Take,
     token: str,
     passphrase_hash: str | None,
-    new: New | None,
+    new: PasskeyToAdd | None,
     cookie: str,
     replaces: str,
     who: Requester,
     now: Millis,
-) -> Accepted | LinkIsOver | NotAdded:
+) -> AcceptedInvitation | LinkIsOver | NotAdded:
     if new is not None:
         added = passkeys.add(db, new, who=who, now=now)
         if isinstance(added, NotAdded):
             return added
     outcome = take(db, token=token, passphrase_hash=passphrase_hash, who=who, now=now)
-    if isinstance(outcome, Accepted):
+    if isinstance(outcome, AcceptedInvitation):
         sessions.begin(db, cookie=cookie, replaces=replaces, user_id=outcome.user.id, who=who, now=now)
     elif new is not None:
         passkeys.take_back(db, new, who=who, now=now)
@@ -167,10 +167,10 @@ def purpose(kind: str, token: str) -> str:
     return f"{kind} {token}"
 
 
-def _form(visit: Visit, kind: str, token: str, guest: _Guest, *, problem: str) -> Reply:
+def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str) -> WireReply:
     what = KINDS[kind]
     passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
-    return proof.scripted(visit, isinstance(passkey, Offer)).page(
+    return proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
         what.template,
         title=what.title,
         status=400 if problem else 200,
@@ -187,7 +187,7 @@ def _form(visit: Visit, kind: str, token: str, guest: _Guest, *, problem: str) -
     )
 
 
-def _link_is_over(visit: Visit, kind: str) -> Reply:
+def _link_is_over(visit: PageVisit, kind: str) -> WireReply:
     return visit.error(
         410,
         "This link no longer works",
@@ -197,13 +197,13 @@ def _link_is_over(visit: Visit, kind: str) -> Reply:
     )
 
 
-def steps(kind: str) -> Mapping[str, Step]:
-    """The row of entry.py's table for links of this kind."""
+def steps(kind: str) -> Mapping[str, PageStep]:
+    """What each method of a link of this kind does."""
 
-    async def show(visit: Visit) -> Reply:
+    async def show(visit: PageVisit) -> WireReply:
         return await _show(visit, kind=kind)
 
-    async def take(visit: Visit) -> Reply:
+    async def take(visit: PageVisit) -> WireReply:
         return await _take(visit, kind=kind)
 
     return MappingProxyType({"GET": show, "POST": take})

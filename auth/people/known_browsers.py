@@ -15,8 +15,8 @@ from typing import Final
 
 import msgspec
 
-from auth.model import Millis
-from auth.policy import DAY
+from auth.values.model import Millis
+from auth.values.policy import DAY
 
 KEY_PURPOSE: Final = "known-browsers"
 LASTS: Final[Millis] = 90 * DAY
@@ -25,7 +25,7 @@ NONCE_BYTES: Final = 16
 _VALUE: Final = re.compile(r"(usr_[a-z0-9]{1,60})\.([0-9]{1,15})\.([A-Za-z0-9_-]{22})\.([0-9a-f]{64})")
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownBrowser(msgspec.Struct, frozen=True, kw_only=True):
     """What a cookie of ours says."""
 
     user_id: str
@@ -45,7 +45,7 @@ def set_cookie(key: bytes, user_id: str, *, entropy: bytes, secure: bool, now: M
     return "set-cookie", f"{cookie_name(secure)}={said}.{_mac(key, said)}; {tail}"
 
 
-def read(key: bytes, headers: Mapping[str, str], *, secure: bool, now: Millis) -> Known | None:
+def read(key: bytes, headers: Mapping[str, str], *, secure: bool, now: Millis) -> KnownBrowser | None:
     """The first cookie that is ours; what somebody planted beside it fits no MAC."""
     for part in re.split("[;,]", headers.get("cookie", "")):
         name, _, value = part.partition("=")
@@ -55,7 +55,7 @@ def read(key: bytes, headers: Mapping[str, str], *, secure: bool, now: Millis) -
         user_id, since, nonce, mac = match.groups()
         sound = hmac.compare_digest(_mac(key, f"{user_id}.{since}.{nonce}"), mac)
         if sound and int(since) <= now < int(since) + LASTS:
-            return Known(user_id=user_id, bucket=f"signin:known:{nonce}")
+            return KnownBrowser(user_id=user_id, bucket=f"signin:known:{nonce}")
     return None
 
 

@@ -14,12 +14,12 @@ from typing import Final
 import msgspec
 
 from auth import audit
-from auth.db import Db
-from auth.model import Millis
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.policy import DAY, MINUTE
-from auth.requester import Requester
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.policy import DAY, MINUTE
+from auth.values.requester import Requester
 
 CLAIM: Final = "claim"  # the owner makes the server theirs
 INVITE: Final = "invite"  # somebody new takes the account that was made for them
@@ -38,7 +38,7 @@ TOKEN_CHARACTERS: Final = 64  # of what comes in a path; ours have 32
 PER_NETWORK: Final = Limit(tries=30, window=10 * MINUTE)
 
 
-class Link(msgspec.Struct, frozen=True, kw_only=True):
+class OneTimeLink(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     user_id: str
     expires_at: Millis
@@ -82,10 +82,10 @@ def make(
     now: Millis,
     lifetime: Millis = LIFETIME,
     by: str = "local:admin",
-) -> Link:
+) -> OneTimeLink:
     """A job: store a new link. Any earlier link of this kind for this user stops working."""
     db.execute("DELETE FROM one_time_links WHERE kind = ? AND user_id = ? AND used_at IS NULL", kind, user_id)
-    link = Link(kind=kind, user_id=user_id, expires_at=now + lifetime)
+    link = OneTimeLink(kind=kind, user_id=user_id, expires_at=now + lifetime)
     db.execute(
         "INSERT INTO one_time_links (token_hash, kind, user_id, created_at, expires_at) VALUES (?, ?, ?, ?, ?)",
         _hash(token),
@@ -98,7 +98,7 @@ def make(
     return link
 
 
-def find(db: Db, *, kind: str, token: str, now: Millis) -> Link | None:
+def find(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
     """A job: the link, if it would still work. Looking uses nothing up."""
     row = db.fetch_one(
         "SELECT kind, user_id, expires_at FROM one_time_links"
@@ -108,11 +108,13 @@ def find(db: Db, *, kind: str, token: str, now: Millis) -> Link | None:
         now,
     )
     return (
-        None if row is None else Link(kind=row["kind"], user_id=row["user_id"], expires_at=row["expires_at"])
+        None
+        if row is None
+        else OneTimeLink(kind=row["kind"], user_id=row["user_id"], expires_at=row["expires_at"])
     )
 
 
-def use(db: Db, *, kind: str, token: str, now: Millis) -> Link | None:
+def use(db: Db, *, kind: str, token: str, now: Millis) -> OneTimeLink | None:
     """A job: use the link up and return it; None if it is unknown, over, or somebody was faster."""
     link = find(db, kind=kind, token=token, now=now)
     used = db.execute(

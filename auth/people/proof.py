@@ -12,17 +12,17 @@ from typing import Final
 
 import msgspec
 
-from auth.db import Db
-from auth.model import Millis
 from auth.passkeys import ceremony
 from auth.passkeys import rows as passkeys
-from auth.passkeys.ceremony import Assertion, NoPasskeys, NotBelieved, Question
-from auth.passkeys.rows import Candidate
+from auth.passkeys.ceremony import NoPasskeys, PasskeyAnswer, PasskeyChallenge, PasskeyNotBelieved
+from auth.passkeys.rows import PasskeyAttempt
 from auth.people import sessions, users
-from auth.people.sessions import Session
-from auth.people.users import Admitted, Throttled, Unfit
-from auth.requester import Requester
-from auth.visit import Visit
+from auth.people.sessions import BrowserSession
+from auth.people.users import CountedGuess, Throttled, UnfitEntry
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.visit import PageVisit
 
 EVENT: Final = "user.proven_again"
 FORM: Final = "passkey"  # what the token that a page's script sends along is for
@@ -33,7 +33,7 @@ FIELDS: Final = frozenset({"passphrase", TICKET, CREDENTIAL})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Offer:
+class ProofOffer:
     """What this person can show here. Neither: `why_not` says where they can."""
 
     passphrase: bool
@@ -42,7 +42,7 @@ class Offer:
     token: str = field(repr=False)
 
 
-async def offer(visit: Visit, session: Session) -> Offer:
+async def offer(visit: PageVisit, session: BrowserSession) -> ProofOffer:
     here = ceremony.party(visit.parts.site, visit.request.origin)
     passkey, why_not = False, ""
     if isinstance(here, NoPasskeys):
@@ -50,7 +50,7 @@ async def offer(visit: Visit, session: Session) -> Offer:
     else:
         find = partial(passkeys.usable, user_id=session.user.id, rp_id=here.rp_id)
         passkey = bool(await visit.parts.store.read(find))
-    return Offer(
+    return ProofOffer(
         passphrase=session.user.passphrase_hash is not None,
         passkey=passkey,
         why_not=why_not,
@@ -58,7 +58,7 @@ async def offer(visit: Visit, session: Session) -> Offer:
     )
 
 
-def scripted(visit: Visit, wanted: bool = True) -> Visit:
+def scripted(visit: PageVisit, wanted: bool = True) -> PageVisit:
     """The same visit; its page may run the script that talks to authenticators."""
     return replace(visit, frame=replace(visit.frame, script=wanted))
 
@@ -67,50 +67,50 @@ def scripted(visit: Visit, wanted: bool = True) -> Visit:
 
 
 class ByPassphrase(msgspec.Struct, frozen=True, kw_only=True):
-    admitted: Admitted
+    admitted: CountedGuess
     matched: bool
 
 
 class ByPasskey(msgspec.Struct, frozen=True, kw_only=True):
-    candidate: Candidate
-    assertion: Assertion
-    verified: int | NotBelieved
-    question: Question
+    candidate: PasskeyAttempt
+    assertion: PasskeyAnswer
+    verified: int | PasskeyNotBelieved
+    question: PasskeyChallenge
 
 
 Given = ByPassphrase | ByPasskey
 
 
-class Missing(msgspec.Struct, frozen=True):
+class NoProof(msgspec.Struct, frozen=True):
     """Nothing came that could be a proof. No try was counted."""
 
 
-def is_given(visit: Visit) -> bool:
+def is_given(visit: PageVisit) -> bool:
     return any(visit.form.get(name) for name in FIELDS)
 
 
-async def given(visit: Visit, session: Session) -> Given | Missing | Throttled:
+async def given(visit: PageVisit, session: BrowserSession) -> Given | NoProof | Throttled:
     """The proof that the form holds, counted as a try and weighed, not believed yet."""
     if visit.form.get(CREDENTIAL):
         return await by_passkey(
             visit, "confirm", session.user.id, visit.form.get(TICKET, ""), visit.form[CREDENTIAL]
         )
     passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
-    if isinstance(passphrase, Unfit):
-        return Missing()
+    if isinstance(passphrase, UnfitEntry):
+        return NoProof()
     admitted = await visit.parts.store.write(
         partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
     )
     if isinstance(admitted, Throttled):
         return admitted
-    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+    matched = await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
     return ByPassphrase(admitted=admitted, matched=matched)
 
 
 async def by_passkey(
-    visit: Visit, purpose: ceremony.Purpose, user_id: str | None, ticket: str, answer: str
-) -> ByPasskey | Missing | Throttled:
-    """What a passkey answered. `Missing`: it answers no question of ours that is still open, or cannot be read."""
+    visit: PageVisit, purpose: ceremony.Purpose, user_id: str | None, ticket: str, answer: str
+) -> ByPasskey | NoProof | Throttled:
+    """What a passkey answered. `NoProof`: it answers no question of ours that is still open, or cannot be read."""
     here = ceremony.party(visit.parts.site, visit.request.origin)
     question = ceremony.asked(
         visit.parts.subkey(passkeys.KEY_PURPOSE),
@@ -121,20 +121,20 @@ async def by_passkey(
         now=visit.now,
     )
     assertion = ceremony.read_assertion(answer)
-    if isinstance(here, NoPasskeys) or question is None or isinstance(assertion, NotBelieved):
-        return Missing()
+    if isinstance(here, NoPasskeys) or question is None or isinstance(assertion, PasskeyNotBelieved):
+        return NoProof()
     candidate = await visit.parts.store.write(
         partial(passkeys.admit, assertion=assertion, who=visit.who, now=visit.now)
     )
     if isinstance(candidate, Throttled):
         return candidate
-    verified: int | NotBelieved = NotBelieved("unknown passkey")
+    verified: int | PasskeyNotBelieved = PasskeyNotBelieved("unknown passkey")
     if candidate.passkey is not None:
         verified = ceremony.verify_assertion(assertion, here, question, candidate.passkey.public_key)
     return ByPasskey(candidate=candidate, assertion=assertion, verified=verified, question=question)
 
 
-def conclude(db: Db, proof: Given, *, session: Session, who: Requester, now: Millis) -> bool:
+def conclude(db: Db, proof: Given, *, session: BrowserSession, who: Requester, now: Millis) -> bool:
     """Part of a job: whether it was this person. Then the session's proof is as young as can be."""
     match proof:
         case ByPassphrase():

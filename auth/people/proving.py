@@ -9,22 +9,24 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-from auth.db import Db
-from auth.model import Millis
 from auth.people import proof, sessions
-from auth.people.proof import Given, Missing
-from auth.people.sessions import Session
+from auth.people.proof import Given, NoProof
+from auth.people.sessions import BrowserSession
 from auth.people.users import Throttled
-from auth.policy import MINUTE
-from auth.requester import Requester
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.policy import MINUTE
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 LATELY: Final[Millis] = 15 * MINUTE
 NOT_REPEATED: Final = proof.FIELDS | frozenset({"form_token", "new_passphrase", "new_passphrase_again"})
 
 
-async def ask(visit: Visit, session: Session, why: str, *, back: str = "/account") -> Reply | None:
+async def ask(
+    visit: PageVisit, session: BrowserSession, why: str, *, back: str = "/account"
+) -> WireReply | None:
     """None if this person has proven themselves within `LATELY`, or does so with this form; else the page that asks for it.
 
     `why` ends the sentence "Show once more that it is you …", like "to end somebody's login"; `back` is where "Not now" leads.
@@ -37,14 +39,14 @@ async def ask(visit: Visit, session: Session, why: str, *, back: str = "/account
     given = await proof.given(visit, session)
     if isinstance(given, Throttled):
         return visit.too_many(given.until, back=("/account", "Back"))
-    proven = not isinstance(given, Missing) and await visit.parts.store.write(
+    proven = not isinstance(given, NoProof) and await visit.parts.store.write(
         partial(_conclude, cookie=visit.cookie, given=given, who=visit.who, now=visit.now)
     )
     wrong = "passkey was not accepted" if visit.form.get(proof.CREDENTIAL) else "is not your passphrase"
     return None if proven else await _page(visit, session, why, back, problem=f"That {wrong}.")
 
 
-def lately(session: Session, now: Millis) -> bool:
+def lately(session: BrowserSession, now: Millis) -> bool:
     return now - session.auth_time <= LATELY
 
 
@@ -53,7 +55,7 @@ def _conclude(db: Db, *, cookie: str, given: Given, who: Requester, now: Millis)
     return session is not None and proof.conclude(db, given, session=session, who=who, now=now)
 
 
-async def _page(visit: Visit, session: Session, why: str, back: str, *, problem: str) -> Reply:
+async def _page(visit: PageVisit, session: BrowserSession, why: str, back: str, *, problem: str) -> WireReply:
     offer = await proof.offer(visit, session)
     return proof.scripted(visit, offer.passkey).page(
         "prove.html",

@@ -15,12 +15,12 @@ from typing import Final
 
 import msgspec
 
-from auth.db import Db
-from auth.model import Millis
 from auth.people import users
 from auth.people.users import User
-from auth.policy import DAY, MINUTE
-from auth.requester import Requester
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.policy import DAY, MINUTE
+from auth.values.requester import Requester
 
 COOKIE_BYTES: Final = 32
 IDLE: Final[Millis] = 12 * 60 * MINUTE
@@ -32,7 +32,7 @@ PER_USER: Final = 20  # browsers that one person uses; the least recently used g
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class BrowserSession(msgspec.Struct, frozen=True, kw_only=True):
     """A live session and who it belongs to."""
 
     id_hash: str
@@ -119,7 +119,7 @@ def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Reque
     db.execute("UPDATE users SET last_seen_at = ? WHERE id = ?", now, user_id)
 
 
-def find(db: Db, cookie: str | None, now: Millis) -> Session | None:
+def find(db: Db, cookie: str | None, now: Millis) -> BrowserSession | None:
     """A job: the live session behind a cookie. Idle, too old, or of a user who may not sign in: there is none."""
     if cookie is None:
         return None
@@ -132,7 +132,7 @@ def find(db: Db, cookie: str | None, now: Millis) -> Session | None:
     user = users.find(db, row["user_id"]) if row is not None else None
     if row is None or user is None or not user.may(now):
         return None
-    return Session(
+    return BrowserSession(
         id_hash=row["id_hash"], user=user, auth_time=row["auth_time"], last_used_at=row["last_used_at"]
     )
 
@@ -146,7 +146,11 @@ def barred(db: Db, cookie: str, now: Millis) -> User | None:
     return user if user is not None and not user.may(now) else None
 
 
-class Signed(msgspec.Struct, frozen=True, kw_only=True):
+class SignedOutMeanwhile(msgspec.Struct, frozen=True):
+    """The session or its account ended, or changed, between a page and its answer."""
+
+
+class SignedInBrowser(msgspec.Struct, frozen=True, kw_only=True):
     """A signed-in browser, for lists. `id` tells it apart and opens nothing."""
 
     id: str
@@ -158,7 +162,7 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str
 
 
-def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_000) -> list[Signed]:
+def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_000) -> list[SignedInBrowser]:
     """A job: the live sessions, of one person or of everybody, last used first."""
     rows = db.fetch_all(
         "SELECT b.*, u.name AS user_name FROM browser_sessions b JOIN users u ON u.id = b.user_id"
@@ -171,7 +175,7 @@ def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_0
         limit,
     )
     return [
-        Signed(
+        SignedInBrowser(
             id=row["id_hash"][:ID_CHARACTERS],
             user_name=row["user_name"],
             created_at=row["created_at"],
@@ -184,11 +188,11 @@ def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_0
     ]
 
 
-def touch(db: Db, session: Session, now: Millis) -> None:
+def touch(db: Db, session: BrowserSession, now: Millis) -> None:
     db.execute("UPDATE browser_sessions SET last_used_at = ? WHERE id_hash = ?", now, session.id_hash)
 
 
-def proven_again(db: Db, session: Session, now: Millis) -> None:
+def proven_again(db: Db, session: BrowserSession, now: Millis) -> None:
     """A job: the passphrase was asked for and given once more."""
     db.execute(
         "UPDATE browser_sessions SET auth_time = ?, last_used_at = ? WHERE id_hash = ?",
@@ -204,7 +208,7 @@ def end_all(db: Db, user_id: str, *, but: str = "") -> int:
 
 
 def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
-    """A job: end the one with this `Signed.id`, if it is this person's where one is named."""
+    """A job: end the one with this `SignedInBrowser.id`, if it is this person's where one is named."""
     if len(session_id) != ID_CHARACTERS:
         return 0
     return db.execute(

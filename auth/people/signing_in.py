@@ -14,18 +14,19 @@ from urllib.parse import parse_qs
 from auth import audit
 from auth.authorize import page as authorize_page
 from auth.authorize import request as authorize
-from auth.db import Db
 from auth.device import code_entry
 from auth.device import request as device
-from auth.model import Millis
 from auth.pages import redirect
 from auth.passkeys import forms as passkey_forms
 from auth.people import proof, sessions, users
 from auth.people.sessions import cookie_from, set_cookie
-from auth.people.users import Admitted, Throttled, Unfit, User
-from auth.requester import Requester
-from auth.visit import ATTEMPTS_KEY, Visit
-from auth.wire import Reply
+from auth.people.users import CountedGuess, Throttled, UnfitEntry, User
+from auth.values import paths
+from auth.values.db import Db
+from auth.values.model import Millis
+from auth.values.requester import Requester
+from auth.values.wire import WireReply
+from auth.visit import ATTEMPTS_KEY, PageVisit
 
 LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/welcome"})
 DEFAULT_LANDING: Final = "/account"
@@ -33,7 +34,7 @@ DEFAULT_LANDING: Final = "/account"
 WRONG: Final = "That name and passphrase do not go together."
 
 
-async def show(visit: Visit) -> Reply:
+async def show(visit: PageVisit) -> WireReply:
     landing = landing_of(visit.query("next"))
     # `again`: a program wants its person to sign in anew, though there is a session.
     if await visit.session() is not None and not visit.query("again"):
@@ -41,14 +42,14 @@ async def show(visit: Visit) -> Reply:
     return await form(visit, landing, name="", problem="")
 
 
-async def sign_in(visit: Visit) -> Reply:
+async def sign_in(visit: PageVisit) -> WireReply:
     if not visit.shows("signin"):
         return visit.stale_form()
     landing = landing_of(visit.form.get("next", ""))
     typed = visit.form.get("name", "")
     name, passphrase = users.fit_name(typed), users.fit_passphrase(visit.form.get("passphrase", ""))
-    if isinstance(name, Unfit) or isinstance(
-        passphrase, Unfit
+    if isinstance(name, UnfitEntry) or isinstance(
+        passphrase, UnfitEntry
     ):  # no account can have these: nothing to guess
         return await form(visit, landing, name=typed, problem=WRONG)
 
@@ -58,7 +59,7 @@ async def sign_in(visit: Visit) -> Reply:
     )
     if isinstance(admitted, Throttled):
         return visit.too_many(admitted.until, back=("/signin", "Back to sign in"))
-    matched = await visit.parts.verify_passphrase(passphrase, admitted.passphrase_hash)
+    matched = await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     signed_in = await visit.parts.store.write(
         partial(
@@ -78,7 +79,7 @@ async def sign_in(visit: Visit) -> Reply:
 
 
 def _conclude(
-    db: Db, *, admitted: Admitted, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
+    db: Db, *, admitted: CountedGuess, matched: bool, cookie: str, replaces: str, who: Requester, now: Millis
 ) -> User | None:
     user = users.conclude(db, admitted, matched=matched, event="user.signed_in", who=who, now=now)
     if user is not None:
@@ -86,7 +87,7 @@ def _conclude(
     return user
 
 
-async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
+async def form(visit: PageVisit, landing: str, *, name: str, problem: str) -> WireReply:
     owner = await visit.parts.store.read(users.owner)
     upstreams = visit.parts.upstreams
     targets = (*await authorize_page.targets_of(visit, landing), *upstreams.origins)
@@ -99,7 +100,7 @@ async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
         form_token=visit.token("signin"),
         next=landing,
         for_device=landing.startswith("/device"),
-        for_program=landing.startswith(authorize.PATH),
+        for_program=landing.startswith(paths.AUTHORIZE),
         unclaimed=owner is None or owner.state == "unclaimed",
         name=name[: users.NAME_CHARACTERS],
         passkey=passkey,
@@ -108,7 +109,7 @@ async def form(visit: Visit, landing: str, *, name: str, problem: str) -> Reply:
     )
 
 
-async def sign_out(visit: Visit) -> Reply:
+async def sign_out(visit: PageVisit) -> WireReply:
     if not visit.shows("signout"):
         return visit.stale_form()
     await visit.parts.store.write(partial(_end, cookie=visit.cookie, who=visit.who, now=visit.now))
@@ -132,7 +133,7 @@ def _end(db: Db, *, cookie: str, who: Requester, now: Millis) -> None:
 def landing_of(wanted: str) -> str:
     """The path of ours that `wanted` names; never another host, never an unknown path."""
     path, _, query = wanted[: authorize.CHARACTERS].partition("?")
-    if path == authorize.PATH:  # judged there, as if the browser had come by itself
+    if path == paths.AUTHORIZE:  # judged there, as if the browser had come by itself
         return authorize.path_of(authorize.write(authorize.read_text(query)))
     if path not in LANDINGS:
         return DEFAULT_LANDING

@@ -16,13 +16,13 @@ from cryptography.exceptions import InvalidKey
 from cryptography.hazmat.primitives.kdf.argon2 import Argon2id
 
 from auth import audit
-from auth.db import Db, Row
-from auth.model import Millis
 from auth.people import attempts, links
-from auth.people.attempts import Counted, Limit
-from auth.people.known_browsers import Known
-from auth.policy import MINUTE, SECOND
-from auth.requester import Requester
+from auth.people.attempts import CountedAttempt, Limit
+from auth.people.known_browsers import KnownBrowser
+from auth.values.db import Db, Row
+from auth.values.model import Millis
+from auth.values.policy import MINUTE, SECOND
+from auth.values.requester import Requester
 
 PASSPHRASE_CHARACTERS: Final = 12
 PASSPHRASE_BYTES: Final = 1_024  # hashing time must not depend on a megabyte that somebody pasted
@@ -89,7 +89,7 @@ class User:
         )
 
 
-class Unfit(msgspec.Struct, frozen=True):
+class UnfitEntry(msgspec.Struct, frozen=True):
     """What somebody typed cannot be used; the sentence is for them."""
 
     sentence: str
@@ -98,33 +98,33 @@ class Unfit(msgspec.Struct, frozen=True):
 # ---------------------------------------------------------------- what people type
 
 
-def fit_name(typed: str) -> str | Unfit:
+def fit_name(typed: str) -> str | UnfitEntry:
     """The name in the one form in which it is stored and compared."""
     name = unicodedata.normalize("NFKC", typed[: NAME_CHARACTERS * 4]).strip().casefold()
     if not name:
-        return Unfit("Choose a name.")
+        return UnfitEntry("Choose a name.")
     if len(name) > NAME_CHARACTERS:
-        return Unfit(f"A name has at most {NAME_CHARACTERS} characters.")
+        return UnfitEntry(f"A name has at most {NAME_CHARACTERS} characters.")
     if not all(character.isalnum() or character in "._@+-" for character in name):
-        return Unfit("A name is made of letters, digits and . _ @ + -")
+        return UnfitEntry("A name is made of letters, digits and . _ @ + -")
     return name
 
 
-def fit_passphrase(typed: str) -> str | Unfit:
+def fit_passphrase(typed: str) -> str | UnfitEntry:
     """The passphrase in the one form in which it is hashed: keyboards compose accents in different ways."""
     if len(typed) > PASSPHRASE_BYTES:  # before normalising, whose work grows with the text
-        return Unfit(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
+        return UnfitEntry(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
     passphrase = unicodedata.normalize("NFC", typed)
     if len(passphrase) < PASSPHRASE_CHARACTERS:
-        return Unfit(
+        return UnfitEntry(
             f"A passphrase has at least {PASSPHRASE_CHARACTERS} characters. A few random words are good."
         )
     try:
         size = len(passphrase.encode())
     except UnicodeEncodeError:
-        return Unfit("This passphrase has characters that cannot be stored.")
+        return UnfitEntry("This passphrase has characters that cannot be stored.")
     if size > PASSPHRASE_BYTES:
-        return Unfit(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
+        return UnfitEntry(f"A passphrase has at most {PASSPHRASE_BYTES} bytes.")
     return passphrase
 
 
@@ -182,7 +182,7 @@ def claimed(db: Db) -> bool:
     return user is not None and user.state != "unclaimed"
 
 
-class Claimed(msgspec.Struct, frozen=True, kw_only=True):
+class ClaimedServer(msgspec.Struct, frozen=True, kw_only=True):
     user: User
 
 
@@ -190,20 +190,22 @@ class LinkIsOver(msgspec.Struct, frozen=True):
     """Unknown, expired, used, or its account has been claimed another way."""
 
 
-class NameIsTaken(msgspec.Struct, frozen=True):
-    """Somebody else has this name; the link still works."""
+class NameTaken(msgspec.Struct, frozen=True):
+    """Somebody else has this name, whose account is in this state. Nothing was used up."""
+
+    state: str
 
 
 def claim(
     db: Db, *, token: str, name: str, passphrase_hash: str | None, who: Requester, now: Millis
-) -> Claimed | LinkIsOver | NameIsTaken:
+) -> ClaimedServer | LinkIsOver | NameTaken:
     """A job: use the link up and make its account the holder's. Without a passphrase there is a passkey in the same job."""
     link = links.find(db, kind=links.CLAIM, token=token, now=now)
     if link is None:
         return not_claimed(db, who=who, now=now)
     namesake = named(db, name)
     if namesake is not None and namesake.id != link.user_id:
-        return NameIsTaken()
+        return NameTaken(state=namesake.state)
     if links.use(db, kind=links.CLAIM, token=token, now=now) is None:
         return not_claimed(db, who=who, now=now)
     won = db.execute(
@@ -217,7 +219,7 @@ def claim(
         return not_claimed(db, who=who, now=now)
     db.changed("user", user.id)
     _record(db, "owner.claimed", who, now, actor=f"user:{user.id}")
-    return Claimed(user=user)
+    return ClaimedServer(user=user)
 
 
 def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
@@ -230,12 +232,12 @@ def not_claimed(db: Db, *, who: Requester, now: Millis) -> LinkIsOver:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Admitted:
+class CountedGuess:
     """One guess may be made. It is counted already; `conclude` takes it back if it was right."""
 
     user_id: str | None  # None: nobody of that name who can sign in
     passphrase_hash: str = field(repr=False)
-    counted: tuple[Counted, ...]
+    counted: tuple[CountedAttempt, ...]
 
 
 class Throttled(msgspec.Struct, frozen=True, kw_only=True):
@@ -248,8 +250,8 @@ def buckets_of_network(who: Requester) -> tuple[str, str]:
 
 
 def admit(
-    db: Db, *, name: str, key: bytes, who: Requester, now: Millis, known: Known | None = None
-) -> Admitted | Throttled:
+    db: Db, *, name: str, key: bytes, who: Requester, now: Millis, known: KnownBrowser | None = None
+) -> CountedGuess | Throttled:
     """A job: count a try against the account and the network, before anything slow looks at it. One from a browser in which this
     very account was signed in before is counted against that browser instead of the account."""
     user = named(db, name)
@@ -258,13 +260,13 @@ def admit(
     return _admit(db, account, user, who, now)
 
 
-def admit_again(db: Db, *, user_id: str, who: Requester, now: Millis) -> Admitted | Throttled:
+def admit_again(db: Db, *, user_id: str, who: Requester, now: Millis) -> CountedGuess | Throttled:
     """A job: the same for somebody who is signed in as this user and shows once more that it is them. Counted by itself: who
     knows no more than a name must not be able to use up these tries."""
     return _admit(db, f"proof:account:{user_id}", find(db, user_id), who, now)
 
 
-def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis) -> Admitted | Throttled:
+def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis) -> CountedGuess | Throttled:
     network, overall = buckets_of_network(who)
     until = attempts.closed_until(
         db, ((account, PER_ACCOUNT), (network, PER_NETWORK), (overall, ALL_PER_NETWORK)), now
@@ -274,12 +276,12 @@ def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis)
     attempts.count(db, overall, now)
     counted = (attempts.count(db, account, now), attempts.count(db, network, now))
     if user is None or not user.may(now) or user.passphrase_hash is None:
-        return Admitted(user_id=None, passphrase_hash=NOBODY, counted=counted)
-    return Admitted(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
+        return CountedGuess(user_id=None, passphrase_hash=NOBODY, counted=counted)
+    return CountedGuess(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
 
 
 def conclude(
-    db: Db, admitted: Admitted, *, matched: bool, event: str, who: Requester, now: Millis
+    db: Db, admitted: CountedGuess, *, matched: bool, event: str, who: Requester, now: Millis
 ) -> User | None:
     """A job: the user, if the passphrase matched and the account is still the one that was looked at."""
     user = find(db, admitted.user_id) if matched and admitted.user_id is not None else None
@@ -293,7 +295,7 @@ def conclude(
     return user
 
 
-def _closed(db: Db, admitted: Admitted, now: Millis) -> bool:
+def _closed(db: Db, admitted: CountedGuess, now: Millis) -> bool:
     """Whether this was the last try for a while: those that the limits turn away leave no rows of their own."""
     account, network = (each.bucket for each in admitted.counted)
     until = attempts.closed_until(db, ((account, PER_ACCOUNT), (network, PER_NETWORK)), now)

@@ -5,25 +5,27 @@ Signing happens after the job that allowed it is committed. Checking a token liv
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
 
 from auth import audit
-from auth.db import Db
-from auth.encode import json_bytes
-from auth.entropy import Entropy
-from auth.errors import Refusal
 from auth.grants import chain
 from auth.grants.admin import revoke
 from auth.grants.exchange import Issue
+from auth.jose.base64url import pack
+from auth.jose.es256 import sign
 from auth.keys.refresh import RefreshRing
 from auth.keys.ring import SigningKey
-from auth.keys.signatures import pack, sign
-from auth.model import Client, Millis
-from auth.policy import TokenPolicy
-from auth.requester import Requester
-from auth.site import Site
+from auth.values.db import Db
+from auth.values.encode import json_bytes
+from auth.values.entropy import identifier
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Client, Millis
+from auth.values.policy import TokenPolicy
+from auth.values.requester import Requester
+from auth.values.site import Site
 
 TOKEN_TYPE: Final = "at+jwt"
 
@@ -43,15 +45,19 @@ def mint(issue: Issue, *, site: Site, policy: TokenPolicy, key: SigningKey, seed
         "scope": issue.scope,
         "iat": issued_at,
         "exp": expires_at,
-        "jti": Entropy(seed).identifier("at"),
+        "jti": identifier("at", seed),
         "sid": issue.grant_id,
         "auth_time": issue.auth_time // 1_000,
     }
     if issue.jkt is not None:
         claims["cnf"] = {"jkt": issue.jkt}
-    header = {"alg": key.algorithm, "kid": key.kid, "typ": TOKEN_TYPE}
-    signed = f"{pack(json_bytes(header))}.{pack(json_bytes(claims))}".encode()
+    signed = f"{_header(key.algorithm, key.kid)}.{pack(json_bytes(claims))}".encode()
     return sign(signed, key.key).decode(), expires_at - issued_at
+
+
+@lru_cache(maxsize=8)  # of a pure function: few keys sign, one at a time
+def _header(algorithm: str, kid: str) -> str:
+    return pack(json_bytes({"alg": algorithm, "kid": kid, "typ": TOKEN_TYPE}))
 
 
 def answer(
@@ -66,7 +72,7 @@ def answer(
         "scope": issue.scope,
     }
     if issue.counter is not None:
-        link = chain.Link(grant_id=issue.grant_id, counter=issue.counter)
+        link = chain.ChainLink(grant_id=issue.grant_id, counter=issue.counter)
         body["refresh_token"] = chain.write(refresh_keys.newest(), link)
     return body
 
@@ -79,7 +85,7 @@ class Revoked(msgspec.Struct, frozen=True, kw_only=True):
 
 def revoke_by_token(
     db: Db, client: Client, grant_id: str | None, *, requester: Requester, now: Millis
-) -> Revoked | Refusal:
+) -> Revoked | OAuthRefusal:
     """A job: end the login that a token belongs to. `grant_id` was read from a token of ours, None for any other text."""
     row = None if grant_id is None else db.fetch_one("SELECT client_id FROM grants WHERE id = ?", grant_id)
     refused, ended = "", False
@@ -103,5 +109,5 @@ def revoke_by_token(
     )
     if row is not None and refused:
         # §2.1: the client is told, since it holds a token that is not its own.
-        return Refusal(error="invalid_grant", description="this token was issued to another client")
+        return OAuthRefusal(error="invalid_grant", description="this token was issued to another client")
     return Revoked(known=row is not None)

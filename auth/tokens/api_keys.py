@@ -15,10 +15,11 @@ from typing import Final, Literal
 
 import msgspec
 
-from auth import audit, scopes
-from auth.db import Db, Row
-from auth.entropy import Entropy
-from auth.model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
+from auth import audit
+from auth.values import scopes
+from auth.values.db import Db, Row
+from auth.values.entropy import Entropy
+from auth.values.model import LIVE_USER_STATES, Millis, Principal, PrincipalKind, Secret
 
 # `ost_`, 43 letters (256 bits), and 6 that check them: whoever looks for leaked secrets recognises one without asking us.
 PREFIX: Final = "ost_"
@@ -125,7 +126,7 @@ def _check(body: str) -> str:
     return letters
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class ApiKeyOrder(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants a key for."""
 
     name: str
@@ -136,28 +137,28 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Millis | None = None
 
 
-class Made(msgspec.Struct, frozen=True, kw_only=True):
+class NewApiKey(msgspec.Struct, frozen=True, kw_only=True):
     key: ApiKey
     secret: Secret
 
 
-class NotMade(msgspec.Struct, frozen=True):
+class ApiKeyNotMade(msgspec.Struct, frozen=True):
     reason: Literal["no_user", "beyond_the_user", "name_taken", "too_many"]
     ceiling: str = ""
 
 
-def create(db: Db, order: Order, *, seed: bytes, by: str, now: Millis) -> Made | NotMade:
+def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> NewApiKey | ApiKeyNotMade:
     """A job. The scopes exist already; whether the user may have them is looked at here."""
     user = db.fetch_one("SELECT state, scope FROM users WHERE id = ?", order.user_id)
     if user is None or user["state"] not in LIVE_USER_STATES:
-        return NotMade("no_user")
+        return ApiKeyNotMade("no_user")
     if not scopes.within(scopes.parse(order.scope), user["scope"]):
-        return NotMade("beyond_the_user", user["scope"])
+        return ApiKeyNotMade("beyond_the_user", user["scope"])
     if db.fetch_one("SELECT 1 AS one FROM api_keys WHERE name = ? AND revoked_at IS NULL", order.name):
-        return NotMade("name_taken")
+        return ApiKeyNotMade("name_taken")
     held = db.fetch_one("SELECT COUNT(*) AS held FROM api_keys WHERE revoked_at IS NULL")
     if held is not None and held["held"] >= MAX_KEYS:
-        return NotMade("too_many")
+        return ApiKeyNotMade("too_many")
     text, key_id = draw(seed)
     db.execute(
         "INSERT INTO api_keys (id, name, user_id, key_hash, hint, server, scope, tools, created_by, created_at,"
@@ -169,7 +170,7 @@ def create(db: Db, order: Order, *, seed: bytes, by: str, now: Millis) -> Made |
     audit.record(db, at=now, event="api_key.created", actor=audit.actor(by), grant_id=key_id)
     made = find(db, key_id)
     assert made is not None
-    return Made(key=made, secret=Secret(text))
+    return NewApiKey(key=made, secret=Secret(text))
 
 
 def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = None) -> bool:

@@ -11,23 +11,24 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import re
 from collections.abc import Collection
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 import msgspec
 
 from auth.clients import registry as clients
-from auth.clients.assertion import BadAssertion, number_in, split, text_in, unpacked
-from auth.clients.keys import ALGORITHMS, BadKeys, PublicKey, read_key
-from auth.db import Db
-from auth.errors import Refusal
-from auth.keys.signatures import pack, thumbprint, unpack
-from auth.model import Millis
-from auth.site import Site, normalise
+from auth.jose import jws
+from auth.jose.base64url import pack
+from auth.jose.jws import BadJws, number_in, text_in
+from auth.jose.public_keys import ALGORITHMS, BadKeys, PublicKey, read_key
+from auth.jose.thumbprints import thumbprint
+from auth.values.db import Db
+from auth.values.errors import OAuthRefusal
+from auth.values.model import Millis
+from auth.values.site import Site, normalise
 
 TYPE: Final = "dpop+jwt"
+LONGEST: Final = 8 * 1_024  # one with an RSA key of 8 192 bits has about 3 KiB
 BACK_SECONDS: Final = 60  # how old a proof may be: clocks differ, and requests wait
 AHEAD_SECONDS: Final = 10
 JTI_LENGTH: Final = 256
@@ -36,14 +37,13 @@ REMEMBERED: Final = 100_000
 
 # No client has this id: those that are entered by hand have no colon, the others are addresses or begin with cli_.
 _OWNER: Final = "dpop:"
-_THUMBPRINT: Final = re.compile(r"[A-Za-z0-9_-]{43}")
 
 
-class BadProof(BadAssertion):
+class BadProof(BadJws):
     """Why a proof proves nothing, for its client: the text continues "DPoP proof: …"."""
 
 
-class Proof(msgspec.Struct, frozen=True, kw_only=True):
+class DpopProof(msgspec.Struct, frozen=True, kw_only=True):
     """What is left to say of it: that it counts for the first time."""
 
     jkt: str  # the thumbprint of its key
@@ -56,16 +56,6 @@ class Proof(msgspec.Struct, frozen=True, kw_only=True):
         return (self.issued_at + BACK_SECONDS + 1) * 1_000
 
 
-@dataclass(frozen=True, slots=True)
-class Presented:
-    """The proof that came with a request, and what it must be about. `again`: the request was let in, and is looked at once
-    more while it runs; a proof that has been used is then what it should be."""
-
-    text: str = field(repr=False)
-    method: str
-    again: bool = False
-
-
 def read(
     text: str,
     *,
@@ -74,11 +64,11 @@ def read(
     now: Millis,
     token: str | None = None,
     jkt: str | None = None,
-) -> Proof:
+) -> DpopProof:
     """§4.3, all but the single use. `urls`: how the request's address may be written. `token`: the access token that came with
-    it, `jkt` the key that this one is bound to. Raises `BadAssertion`."""
-    head, payload, signature = split(text)
-    header, claims = unpacked(head), unpacked(payload)
+    it, `jkt` the key that this one is bound to. Raises `BadJws`."""
+    proof = jws.read(text, longest=LONGEST)
+    header, claims = proof.header, proof.claims
     if text_in(header, "typ").lower() != TYPE:
         raise BadProof(f"has another typ than {TYPE}")
     if "crit" in header:
@@ -101,12 +91,12 @@ def read(
         raise BadProof("is for another access token")
     # Last, since it costs most.
     try:
-        signed = key.is_signed(f"{head}.{payload}".encode(), unpack(signature), algorithm)
-    except ValueError:
+        signed = key.is_signed(proof.signed, proof.signature, algorithm)
+    except BadJws:
         signed = False
     if not signed:
         raise BadProof("is not signed by the key in its header")
-    return Proof(
+    return DpopProof(
         jkt=found,
         id_hash=hashlib.sha256(f"{found} {jti}".encode("utf-8", "surrogatepass")).hexdigest(),
         issued_at=issued_at,
@@ -146,23 +136,19 @@ def urls_of(site: Site, origin: str, path: str) -> tuple[str, str]:
     return site.issuer + path, origin + path
 
 
-def is_thumbprint(text: str) -> bool:
-    return _THUMBPRINT.fullmatch(text) is not None
-
-
-def refusal(problem: str) -> Refusal:
-    return Refusal(error="invalid_dpop_proof", description=f"DPoP proof: {problem}")
+def refusal(problem: str) -> OAuthRefusal:
+    return OAuthRefusal(error="invalid_dpop_proof", description=f"DPoP proof: {problem}")
 
 
 # ---------------------------------------------------------------- once
 
 
-def use_up(db: Db, proof: Proof) -> bool:
+def use_up(db: Db, proof: DpopProof) -> bool:
     """Part of a job: False if this proof was used before."""
     return clients.use_up(db, _OWNER, proof.id_hash, proof.expires_at)
 
 
-class Window:
+class ProofWindow:
     """The proofs that resources have seen in the last minute, by the second in which they were made. One per process; what it
     has forgotten, for its age or for want of room, it refuses."""
 
@@ -172,7 +158,7 @@ class Window:
         self._count = 0
         self._forgotten = 0  # the youngest second whose proofs are not all remembered
 
-    def use_up(self, proof: Proof, now: Millis) -> bool:
+    def use_up(self, proof: DpopProof, now: Millis) -> bool:
         """False if this proof was used before, or may have been."""
         oldest = now // 1_000 - BACK_SECONDS
         for second in [each for each in self._seen if each < oldest]:

@@ -7,79 +7,80 @@ refused does.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
-from auth import audit, core, forms, replies, scopes
+from auth import audit, forms, replies
 from auth.clients.registry import lookup
-from auth.db import Db
-from auth.errors import Refusal
+from auth.forms import CheckedForm
 from auth.grants import chain
-from auth.grants.exchange import account, epoch
-from auth.grants.refresh import Refuse, decide
-from auth.keys.signatures import unpack
-from auth.model import REFRESH_TOKEN, Client, Grant, Millis
-from auth.policy import TokenPolicy
-from auth.posted import Endpoint
-from auth.site import Site
+from auth.grants.exchange import TokenRefusal, account, epoch
+from auth.grants.refresh import decide
+from auth.jose import jws
+from auth.parts import Parts
+from auth.posted import FormEndpoint, Job
 from auth.tokens import verify
 from auth.tokens.live import read_live
 from auth.tokens.verify import BadToken, Claims
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.errors import OAuthRefusal
+from auth.values.model import REFRESH_TOKEN, Client, Grant, Millis
+from auth.values.policy import TokenPolicy
+from auth.values.requester import Requester
+from auth.values.site import Site
+from auth.values.wire import WireReply
 
-if TYPE_CHECKING:
-    from auth.forms import Form
-    from auth.identity import Identity
-    from auth.posted import Job
-    from auth.requester import Requester
-    from auth.wire import Reply
 
-
-class Worth(msgspec.Struct, frozen=True):
+class TokenWorth(msgspec.Struct, frozen=True):
     """The members besides `active`; None for a token that is worth nothing."""
 
     members: dict[str, Any] | None
 
 
-NOTHING: Final = Worth(None)
+NOTHING: Final = TokenWorth(None)
 
 
-async def _prepare(identity: Identity, form: Form, who: Requester, now: Millis) -> Job:
+async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis) -> Job:
     asked = forms.introspect_form(form)
-    await identity.reload_keys()
-    link = chain.parse(identity.keys.refresh, asked.token, now)
+    await parts.reload_keys()
+    link = chain.parse(parts.keys.refresh, asked.token, now)
     claims: Claims | None = None
     if link is None:
         try:
-            claims = verify.read(asked.token, identity.site.issuer, identity.keys, now)
+            claims = verify.read(asked.token, parts.site.issuer, parts.keys, now)
         except BadToken:
             claims = None
 
-    def job(db: Db) -> Worth | Refusal:
-        client = core.authenticate(db, asked.credentials, endpoint="introspection", requester=who, now=now)
-        if isinstance(client, Refusal):
+    def job(db: Db) -> TokenWorth | OAuthRefusal:
+        from auth.grants import pipeline
+
+        client = pipeline.authenticate(
+            db, asked.credentials, endpoint="introspection", requester=who, now=now
+        )
+        if isinstance(client, OAuthRefusal):
             return client
         if not client.introspects or client.public:
             return _not_for(db, client, who, now)
         if link is not None:
-            return refresh_token_worth(db, link, site=identity.site, policy=identity.policy.tokens, now=now)
+            return refresh_token_worth(db, link, site=parts.site, policy=parts.policy.tokens, now=now)
         if claims is not None:
-            return access_token_worth(db, claims, asked.token, site=identity.site, now=now)
+            return access_token_worth(db, claims, asked.token, site=parts.site, now=now)
         return NOTHING
 
     return job
 
 
-def _finish(identity: Identity, worth: Worth, who: Requester) -> Reply:
-    del identity, who
+def _finish(parts: Parts, worth: TokenWorth, who: Requester) -> WireReply:
+    del parts, who
     return replies.answer({"active": False} if worth.members is None else {"active": True, **worth.members})
 
 
-ENDPOINT: Final = Endpoint(_prepare, _finish)
+ENDPOINT: Final = FormEndpoint(_prepare, _finish)
 
 
-def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: Millis) -> Worth:
+def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: Millis) -> TokenWorth:
     """Part of a job: of a token whose signature and form are right, what its login is good for now."""
     live = read_live(db, claims.grant_id)
     sound = (
@@ -92,11 +93,11 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
     )
     if live is None or not sound:
         return NOTHING
-    payload = json.loads(unpack(token.split(".")[1]))  # `verify.read` has checked it
+    payload = jws.members(token.split(".")[1])  # `verify.read` has checked it
     scope = scopes.narrow(payload["scope"], scopes.join(sorted(live.ceiling)))
     if not scope:
         return NOTHING
-    return Worth(
+    return TokenWorth(
         {
             "token_type": "Bearer" if claims.jkt is None else "DPoP",
             "token_use": "access_token",
@@ -112,7 +113,9 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
     )
 
 
-def refresh_token_worth(db: Db, link: chain.Link, *, site: Site, policy: TokenPolicy, now: Millis) -> Worth:
+def refresh_token_worth(
+    db: Db, link: chain.ChainLink, *, site: Site, policy: TokenPolicy, now: Millis
+) -> TokenWorth:
     """Part of a job: of a token that we wrote, whether /token would take it now."""
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", link.grant_id)
     grant = None if row is None else Grant.of(row)
@@ -132,9 +135,9 @@ def refresh_token_worth(db: Db, link: chain.Link, *, site: Site, policy: TokenPo
         policy=policy,
         jkt=grant.jkt,
     )
-    if isinstance(outcome, Refuse):
+    if isinstance(outcome, TokenRefusal):
         return NOTHING
-    return Worth(
+    return TokenWorth(
         {
             "token_use": "refresh_token",  # and no `token_type`: nothing but this server takes it
             "scope": outcome.scope,
@@ -154,7 +157,7 @@ def _confirmation(jkt: str | None) -> dict[str, Any]:
     return {} if jkt is None else {"cnf": {"jkt": jkt}}
 
 
-def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> Refusal:
+def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> OAuthRefusal:
     audit.record(
         db,
         at=now,
@@ -166,4 +169,4 @@ def _not_for(db: Db, client: Client, who: Requester, now: Millis) -> Refusal:
         outcome="refused",
         reason="may not ask",
     )
-    return Refusal(error="unauthorized_client", description="this client may not ask about tokens")
+    return OAuthRefusal(error="unauthorized_client", description="this client may not ask about tokens")

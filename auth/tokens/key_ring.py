@@ -12,10 +12,10 @@ from typing import Final
 import msgspec
 
 from auth import audit
-from auth.db import Db
-from auth.model import Millis
-from auth.tokens.api_keys import ApiKey, hash_of
-from auth.tokens.live import Change
+from auth.tokens.api_keys import ApiKey
+from auth.tokens.live import StoredChange
+from auth.values.db import Db
+from auth.values.model import Millis
 
 # A read can only be overtaken by a change. Five in a row is somebody who changes keys in a loop.
 ATTEMPTS: Final = 5
@@ -28,28 +28,25 @@ REMEMBERED_MS: Final = 3_600_000
 PIECE: Final = 200
 
 
-class KeyRing:
+class ApiKeyRing:
     """One per process. `read` is `api_keys.every`, in the store."""
 
     def __init__(self, read: Callable[[], Awaitable[Sequence[ApiKey]]]) -> None:
         self._read = read
-        self._by_hash: Mapping[str, ApiKey] = {}
+        self._by_digest: Mapping[bytes, ApiKey] = {}
         self._by_id: Mapping[str, ApiKey] = {}
         self._users: frozenset[str] = frozenset()
         self._changes, self._seen, self._reading = 1, 0, 0
+        self.stale = True  # then nothing that is remembered counts: `reload` first
 
-    @property
-    def stale(self) -> bool:
-        """Then nothing that is remembered counts: `reload` first."""
-        return self._seen < self._changes
-
-    def apply_changes(self, changes: Iterable[Change]) -> None:
+    def apply_changes(self, changes: Iterable[StoredChange]) -> None:
         """A user's changes count only if a key is theirs; while a read is under way, nobody knows yet whose it will bring."""
         for change in changes:
             if change.kind == "api_key" or (
                 change.kind == "user" and (self._reading or change.entity_id in self._users)
             ):
                 self._changes += 1
+                self.stale = True
                 return
 
     async def reload(self) -> bool:
@@ -64,52 +61,54 @@ class KeyRing:
             finally:
                 self._reading -= 1
             if changes > self._seen:
-                self._by_hash = {key.key_hash: key for key in found}
+                self._by_digest = {bytes.fromhex(key.key_hash): key for key in found}
                 self._by_id = {key.id: key for key in found}
                 self._users = frozenset(key.user_id for key in found)
                 self._seen = changes
+                self.stale = changes < self._changes
         return not self.stale
 
-    def find(self, text: str) -> ApiKey | None:
-        return self._by_hash.get(hash_of(text))
+    def find(self, digest: bytes) -> ApiKey | None:
+        """By the SHA-256 of a key."""
+        return self._by_digest.get(digest)
 
     def get(self, key_id: str) -> ApiKey | None:
         return self._by_id.get(key_id)
 
     def __len__(self) -> int:
-        return len(self._by_hash)
+        return len(self._by_digest)
 
 
-class Use(msgspec.Struct, frozen=True):
+class KeyUse(msgspec.Struct, frozen=True):
     key_id: str
     at: Millis
     address: str
 
 
-class Refusal(msgspec.Struct, frozen=True):
+class KeyRefusal(msgspec.Struct, frozen=True):
     key_id: str  # empty: no key of ours
     reason: str
     at: Millis
     address: str
 
 
-class Notes(msgspec.Struct, frozen=True):
+class UseNotes(msgspec.Struct, frozen=True):
     """What one write notes."""
 
-    uses: tuple[Use, ...]
-    refusals: tuple[Refusal, ...]
+    uses: tuple[KeyUse, ...]
+    refusals: tuple[KeyRefusal, ...]
 
 
-class Usage:
+class KeyUsage:
     """Bounded: by the number of keys, and by `MAX_REFUSALS`; what goes beyond that is not told."""
 
     def __init__(self) -> None:
-        self._uses: dict[str, Use] = {}
-        self._refusals: list[Refusal] = []
+        self._uses: dict[str, KeyUse] = {}
+        self._refusals: list[KeyRefusal] = []
         self._remembered: dict[tuple[str, str, str], Millis] = {}
 
     def used(self, key_id: str, now: Millis, address: str) -> None:
-        self._uses[key_id] = Use(key_id, now, address)
+        self._uses[key_id] = KeyUse(key_id, now, address)
 
     def refused(self, key_id: str, reason: str, now: Millis, address: str) -> None:
         """The first of its kind in an hour."""
@@ -122,18 +121,18 @@ class Usage:
         while len(self._remembered) >= MAX_REMEMBERED:
             del self._remembered[next(iter(self._remembered))]
         self._remembered[which] = now
-        self._refusals.append(Refusal(key_id, reason, now, address))
+        self._refusals.append(KeyRefusal(key_id, reason, now, address))
 
-    def take(self) -> Notes | None:
+    def take(self) -> UseNotes | None:
         """What there is to write, a piece of it; it is forgotten here."""
         if not self._uses and not self._refusals:
             return None
         uses = tuple(self._uses.pop(key_id) for key_id in list(self._uses)[:PIECE])
         refusals, self._refusals = tuple(self._refusals), []
-        return Notes(uses, refusals)
+        return UseNotes(uses, refusals)
 
 
-def note(db: Db, notes: Notes) -> None:
+def note(db: Db, notes: UseNotes) -> None:
     """A job. Nothing that anybody caches is changed by it."""
     for use in notes.uses:
         db.execute(

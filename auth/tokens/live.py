@@ -11,10 +11,10 @@ from typing import Final, Protocol
 
 import msgspec
 
-from auth import scopes
-from auth.db import Db
 from auth.grants.exchange import REFRESH_EPOCH, epoch
-from auth.model import LIVE_USER_STATES, Millis, PrincipalKind
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.model import LIVE_USER_STATES, Millis, PrincipalKind
 
 # About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
 ENTRIES: Final = 10_000
@@ -42,7 +42,7 @@ class LiveGrant(msgspec.Struct, frozen=True, kw_only=True):
     reach: frozenset[str] = frozenset({scopes.EVERYTHING})
 
 
-class Change(Protocol):
+class StoredChange(Protocol):
     """What the store reports after a commit: an entity that caches must forget."""
 
     @property
@@ -61,17 +61,15 @@ class _Reading(msgspec.Struct, eq=False):
     changed: set[tuple[str, str]] = msgspec.field(default_factory=set[tuple[str, str]])
 
 
-class Live:
+class LiveLogins:
     def __init__(self, load: Load, *, entries: int = ENTRIES) -> None:
         self._load = load
         self._entries = entries
         self._grants: dict[str, LiveGrant] = {}
         self._by_owner: dict[tuple[str, str], set[str]] = {}
         self._readings: set[_Reading] = set()
-
-    def get(self, grant_id: str) -> LiveGrant | None:
-        """What is remembered; None means "ask the store"."""
-        return self._grants.get(grant_id)
+        # What is remembered of a login; None means "ask the store". Asked with every request, so it is the dictionary's own.
+        self.get: Final[Callable[[str], LiveGrant | None]] = self._grants.get
 
     async def load(self, grant_id: str) -> LiveGrant | None:
         """From the store; None if there is no such login, or if it changes faster than it can be read (fail closed)."""
@@ -100,7 +98,7 @@ class Live:
             self._by_owner.setdefault(owner, set()).add(grant_id)
         return True
 
-    def apply_changes(self, changes: Iterable[Change]) -> None:
+    def apply_changes(self, changes: Iterable[StoredChange]) -> None:
         """Forget everything that hangs on these. Called after a commit, before those who wrote it go on."""
         for change in changes:
             owner = (change.kind, change.entity_id)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from auth.db import Db
-from auth.model import Grant, Millis, Principal, PrincipalKind
 from auth.tokens import api_keys
+from auth.values.db import Db
+from auth.values.model import Grant, Millis, Principal, PrincipalKind
 
 
-class About(msgspec.Struct, frozen=True, kw_only=True):
+class CallerFacts(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""  # a login: device | code | client_credentials
     key_name: str = ""
     user_name: str = ""
@@ -19,24 +19,24 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Millis | None = None
 
 
-def about(db: Db, principal: Principal) -> About:
+def about(db: Db, principal: Principal) -> CallerFacts:
     """Empty where there is nothing to tell: a static token is known to the settings alone."""
     if principal.kind is PrincipalKind.API_KEY:
         key = api_keys.find(db, principal.subject)
         if key is None:
-            return About()
+            return CallerFacts()
         name, role = _user(db, key.user_id)
         ends = [end for end in (key.expires_at, key.user_ends_at) if end is not None]
-        return About(
+        return CallerFacts(
             key_name=key.name, user_name=name, user_role=role, expires_at=min(ends) if ends else None
         )
     row = db.fetch_one("SELECT * FROM grants WHERE id = ?", principal.grant_id)
     if row is None:
-        return About()
+        return CallerFacts()
     grant = Grant.of(row)
     client = db.fetch_one("SELECT name FROM clients WHERE id = ?", grant.client_id)
     name, role = ("", "") if grant.principal_kind is PrincipalKind.CLIENT else _user(db, grant.subject)
-    return About(
+    return CallerFacts(
         how=grant.how,
         user_name=name,
         user_role=role,

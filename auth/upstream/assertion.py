@@ -13,24 +13,23 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
 from auth.clients import assertion as client_assertion
 from auth.clients import registry as clients
-from auth.clients.assertion import JTI_LENGTH, BadAssertion, number_in, split, text_in, unpacked
-from auth.clients.keys import BadKeys, PublicKey, read_set, select
-from auth.keys.signatures import unpack
-from auth.model import JWT_BEARER, Client, Millis
-from auth.site import Site
-from auth.upstream.provider import CannotAsk
-from auth.upstream.sign_in import ALGORITHMS, MUTABLE, SUBJECT_CHARACTERS, Person, Provider, person_of
-
-if TYPE_CHECKING:
-    from auth.clients.registry import Credentials
-    from auth.forms import TokenForm
-    from auth.identity import Identity
+from auth.clients.assertion import JTI_LENGTH, BadAssertion
+from auth.clients.registry import ClientCredentials
+from auth.forms import TokenForm
+from auth.jose import jws
+from auth.jose.jws import BadJws, number_in, text_in
+from auth.jose.public_keys import BadKeys, PublicKey, read_set, select
+from auth.parts import Parts
+from auth.upstream.provider import ProviderUnavailable
+from auth.upstream.sign_in import ALGORITHMS, MUTABLE, SUBJECT_CHARACTERS, Provider, ProviderPerson, person_of
+from auth.values.model import JWT_BEARER, Client, Millis
+from auth.values.site import Site
 
 TYPE: Final = "oauth-id-jag+jwt"
 PROFILE: Final = "urn:ietf:params:oauth:grant-profile:id-jag"  # §7.2: how the metadata names all this
@@ -51,11 +50,11 @@ NOT_CHECKED: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-class Asserted(msgspec.Struct, frozen=True, kw_only=True):
+class AssertedPerson(msgspec.Struct, frozen=True, kw_only=True):
     """What a provider said, once its signature and its form are right."""
 
     provider: Provider
-    person: Person
+    person: ProviderPerson
     client_id: str
     resources: tuple[str, ...]
     scope: str | None  # None: it says nothing of scopes
@@ -72,10 +71,10 @@ class Unproven(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Statement:
+class UncheckedAssertion:
     """An assertion before its signature is looked at."""
 
-    asserted: Asserted
+    asserted: AssertedPerson
     kid: str
     algorithm: str
     signed: bytes = field(repr=False)
@@ -89,10 +88,10 @@ def audiences(site: Site, origin: str) -> frozenset[str]:
 
 def read(
     text: str, *, client_id: str, names: Collection[str], providers: Iterable[Provider], now: Millis
-) -> Statement:
-    """Everything but the signature. Raises `BadAssertion`, whose text continues "assertion: …"."""
-    head, payload, signature = split(text)
-    header, claims = unpacked(head), unpacked(payload)
+) -> UncheckedAssertion:
+    """Everything but the signature. Raises `BadJws`, whose text continues "assertion: …"."""
+    said = jws.read(text, longest=client_assertion.LONGEST)
+    header, claims = said.header, said.claims
     if "crit" in header:
         raise BadAssertion("critical extensions are not understood")
     if header.get("typ") != TYPE:
@@ -109,16 +108,12 @@ def read(
     _check_audience(claims.get("aud"), names)
     if text_in(claims, "client_id") != client_id:
         raise BadAssertion("client_id is another client")
-    try:
-        raw = unpack(signature)
-    except ValueError:
-        raise BadAssertion("the signature is not base64url") from None
-    return Statement(
+    return UncheckedAssertion(
         asserted=_asserted(claims, provider, client_id, now // 1_000),
         kid=text_in(header, "kid", ""),
         algorithm=algorithm,
-        signed=f"{head}.{payload}".encode(),
-        signature=raw,
+        signed=said.signed,
+        signature=said.signature,
     )
 
 
@@ -129,7 +124,7 @@ def _check_audience(audience: object, names: Collection[str]) -> None:
         raise BadAssertion("aud is this server's issuer, and nobody else")
 
 
-def _asserted(claims: Mapping[str, Any], provider: Provider, client_id: str, seconds: int) -> Asserted:
+def _asserted(claims: Mapping[str, Any], provider: Provider, client_id: str, seconds: int) -> AssertedPerson:
     expires_at, issued_at = number_in(claims, "exp"), number_in(claims, "iat")
     if seconds >= expires_at + LEEWAY_SECONDS:
         raise BadAssertion("it has expired")
@@ -149,7 +144,7 @@ def _asserted(claims: Mapping[str, Any], provider: Provider, client_id: str, sec
     plain = subject.isascii() and subject.isprintable()  # OpenID Connect Core §2
     if not plain or len(subject) > SUBJECT_CHARACTERS or subject.startswith(MUTABLE):
         raise BadAssertion("sub is no subject")
-    return Asserted(
+    return AssertedPerson(
         provider=provider,
         person=person_of(subject, claims),
         client_id=client_id,
@@ -182,7 +177,7 @@ def _scope(claims: Mapping[str, Any]) -> str | None:
     return value
 
 
-def believed(statement: Statement, jwks: Sequence[object]) -> Asserted:
+def believed(statement: UncheckedAssertion, jwks: Sequence[object]) -> AssertedPerson:
     """What it says, if one of the provider's keys has signed it; else raises `BadAssertion`. `jwks`: entries of its key set."""
     try:
         keys: tuple[PublicKey, ...] = select(read_set({"keys": list(jwks)}), statement.kid)
@@ -193,11 +188,11 @@ def believed(statement: Statement, jwks: Sequence[object]) -> Asserted:
     return statement.asserted
 
 
-async def prove(identity: Identity, form: TokenForm, origin: str, now: Millis) -> Asserted | Unproven | None:
+async def prove(parts: Parts, form: TokenForm, origin: str, now: Millis) -> AssertedPerson | Unproven | None:
     """What the form's assertion is worth; None where nobody asks for that. Raises what the store raises."""
-    if form.grant_type != JWT_BEARER or form.assertion is None or not identity.policy.assertions:
+    if form.grant_type != JWT_BEARER or form.assertion is None or not parts.policy.assertions:
         return None
-    client = await identity.store.read(partial(clients.lookup, client_id=form.credentials.client_id or ""))
+    client = await parts.store.read(partial(clients.lookup, client_id=form.credentials.client_id or ""))
     if client is None or not _may_ask(client, form.credentials):
         # Its job says what is wrong with it. Strangers do not make us ask anybody.
         return Unproven(error="invalid_grant", reason="not looked at")
@@ -205,22 +200,22 @@ async def prove(identity: Identity, form: TokenForm, origin: str, now: Millis) -
         statement = read(
             form.assertion,
             client_id=client.id,
-            names=audiences(identity.site, origin),
-            providers=identity.upstreams.providers.values(),
+            names=audiences(parts.site, origin),
+            providers=parts.upstreams.providers.values(),
             now=now,
         )
-    except BadAssertion as problem:
+    except BadJws as problem:
         return Unproven(error="invalid_grant", reason=str(problem))
     provider = statement.asserted.provider
     try:
-        return believed(statement, await identity.upstreams.keys(provider, statement.kid))
-    except BadAssertion as problem:
+        return believed(statement, await parts.upstreams.keys(provider, statement.kid))
+    except BadJws as problem:
         return Unproven(error="invalid_grant", reason=str(problem))
-    except CannotAsk as problem:
+    except ProviderUnavailable as problem:
         return Unproven(error="temporarily_unavailable", reason=f"{provider.label} {problem}")
 
 
-def _may_ask(client: Client, shown: Credentials) -> bool:
+def _may_ask(client: Client, shown: ClientCredentials) -> bool:
     return (
         client.enabled
         and not client.public

@@ -15,21 +15,21 @@ from auth.people.sessions import cookie_from, set_cookie
 from auth.people.users import Throttled
 from auth.upstream import provider as upstream_provider
 from auth.upstream import sign_in as upstream
-from auth.upstream.provider import CannotAsk
-from auth.upstream.sign_in import NotBelieved, NotLetIn, Provider
-from auth.visit import Visit
-from auth.wire import Reply
+from auth.upstream.provider import ProviderUnavailable
+from auth.upstream.sign_in import NotLetIn, Provider, ProviderNotBelieved
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
 
 CODE_CHARACTERS: Final = 4_096
 AGAIN: Final = ("/signin", "Back to sign in")
 
 
-def _provider(visit: Visit) -> Provider | None:
+def _provider(visit: PageVisit) -> Provider | None:
     name = visit.request.path.removeprefix("/signin/with/").partition("/")[0]
     return visit.parts.upstreams.providers.get(name)
 
 
-async def leave(visit: Visit) -> Reply:
+async def leave(visit: PageVisit) -> WireReply:
     provider = _provider(visit)
     if provider is None:
         return _no_such(visit)
@@ -43,7 +43,7 @@ async def leave(visit: Visit) -> Reply:
     )
     try:
         url = await visit.parts.upstreams.authorization_url(provider, begun.login, begun.state)
-    except CannotAsk as problem:
+    except ProviderUnavailable as problem:
         return _cannot_ask(visit, provider, problem)
     throttled = await visit.parts.store.write(
         partial(
@@ -63,7 +63,7 @@ async def leave(visit: Visit) -> Reply:
     return visit.page("upstream.html", title=f"Sign in with {provider.label}", label=provider.label, url=url)
 
 
-async def come_back(visit: Visit) -> Reply:
+async def come_back(visit: PageVisit) -> WireReply:
     provider = _provider(visit)
     if provider is None:
         return _no_such(visit)
@@ -86,10 +86,10 @@ async def come_back(visit: Visit) -> Reply:
         return await _came_without(visit, provider, visit.query("error"))
     try:
         person = await visit.parts.upstreams.person(provider, login, code=code, iss=visit.query("iss"))
-    except CannotAsk as problem:
+    except ProviderUnavailable as problem:
         return _cannot_ask(visit, provider, problem)
     now = visit.parts.clock()
-    if isinstance(person, NotBelieved):
+    if isinstance(person, ProviderNotBelieved):
         await visit.parts.store.write(
             partial(upstream.not_believed, provider=provider, reason=person.reason, who=visit.who, now=now)
         )
@@ -117,7 +117,7 @@ async def come_back(visit: Visit) -> Reply:
     return redirect(login.landing, headers=(set_cookie(cookie, visit.secure, keep=True),))
 
 
-async def _came_without(visit: Visit, provider: Provider, error: str) -> Reply:
+async def _came_without(visit: PageVisit, provider: Provider, error: str) -> WireReply:
     denied = error == "access_denied"
     reason = "access_denied" if denied else "no code came back"
     await visit.parts.store.write(
@@ -134,7 +134,7 @@ async def _came_without(visit: Visit, provider: Provider, error: str) -> Reply:
     )
 
 
-def _not_let_in(visit: Visit, provider: Provider, refused: NotLetIn) -> Reply:
+def _not_let_in(visit: PageVisit, provider: Provider, refused: NotLetIn) -> WireReply:
     happened = {
         "not listed": f"You are {refused.shown} there, and nobody of that name is let in here.",
         "no account": f"You are {refused.shown} there. The account here that is yours is not open.",
@@ -149,7 +149,7 @@ def _not_let_in(visit: Visit, provider: Provider, refused: NotLetIn) -> Reply:
     )
 
 
-def _cannot_ask(visit: Visit, provider: Provider, problem: CannotAsk) -> Reply:
+def _cannot_ask(visit: PageVisit, provider: Provider, problem: ProviderUnavailable) -> WireReply:
     return visit.error(
         502,
         f"{provider.label} cannot be asked",
@@ -159,7 +159,7 @@ def _cannot_ask(visit: Visit, provider: Provider, problem: CannotAsk) -> Reply:
     )
 
 
-def _no_such(visit: Visit) -> Reply:
+def _no_such(visit: PageVisit) -> WireReply:
     return visit.error(
         404,
         "There is no such way to sign in",

@@ -16,11 +16,11 @@ from urllib.parse import quote_plus, urlencode, urlsplit
 
 import msgspec
 
-from auth.model import Millis
-from auth.network import is_loopback
-from auth.policy import MINUTE, SECOND
 from auth.upstream import sign_in as upstream
-from auth.upstream.sign_in import Login, NotBelieved, Person, Provider
+from auth.upstream.sign_in import Provider, ProviderLogin, ProviderNotBelieved, ProviderPerson
+from auth.values.model import Millis
+from auth.values.network import is_loopback
+from auth.values.policy import MINUTE, SECOND
 
 DISCOVERY: Final = "/.well-known/openid-configuration"
 GITHUB: Final = "https://github.com"
@@ -33,22 +33,24 @@ KEYS: Final = 10  # of one kid
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class ProviderAnswer:
     status: int
     body: bytes = field(repr=False)
 
 
-class Ask(Protocol):
-    """One exchange, bounded in size and time, without redirects. Raises `CannotAsk`."""
+class AskProvider(Protocol):
+    """One exchange, bounded in size and time, without redirects. Raises `ProviderUnavailable`."""
 
-    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer: ...
+    async def __call__(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ProviderAnswer: ...
 
 
-class CannotAsk(Exception):
+class ProviderUnavailable(Exception):
     """The provider cannot be reached or answers nonsense. The text continues a sentence about it; no secret, no address."""
 
 
-class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderMetadata(msgspec.Struct, frozen=True, kw_only=True):
     authorization: str
     token: str
     jwks: str
@@ -60,7 +62,7 @@ class _Kept:
     """Documents of one provider and when they were asked for."""
 
     def __init__(self) -> None:
-        self.metadata: tuple[Metadata, Millis] | None = None
+        self.metadata: tuple[ProviderMetadata, Millis] | None = None
         self.keys: tuple[list[object], Millis] | None = None
         self.quiet_until: Millis = 0
 
@@ -68,7 +70,9 @@ class _Kept:
 class Upstreams:
     """The configured providers, and what is remembered of them in this process."""
 
-    def __init__(self, providers: Mapping[str, Provider], ask: Ask, clock: Callable[[], Millis]) -> None:
+    def __init__(
+        self, providers: Mapping[str, Provider], ask: AskProvider, clock: Callable[[], Millis]
+    ) -> None:
         self.providers = providers
         self._ask = ask
         self._clock = clock
@@ -79,8 +83,8 @@ class Upstreams:
         """Where the forms on the sign-in page may lead: browsers apply `form-action` to the redirect that follows, too."""
         return tuple(sorted({origin_of(each.issuer) for each in self.providers.values()}))
 
-    async def authorization_url(self, provider: Provider, login: Login, state: str) -> str:
-        """Where the browser goes. Raises `CannotAsk`."""
+    async def authorization_url(self, provider: Provider, login: ProviderLogin, state: str) -> str:
+        """Where the browser goes. Raises `ProviderUnavailable`."""
         metadata = await self.metadata(provider)
         asked = {
             "response_type": "code",
@@ -98,48 +102,50 @@ class Upstreams:
         joint = "&" if "?" in metadata.authorization else "?"
         return metadata.authorization + joint + urlencode(asked)
 
-    async def person(self, provider: Provider, login: Login, *, code: str, iss: str) -> Person | NotBelieved:
-        """Whom the code stands for. Raises `CannotAsk`."""
+    async def person(
+        self, provider: Provider, login: ProviderLogin, *, code: str, iss: str
+    ) -> ProviderPerson | ProviderNotBelieved:
+        """Whom the code stands for. Raises `ProviderUnavailable`."""
         metadata = await self.metadata(provider)
         # RFC 9207 §2.4: an answer that another provider sent would carry its name.
         if (iss or metadata.says_who) and not hmac.compare_digest(
             iss.encode(errors="replace"), provider.issuer.encode()
         ):
-            return NotBelieved("the answer is another issuer's")
+            return ProviderNotBelieved("the answer is another issuer's")
         tokens = await self._redeem(provider, metadata, login, code)
-        if isinstance(tokens, NotBelieved):
+        if isinstance(tokens, ProviderNotBelieved):
             return tokens
         if provider.kind == "github":
             return await self._github_person(provider, tokens)
         token = tokens.get("id_token")
         if not isinstance(token, str):
-            return NotBelieved("the provider sent no id token")
+            return ProviderNotBelieved("the provider sent no id token")
         kid = upstream.key_id(token)
-        if isinstance(kid, NotBelieved):
+        if isinstance(kid, ProviderNotBelieved):
             return kid
         keys = await self._keys(provider, metadata, kid)
         return upstream.verify_id_token(token, keys, provider, nonce=login.nonce, now=self._clock())
 
     async def keys(self, provider: Provider, kid: str) -> list[object]:
-        """Entries of its key set that something may be signed with which a program brings. Raises `CannotAsk`, and then for a
+        """Entries of its key set that something may be signed with which a program brings. Raises `ProviderUnavailable`, and then for a
         while without asking; keys that are known count meanwhile."""
         kept, now = self._kept[provider.name], self._clock()
         if kept.keys is not None and now - kept.keys[1] < KEPT and (known := _of_kid(kept.keys[0], kid)):
             return known
         if now < kept.quiet_until:
-            raise CannotAsk("could not be asked a moment ago")
+            raise ProviderUnavailable("could not be asked a moment ago")
         try:
             return await self._keys(provider, await self.metadata(provider), kid)
-        except CannotAsk:
+        except ProviderUnavailable:
             kept.quiet_until = self._clock() + QUIET
             raise
 
     # ------------------------------------------------------------ documents
 
-    async def metadata(self, provider: Provider) -> Metadata:
+    async def metadata(self, provider: Provider) -> ProviderMetadata:
         if provider.kind == "github":
             base = provider.issuer
-            return Metadata(
+            return ProviderMetadata(
                 authorization=f"{base}/login/oauth/authorize",
                 token=f"{base}/login/oauth/access_token",
                 jwks="",
@@ -151,9 +157,9 @@ class Upstreams:
             return kept.metadata[0]
         said = await self._get(provider.issuer.removesuffix("/") + DISCOVERY)
         if said.get("issuer") != provider.issuer:
-            raise CannotAsk("says that it is another issuer than the settings name")
+            raise ProviderUnavailable("says that it is another issuer than the settings name")
         methods: object = said.get("token_endpoint_auth_methods_supported") or ["client_secret_basic"]
-        metadata = Metadata(
+        metadata = ProviderMetadata(
             authorization=_address(said, "authorization_endpoint"),
             token=_address(said, "token_endpoint"),
             jwks=_address(said, "jwks_uri"),
@@ -163,7 +169,7 @@ class Upstreams:
         kept.metadata = (metadata, now)
         return metadata
 
-    async def _keys(self, provider: Provider, metadata: Metadata, kid: str) -> list[object]:
+    async def _keys(self, provider: Provider, metadata: ProviderMetadata, kid: str) -> list[object]:
         """The provider's keys of this id, asked for again where it has none: providers change their keys."""
         kept, now = self._kept[provider.name], self._clock()
         age = None if kept.keys is None else now - kept.keys[1]
@@ -171,14 +177,14 @@ class Upstreams:
         if age is None or age >= KEPT or (not found and age >= ASKED_EVERY):
             listed: object = (await self._get(metadata.jwks)).get("keys")
             if not isinstance(listed, list):
-                raise CannotAsk("publishes no keys")
+                raise ProviderUnavailable("publishes no keys")
             kept.keys = (cast("list[object]", listed), now)
             found = _of_kid(kept.keys[0], kid)
         return found
 
     async def _redeem(
-        self, provider: Provider, metadata: Metadata, login: Login, code: str
-    ) -> Mapping[str, Any] | NotBelieved:
+        self, provider: Provider, metadata: ProviderMetadata, login: ProviderLogin, code: str
+    ) -> Mapping[str, Any] | ProviderNotBelieved:
         """RFC 6749 §4.1.3 with RFC 7636 §4.5."""
         form = {
             "grant_type": "authorization_code",
@@ -197,18 +203,20 @@ class Upstreams:
                 form["client_secret"] = secret
         answer = await self._ask("POST", metadata.token, headers, urlencode(form).encode())
         if answer.status >= 500:
-            raise CannotAsk("has a problem of its own")
+            raise ProviderUnavailable("has a problem of its own")
         said = _object(answer.body)
         if answer.status != 200 or "error" in said:  # GitHub says 200 to everything
             error = said.get("error")
             known = error if isinstance(error, str) and error.replace("_", "").isalpha() else "unknown"
-            return NotBelieved(f"the code was not accepted ({known[:40]})")
+            return ProviderNotBelieved(f"the code was not accepted ({known[:40]})")
         return said
 
-    async def _github_person(self, provider: Provider, tokens: Mapping[str, Any]) -> Person | NotBelieved:
+    async def _github_person(
+        self, provider: Provider, tokens: Mapping[str, Any]
+    ) -> ProviderPerson | ProviderNotBelieved:
         token = tokens.get("access_token")
         if not isinstance(token, str) or not token.isascii() or not token.isprintable() or " " in token:
-            return NotBelieved("the provider sent no access token")
+            return ProviderNotBelieved("the provider sent no access token")
         api = "https://api.github.com" if provider.issuer == GITHUB else f"{provider.issuer}/api/v3"
         headers = {"authorization": f"Bearer {token}", "accept": "application/vnd.github+json"}
         return upstream.github_person(await self._get(f"{api}/user", headers))
@@ -216,7 +224,7 @@ class Upstreams:
     async def _get(self, url: str, headers: Mapping[str, str] | None = None) -> Mapping[str, Any]:
         answer = await self._ask("GET", url, headers or {"accept": "application/json"}, b"")
         if answer.status != 200:
-            raise CannotAsk(f"answered {answer.status}")
+            raise ProviderUnavailable(f"answered {answer.status}")
         return _object(answer.body)
 
 
@@ -231,16 +239,16 @@ def _object(body: bytes) -> Mapping[str, Any]:
     try:
         value: Any = json.loads(body)
     except (ValueError, RecursionError):
-        raise CannotAsk("did not answer in JSON") from None
+        raise ProviderUnavailable("did not answer in JSON") from None
     if not isinstance(value, dict):
-        raise CannotAsk("did not answer with a JSON object")
+        raise ProviderUnavailable("did not answer with a JSON object")
     return cast("Mapping[str, Any]", value)
 
 
 def _address(said: Mapping[str, Any], name: str) -> str:
     value = said.get(name)
     if not isinstance(value, str) or not is_fit(value):
-        raise CannotAsk(f"has no {name} with https")
+        raise ProviderUnavailable(f"has no {name} with https")
     return value
 
 
@@ -261,8 +269,8 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-async def _nobody_to_ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
-    raise CannotAsk("is not set up")
+async def _nobody_to_ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> ProviderAnswer:
+    raise ProviderUnavailable("is not set up")
 
 
 def none() -> Upstreams:

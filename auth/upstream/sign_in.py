@@ -10,7 +10,6 @@ import base64
 import hashlib
 import hmac
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -21,15 +20,17 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from auth import audit
-from auth.clients.keys import BadKeys, read_set, select
-from auth.db import Db
-from auth.encode import json_bytes
-from auth.keys.signatures import pack, unpack
-from auth.model import Millis, Secret
+from auth.jose import jws
+from auth.jose.base64url import pack
+from auth.jose.jws import BadJws
+from auth.jose.public_keys import BadKeys, read_set, select
 from auth.people import attempts, sessions, users
 from auth.people.users import Throttled, User
-from auth.policy import MINUTE
-from auth.requester import Requester, clean
+from auth.values.db import Db
+from auth.values.encode import json_bytes
+from auth.values.model import Millis, Secret
+from auth.values.policy import MINUTE
+from auth.values.requester import Requester, clean
 
 LIFETIME: Final[Millis] = 10 * MINUTE  # of a sign-in at a provider: people look for their phone
 SEAL_PURPOSE: Final = "upstream-logins"
@@ -42,8 +43,6 @@ LEEWAY_SECONDS: Final = 60
 ALGORITHMS: Final = frozenset({"ES256", "RS256", "PS256", "EdDSA", "Ed25519"})
 
 MUTABLE: Final = ("email:", "login:")  # how entries begin that are words for somebody and no subject
-
-_COMPACT: Final = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,7 +66,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.path}/callback"
 
 
-class Person(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderPerson(msgspec.Struct, frozen=True, kw_only=True):
     """Whom a provider says that it has before it. `also`: other words for the same person, which may pass to somebody else."""
 
     subject: str
@@ -75,7 +74,7 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
     shown: str
 
 
-class NotBelieved(msgspec.Struct, frozen=True):
+class ProviderNotBelieved(msgspec.Struct, frozen=True):
     """What a provider said proves nothing. The reason is for the audit trail."""
 
     reason: str
@@ -85,7 +84,7 @@ class NotBelieved(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Login:
+class ProviderLogin:
     """What we remember of it, sealed in the store."""
 
     verifier: str = field(repr=False)
@@ -95,14 +94,14 @@ class Login:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Begun:
-    login: Login
+class BegunSignIn:
+    login: ProviderLogin
     state: str = field(repr=False)
     sealed: str = field(repr=False)
 
 
-def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[int], bytes]) -> Begun:
-    login = Login(
+def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[int], bytes]) -> BegunSignIn:
+    login = ProviderLogin(
         verifier=pack(entropy(SECRET_BYTES)),
         nonce=pack(entropy(SECRET_BYTES)),
         redirect_uri=redirect_uri,
@@ -118,11 +117,11 @@ def prepare(key: bytes, *, redirect_uri: str, landing: str, entropy: Callable[[i
         }
     )
     sealed = AESGCM(key).encrypt(nonce, plain, _hash(state).encode())
-    return Begun(login=login, state=state, sealed=base64.b64encode(nonce + sealed).decode())
+    return BegunSignIn(login=login, state=state, sealed=base64.b64encode(nonce + sealed).decode())
 
 
 def begin(
-    db: Db, begun: Begun, *, provider: str, cookie: str, who: Requester, now: Millis
+    db: Db, begun: BegunSignIn, *, provider: str, cookie: str, who: Requester, now: Millis
 ) -> Throttled | None:
     """A job: remember it for this browser. Counted like any sign-in."""
     _, overall = users.buckets_of_network(who)
@@ -161,13 +160,13 @@ def take(db: Db, *, state: str, provider: str, cookie: str, now: Millis) -> str 
     return None if row is None else row["sealed"]
 
 
-def unseal(key: bytes, sealed: str, state: str) -> Login | None:
+def unseal(key: bytes, sealed: str, state: str) -> ProviderLogin | None:
     raw = base64.b64decode(sealed)
     try:
         plain = AESGCM(key).decrypt(raw[:NONCE_BYTES], raw[NONCE_BYTES:], _hash(state).encode())
     except InvalidTag:
         return None
-    return Login(**json.loads(plain))
+    return ProviderLogin(**json.loads(plain))
 
 
 def challenge_of(verifier: str) -> str:
@@ -182,74 +181,80 @@ def _hash(state: str) -> str:
 # ---------------------------------------------------------------- what a provider said
 
 
-def key_id(token: str) -> str | NotBelieved:
+def key_id(token: str) -> str | ProviderNotBelieved:
     """Which key a token says that it was signed with; empty where it does not say."""
-    if len(token) > TOKEN_CHARACTERS or _COMPACT.fullmatch(token) is None:
-        return NotBelieved("the id token is no compact JWS")
-    header = _object(token.split(".")[0])
-    kid = None if header is None else header.get("kid", "")
-    return kid if isinstance(kid, str) else NotBelieved("the id token's header cannot be read")
+    try:
+        head, _, _ = jws.split(token, longest=TOKEN_CHARACTERS)
+    except BadJws:
+        return ProviderNotBelieved("the id token is no compact JWS")
+    try:
+        kid: object = jws.members(head).get("kid", "")
+    except BadJws:
+        kid = None
+    return kid if isinstance(kid, str) else ProviderNotBelieved("the id token's header cannot be read")
 
 
 def verify_id_token(
     token: str, jwks: Sequence[object], provider: Provider, *, nonce: str, now: Millis
-) -> Person | NotBelieved:
+) -> ProviderPerson | ProviderNotBelieved:
     """OpenID Connect Core §3.1.3.7. `jwks` are the entries of the provider's key set that the token may be signed with."""
     kid = key_id(token)
-    if isinstance(kid, NotBelieved):
+    if isinstance(kid, ProviderNotBelieved):
         return kid
-    head, payload, signature = token.split(".")
-    header, claims = _object(head), _object(payload)
-    if header is None or claims is None:
-        return NotBelieved("the id token cannot be read")
-    algorithm = header.get("alg")
-    if algorithm not in ALGORITHMS or "crit" in header:
-        return NotBelieved("the id token's algorithm is not accepted")
-    if str(header.get("typ", "")).lower() not in ("", "jwt"):
-        return NotBelieved("the id token is a token of another kind")
+    try:
+        said = jws.read(token, longest=TOKEN_CHARACTERS)
+    except BadJws:
+        return ProviderNotBelieved("the id token cannot be read")
+    algorithm = said.header.get("alg")
+    if algorithm not in ALGORITHMS or "crit" in said.header:
+        return ProviderNotBelieved("the id token's algorithm is not accepted")
+    if str(said.header.get("typ", "")).lower() not in ("", "jwt"):
+        return ProviderNotBelieved("the id token is a token of another kind")
     try:
         keys = select(read_set({"keys": list(jwks)}), kid)
-        signed, proof = f"{head}.{payload}".encode(), unpack(signature)
-    except (BadKeys, ValueError):
-        return NotBelieved("no usable key of the provider's fits the id token")
-    if not any(key.is_signed(signed, proof, algorithm) for key in keys):
-        return NotBelieved("the id token's signature is not the provider's")
-    return _judge(claims, provider, nonce, now)
+        signature = said.signature
+    except (BadKeys, BadJws):
+        return ProviderNotBelieved("no usable key of the provider's fits the id token")
+    if not any(key.is_signed(said.signed, signature, algorithm) for key in keys):
+        return ProviderNotBelieved("the id token's signature is not the provider's")
+    return _judge(said.claims, provider, nonce, now)
 
 
-def _judge(claims: Mapping[str, Any], provider: Provider, nonce: str, now: Millis) -> Person | NotBelieved:
+def _judge(
+    claims: Mapping[str, Any], provider: Provider, nonce: str, now: Millis
+) -> ProviderPerson | ProviderNotBelieved:
     seconds = now // 1_000
     audience: object = claims.get("aud")
     named = cast("list[object]", audience) if isinstance(audience, list) else [audience]
     if claims.get("iss") != provider.issuer:
-        return NotBelieved("the id token is another issuer's")
+        return ProviderNotBelieved("the id token is another issuer's")
     if provider.client_id not in named:
-        return NotBelieved("the id token is meant for another program")
+        return ProviderNotBelieved("the id token is meant for another program")
     if claims.get("azp", provider.client_id) != provider.client_id or (
         len(named) > 1 and "azp" not in claims
     ):
-        return NotBelieved("the id token was given to another program")
+        return ProviderNotBelieved("the id token was given to another program")
     expires, issued, subject = claims.get("exp"), claims.get("iat"), claims.get("sub")
     if not _is_time(expires) or not _is_time(issued):
-        return NotBelieved("the id token says no time")
+        return ProviderNotBelieved("the id token says no time")
     if seconds >= expires + LEEWAY_SECONDS:
-        return NotBelieved("the id token has expired")
+        return ProviderNotBelieved("the id token has expired")
     if not seconds - LIFETIME // 1_000 - LEEWAY_SECONDS <= issued <= seconds + LEEWAY_SECONDS:
-        return NotBelieved("the id token was not made now")
+        return ProviderNotBelieved("the id token was not made now")
     said = claims.get("nonce")
     if not isinstance(said, str) or not hmac.compare_digest(said.encode(errors="replace"), nonce.encode()):
-        return NotBelieved("the id token answers another request")
+        return ProviderNotBelieved("the id token answers another request")
     if not isinstance(subject, str) or not 0 < len(subject) <= SUBJECT_CHARACTERS:
-        return NotBelieved("the id token names nobody")
+        return ProviderNotBelieved("the id token names nobody")
     return person_of(subject, claims)
 
 
-def person_of(subject: str, claims: Mapping[str, Any]) -> Person:
+def person_of(subject: str, claims: Mapping[str, Any]) -> ProviderPerson:
     """Whom verified claims are about, and under which other words they are known for certain."""
     email = claims.get("email")
     # Only the word `true`: some providers send the text "false".
     proven = isinstance(email, str) and claims.get("email_verified") is True
-    return Person(
+    return ProviderPerson(
         subject=subject,
         also=(f"email:{folded(email)}",) if proven and isinstance(email, str) else (),
         shown=f"{clean(email, 100)} ({clean(subject, 100)})"
@@ -268,29 +273,14 @@ def _is_time(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 2**40
 
 
-def github_person(user: Mapping[str, Any]) -> Person | NotBelieved:
+def github_person(user: Mapping[str, Any]) -> ProviderPerson | ProviderNotBelieved:
     """From `GET /user`. The number stays with an account for good; a login can be given up and taken by somebody else."""
     number, login = user.get("id"), user.get("login")
     if not isinstance(number, int) or isinstance(number, bool) or number <= 0 or not isinstance(login, str):
-        return NotBelieved("the provider named nobody")
-    return Person(
+        return ProviderNotBelieved("the provider named nobody")
+    return ProviderPerson(
         subject=str(number), also=(f"login:{folded(login)}",), shown=f"{clean(login, 60)} ({number})"
     )
-
-
-def _object(part: str) -> dict[str, Any] | None:
-    try:
-        value: Any = json.loads(unpack(part), object_pairs_hook=_once_each)
-    except (ValueError, RecursionError):
-        return None
-    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a member comes twice")
-    return found
 
 
 # ---------------------------------------------------------------- letting somebody in
@@ -304,14 +294,14 @@ class NotLetIn(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str | None = None  # whose account it is, if there is one
 
 
-class Listed(msgspec.Struct, frozen=True, kw_only=True):
+class ListedAccount(msgspec.Struct, frozen=True, kw_only=True):
     """The account that somebody is here, and the word by which the list names them."""
 
     user: User
     entry: str
 
 
-def account_of(db: Db, person: Person, provider: Provider, now: Millis) -> Listed | NotLetIn:
+def account_of(db: Db, person: ProviderPerson, provider: Provider, now: Millis) -> ListedAccount | NotLetIn:
     """Part of a job that only looks: who that is here, with an account that is open or waits for them."""
     # A provider could call somebody `email:…`: that word of theirs is not the address that they verified.
     own = () if person.subject.startswith(MUTABLE) else (person.subject,)
@@ -330,10 +320,10 @@ def account_of(db: Db, person: Person, provider: Provider, now: Millis) -> Liste
     )
     if entry != person.subject and first is not None and first["subject"] != person.subject:
         return NotLetIn(why="another person", shown=person.shown, user_id=user.id)
-    return Listed(user=user, entry=entry)
+    return ListedAccount(user=user, entry=entry)
 
 
-def remember(db: Db, person: Person, provider: Provider, listed: Listed, now: Millis) -> None:
+def remember(db: Db, person: ProviderPerson, provider: Provider, listed: ListedAccount, now: Millis) -> None:
     """Part of a job: that this person was that account."""
     db.execute(
         "INSERT INTO user_identities (provider, subject, user_id, label, created_at, last_used_at)"
@@ -349,7 +339,14 @@ def remember(db: Db, person: Person, provider: Provider, listed: Listed, now: Mi
 
 
 def sign_in(
-    db: Db, person: Person, provider: Provider, *, cookie: str, replaces: str, who: Requester, now: Millis
+    db: Db,
+    person: ProviderPerson,
+    provider: Provider,
+    *,
+    cookie: str,
+    replaces: str,
+    who: Requester,
+    now: Millis,
 ) -> User | NotLetIn:
     """A job: the account that this person is here, signed in. An invited one is theirs from now on, because the list names them."""
     listed = account_of(db, person, provider, now)
@@ -368,7 +365,7 @@ def sign_in(
 
 
 def _refuse(
-    db: Db, person: Person, provider: Provider, who: Requester, now: Millis, refused: NotLetIn
+    db: Db, person: ProviderPerson, provider: Provider, who: Requester, now: Millis, refused: NotLetIn
 ) -> NotLetIn:
     actor = "anonymous" if refused.user_id is None else f"user:{refused.user_id}"
     not_believed(db, provider, f"{refused.why}: {clean(person.subject, 100)}", who, now, actor=actor)

@@ -9,95 +9,93 @@ import sys
 import tempfile
 from collections.abc import Generator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from statistics import median
 
+import contenders
 import echo
-import logins
 import memory
+import refreshes
 import startup
 import table
-from targets import ROOT, Broken, ostiary, ostiary_source, python_sdk, running, typescript_sdk
+from peers import OIDC_PROVIDER, PEERS, LeftOut, Peer, toolchain_of
+from targets import ROOT, Broken, Cores, Target, ostiary, ostiary_source, running
 
-PARTS = ("echo", "refresh", "memory", "startup")
-LOGINS = 16  # as many as one address may begin in a minute, nearly
-REFRESH_RATE = 200
+OTHERS = ("refresh", "memory", "startup")
+ECHOES = (*(one.name for one in contenders.OURS), *(peer.name for peer in PEERS))
 CONNECTIONS = 2000
 STREAMS = 1000
 BINARY = ROOT / "dist" / "ostiary"
 
 
 @contextmanager
-def fresh_directory() -> Generator[Path]:
+def fresh_folder() -> Generator[Path]:
     with tempfile.TemporaryDirectory(prefix="ostiary-bench-") as folder:
-        yield Path(folder) / "data"
+        yield Path(folder)
 
 
 def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def bench_echo(rounds: int, seconds: int, cores: tuple[int, int]) -> dict[str, object]:
-    contenders = [
-        echo.Contender(label="anonymous", target=lambda folder: ostiary(auth="none", data_dir=folder)),
-        echo.Contender(
-            label="token",
-            target=lambda folder: ostiary(auth="oauth", data_dir=folder),
-            login=lambda server, folder: logins.log_in(server, folder).access_token,
-        ),
-        echo.Contender(label="python", target=lambda _: python_sdk()),
-        echo.Contender(label="typescript", target=lambda _: typescript_sdk()),
+class Foreign:
+    """The peers of this run as they are asked for, those that cannot be had with the reason, and what they are made with."""
+
+    def __init__(self) -> None:
+        self.left_out: dict[str, str] = {}
+        self.toolchains: set[str] = set()
+
+    def get(self, peer: Peer) -> Target | None:
+        try:
+            target = peer.built()
+            self.toolchains.add(toolchain_of(peer))
+        except LeftOut as reason:
+            self.left_out[peer.title] = str(reason)
+            say(f"left out: {peer.label}: {reason}" + (f": {reason.detail}" if reason.detail else ""))
+            return None
+        return target
+
+
+def bench_echo(
+    names: set[str], foreign: Foreign, rounds: int, seconds: int, cores: Cores
+) -> dict[str, object]:
+    taking_part = [one for one in contenders.OURS if one.name in names]
+    taking_part += [
+        contenders.peer(peer.name, peer.label, target)
+        for peer in PEERS
+        if peer.name in names and (target := foreign.get(peer))
     ]
-    samples, resident = echo.contest(
-        contenders, rounds=rounds, seconds=seconds, cores=cores, fresh=fresh_directory, say=say
+    samples = echo.contest(
+        taking_part, rounds=rounds, seconds=seconds, cores=cores, fresh=fresh_folder, say=say
     )
-    return {name: {**vars(sample), "resident_mib": resident[name]} for name, sample in samples.items()}
+    return {one.name: {"label": one.label, **vars(samples[one.name])} for one in taking_part}
 
 
-def bench_refresh(rounds: int, seconds: int, cores: tuple[int, int]) -> dict[str, object]:
-    full: list[dict[str, float]] = []
-    alone: list[echo.Sample] = []
-    beside: list[echo.Sample] = []
-    with fresh_directory() as folder:
-        target = ostiary(auth="oauth", data_dir=folder)
-        with running(target, core=cores[0]) as server:
-            say(f"refresh: {LOGINS} device logins")
-            held = logins.log_in(server, folder, LOGINS)
-            load = partial(
-                echo.measure, server, target, core=cores[1], seconds=seconds, token=held.access_token
-            )
-            for number in range(1, rounds + 1):
-                say(f"refresh, round {number} of {rounds}")
-                before = server.cpu_seconds()
-                with logins.refreshing(held, core=cores[1], seconds=seconds, rate=None) as result:
-                    pass
-                full.append({**result, "cpu_us": (server.cpu_seconds() - before) / result["refreshes"] * 1e6})
-                alone.append(load())
-                with logins.refreshing(held, core=cores[1], seconds=seconds + 1, rate=REFRESH_RATE) as result:
-                    beside.append(load())
-                if result["per_second"] < REFRESH_RATE * 0.9:
-                    say(f"note: only {result['per_second']:.0f} refreshes/s ran beside the echo")
-    return {
-        **{name: median(one[name] for one in full) for name in ("per_second", "p50_ms", "p99_ms", "cpu_us")},
-        "echo_alone": vars(echo.middle(alone)),
-        "echo_beside": vars(echo.middle(beside)),
-        "rate_beside": REFRESH_RATE,
+def bench_refresh(foreign: Foreign, rounds: int, seconds: int, cores: Cores) -> dict[str, object]:
+    target = foreign.get(OIDC_PROVIDER)
+    labels = {
+        "ostiary": "Ostiary (on disk, synced, ES256 token, audit row)",
+        OIDC_PROVIDER.name: OIDC_PROVIDER.label,
     }
+    found, beside = refreshes.contest(
+        {OIDC_PROVIDER.name: target} if target else {},
+        rounds=rounds, seconds=seconds, cores=cores, fresh=fresh_folder, say=say,
+    )  # fmt: skip
+    rows = {name: {"label": labels[name], **values} for name, values in found.items()}
+    return {"rows": rows, "beside": beside, "connections": refreshes.LOGINS}
 
 
-def bench_memory(cores: tuple[int, int]) -> dict[str, object]:
+def bench_memory(cores: Cores) -> dict[str, object]:
     memory.allow_many_sockets(CONNECTIONS + 200)
     found: dict[str, object] = {"connections": CONNECTIONS, "streams": STREAMS}
     say("memory")
-    with fresh_directory() as folder:
-        target = ostiary(auth="none", data_dir=folder)
-        with running(target, core=cores[0]) as server:
-            echo.probe(server, target, "")
+    with fresh_folder() as folder:
+        target = ostiary(folder, auth="none")
+        with running(target, core=cores.server) as server:
+            echo.probe(server)
             found["idle_mib"] = memory.idle_mib(server)
             found["connection_kib"] = memory.idle_connections_kib(server, CONNECTIONS)
-        with running(target, core=cores[0]) as server:
-            echo.probe(server, target, "")
+        with running(target, core=cores.server) as server:
+            echo.probe(server)
             found["stream_kib"] = memory.idle_streams_kib(server, STREAMS)
     return found
 
@@ -120,33 +118,41 @@ def main() -> None:
         "--quick", action="store_true", help="one round of one second each: a smoke test, not a result"
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of Markdown")
-    parser.add_argument("--only", default=",".join(PARTS), help=f"some of {','.join(PARTS)}")
+    parser.add_argument(
+        "--only",
+        metavar="WHAT,…",
+        default=",".join(("echo", *OTHERS)),
+        help=f"some of echo, {', '.join(OTHERS)}; or of the echo only {', '.join(ECHOES)}",
+    )
     parser.add_argument(
         "--write", metavar="PAGE", help="put the table between the bench marks of a Markdown page as well"
     )
     options = parser.parse_args()
-    parts = options.only.split(",")
-    if not set(parts) <= set(PARTS):
-        parser.error(f"--only takes {','.join(PARTS)}")
+    chosen = set(options.only.split(","))
+    if "echo" in chosen:
+        chosen = chosen - {"echo"} | set(ECHOES)
+    if unknown := chosen - {*ECHOES, *OTHERS}:
+        parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
         raise Broken("two cores are needed: one for the server, one for the load")
-    if "startup" in parts and not BINARY.exists():
+    if "startup" in chosen and not BINARY.exists():
         raise Broken("dist/ostiary is missing: run scripts/build first")
-    cores = (usable[0], usable[1])
+    cores = Cores(server=usable[0], load=usable[1])
     rounds, seconds = (1, 1) if options.quick else (3, 4)
 
-    result: dict[str, object] = {"machine": table.machine(), "rounds": rounds, "seconds": seconds}
-    for part in parts:
-        match part:
-            case "echo":
-                result[part] = bench_echo(rounds, seconds, cores)
-            case "refresh":
-                result[part] = bench_refresh(rounds, seconds, cores)
-            case "memory":
-                result[part] = bench_memory(cores)
-            case _:
-                result[part] = bench_startup(1 if options.quick else 5)
+    foreign = Foreign()
+    result: dict[str, object] = {"rounds": rounds, "seconds": seconds}
+    if names := chosen & set(ECHOES):
+        result["echo"] = bench_echo(names, foreign, rounds, seconds, cores)
+    if "refresh" in chosen:
+        result["refresh"] = bench_refresh(foreign, rounds, seconds, cores)
+    if "memory" in chosen:
+        result["memory"] = bench_memory(cores)
+    if "startup" in chosen:
+        result["startup"] = bench_startup(1 if options.quick else 5)
+    result["machine"] = table.machine(foreign.toolchains)
+    result["left_out"] = foreign.left_out
     print(json.dumps(result, indent=2) if options.json else table.markdown(result))
     if options.write:
         table.write_into(Path(options.write), table.markdown(result))

@@ -66,7 +66,9 @@ def drive(job: dict[str, Any]) -> dict[str, Any]:
             if status != 200:
                 raise Broken(f"a refresh was answered {status}: {body[:200]!r}")
             latencies.append(time.perf_counter() - login.sent_at)
-            login.token = json.loads(body)["refresh_token"]
+            before, login.token = login.token, json.loads(body)["refresh_token"]
+            if login.token == before:
+                raise Broken("a refresh token was not rotated")
             idle.append(login)
     if len(idle) != len(everyone):
         raise Broken("refreshes were not answered")

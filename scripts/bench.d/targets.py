@@ -13,6 +13,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 START_SECONDS = 20.0  # a slow machine under load; a server that needs longer has failed
@@ -30,8 +31,15 @@ class Broken(Exception):
     """A measurement that cannot be believed; the text says why."""
 
 
+class Cores(NamedTuple):
+    server: int
+    load: int  # and whatever else the server talks to
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
+    """How a server is started, and which tool of it says the same again."""
+
     name: str
     command: tuple[str, ...]
     tool: str = "echo"
@@ -40,46 +48,68 @@ class Target:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
+    target: Target
     pid: int
     host: str
     port: int
-    log: Path
 
     @property
     def url(self) -> str:
         return f"http://{self.host}:{self.port}"
 
     def cpu_seconds(self) -> float:
-        """User and system time of the process with all its threads."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICK
+        """User and system time of the process with all its threads, and of nothing that it has started."""
+        return _cpu_seconds(self.pid)
+
+    def children_cpu_seconds(self) -> float:
+        return sum(_cpu_seconds(pid) for pid in _children(self.pid))
 
     def resident_kib(self) -> int:
-        found = re.search(
-            r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text("ascii"), re.MULTILINE
-        )
-        if not found:
-            raise Broken(f"process {self.pid} has no resident memory: it has ended")
-        return int(found[1])
+        return _resident_kib(self.pid)
+
+    def children_resident_kib(self) -> int:
+        return sum(_resident_kib(pid) for pid in _children(self.pid))
 
 
 def ostiary_source() -> tuple[str, ...]:
     return (str(ROOT / ".venvs/runtime/bin/python"), "-P", "-m", "server")
 
 
-def ostiary(*, auth: str, data_dir: Path) -> Target:
-    options = ("serve", "--port", "0", "--data-dir", str(data_dir), "--auth", auth, "--log-level", "warning")
-    return Target(name=f"Ostiary, {auth}", command=(*ostiary_source(), *options))
+def ostiary(folder: Path, *, auth: str) -> Target:
+    """The demo agent, with everything it writes in `folder`."""
+    return Target(name="Ostiary", command=_serving(folder, auth=auth))
 
 
-def python_sdk() -> Target:
-    script = str(ROOT / "tests/peers/python_sdk_server.py")
-    return Target(name="Python SDK", command=(str(ROOT / ".venvs/peers/bin/python"), script))
+def ostiary_python_file(folder: Path) -> Target:
+    """An agent in a Python file, run by the interpreter that runs the server."""
+    script = Path(__file__).with_name("echo_agent.py")
+    settings = folder / "ostiary.toml"
+    settings.write_text(
+        f'[[server]]\n[[server.agent]]\nkind = "python"\nfile = "{script}"\npython = "{ostiary_source()[0]}"\n',
+        "utf-8",
+    )
+    return Target(name="Ostiary, Python file", command=(*_serving(folder), "--config", str(settings)))
 
 
-def typescript_sdk() -> Target:
-    script = str(ROOT / "tests/peers/ts_sdk_server.mjs")
-    return Target(name="TypeScript SDK", command=(str(ROOT / "tests/peers/node_modules/.bin/node"), script))
+def ostiary_chat(folder: Path, upstream: Running) -> Target:
+    """A chat agent in front of `chat_upstream.py`."""
+    settings = folder / "ostiary.toml"
+    settings.write_text(
+        f'[[server]]\n[[server.agent]]\nkind = "chat"\nurl = "{upstream.url}/"\nagent = "bench"\ntool_name = "ask"\n',
+        "utf-8",
+    )
+    command = (*_serving(folder), "--config", str(settings))
+    return Target(name="Ostiary, chat", command=command, tool="ask", argument="message")
+
+
+def chat_upstream() -> Target:
+    script = Path(__file__).with_name("chat_upstream.py")
+    return Target(name="the chat upstream", command=(ostiary_source()[0], "-P", str(script)))
+
+
+def _serving(folder: Path, *, auth: str = "none") -> tuple[str, ...]:
+    options = ("--port", "0", "--data-dir", str(folder / "data"), "--auth", auth, "--log-level", "warning")
+    return (*ostiary_source(), "serve", *options)
 
 
 def environment(home: Path) -> dict[str, str]:
@@ -107,7 +137,7 @@ def running(target: Target, *, core: int) -> Generator[Running]:
             )  # fmt: skip
         try:
             host, port = _listening(process, log, target.name)
-            yield Running(pid=process.pid, host=host, port=port, log=log)
+            yield Running(target=target, pid=process.pid, host=host, port=port)
         finally:
             stop(process)
 
@@ -137,3 +167,43 @@ def _listening(process: subprocess.Popen[bytes], log: Path, name: str) -> tuple[
 def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         return int(probe.getsockname()[1])
+
+
+def idle_seconds(core: int) -> float:
+    """How long this core has had nothing to do since the machine started."""
+    found = re.search(rf"^cpu{core} (.+)$", Path("/proc/stat").read_text("ascii"), re.MULTILINE)
+    if not found:
+        raise Broken(f"the kernel knows no core {core}")
+    return int(found[1].split()[3]) / TICK
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = _fields(pid)
+    return (int(fields[11]) + int(fields[12])) / TICK
+
+
+def _fields(pid: int) -> list[str]:
+    """What /proc says of a process after its name, which may have spaces in it: state, parent, …"""
+    return Path(f"/proc/{pid}/stat").read_text("ascii", "replace").rpartition(")")[2].split()
+
+
+def _children(pid: int) -> list[int]:
+    """What this process has started, and what that has started."""
+    parents: dict[int, int] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                parents[int(entry.name)] = int(_fields(int(entry.name))[1])
+            except OSError:  # it has ended in the meantime
+                continue
+    found = [child for child, parent in parents.items() if parent == pid]
+    for child in found:
+        found += [further for further, parent in parents.items() if parent == child]
+    return found
+
+
+def _resident_kib(pid: int) -> int:
+    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text("ascii"), re.MULTILINE)
+    if not found:
+        raise Broken(f"process {pid} has no resident memory: it has ended")
+    return int(found[1])

@@ -9,27 +9,27 @@ from typing import Any, Final
 
 import msgspec
 
-from auth import scopes
-from auth.db import Db, Store
-from auth.entropy import SEED_BYTES
-from auth.model import Millis
 from auth.people import users
-from auth.scopes import Vocabulary
 from auth.tokens import api_keys
-from auth.tokens.api_keys import ApiKey, NotMade, Order
-from server import selection
-from server.control import Handler, Refused
-from server.selection import BadSelection, Known
+from auth.tokens.api_keys import ApiKey, ApiKeyNotMade, ApiKeyOrder
+from auth.values import scopes
+from auth.values.db import Db, JobStore
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import Millis
+from auth.values.scopes import Vocabulary
+from server.admin.control import CommandRefused, Handler
+from server.rights import selection
+from server.rights.selection import BadSelection, SelectableNames
 
 _DAY: Final[Millis] = 86_400_000
 LONGEST: Final[Millis] = 3_650 * _DAY
 
 
 class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
-    store: Store
+    store: JobStore
     clock: Callable[[], Millis]
     scopes: Vocabulary
-    servers: Callable[[], Mapping[str, Known]]  # what they offer may change
+    servers: Callable[[], Mapping[str, SelectableNames]]  # what they offer may change
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -52,9 +52,9 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         user = _optional(arguments, "user")
         seed = secrets.token_bytes(SEED_BYTES)
 
-        def job(db: Db) -> api_keys.Made | NotMade:
+        def job(db: Db) -> api_keys.NewApiKey | ApiKeyNotMade:
             user_id = users.owner_id(db) if user is None else _user_id(db, user)
-            order = Order(
+            order = ApiKeyOrder(
                 name=name,
                 user_id=user_id,
                 scope=scopes.join(scopes.parse(scope)),
@@ -65,36 +65,36 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
             return api_keys.create(db, order, seed=seed, by=actor, now=now)
 
         made = await self.store.write(job)
-        if isinstance(made, NotMade):
+        if isinstance(made, ApiKeyNotMade):
             raise _refused(made, user, name)
         return {**_shown(made.key, now), "key": made.secret.reveal()}
 
     async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
         key_id, now = _text(arguments, "id", 100), self.clock()
         if not await self.store.write(partial(api_keys.revoke, key_id=key_id, by=actor, now=now)):
-            raise Refused(f"there is no key {key_id} to revoke", "ostiary api-keys list shows them")
+            raise CommandRefused(f"there is no key {key_id} to revoke", "ostiary api-keys list shows them")
         return {"id": key_id}
 
     def _check(self, server: str | None, scope: str, tools: str) -> None:
         servers = self.servers()
         if server is not None and server not in servers:
-            raise Refused(f"there is no server {server}", f"there is {', '.join(servers)}")
+            raise CommandRefused(f"there is no server {server}", f"there is {', '.join(servers)}")
         for name in scopes.parse(scope):
             if name not in self.scopes:
-                raise Refused(f"{name} is no scope", f"there is {', '.join(self.scopes.names)}")
+                raise CommandRefused(f"{name} is no scope", f"there is {', '.join(self.scopes.names)}")
         if not scopes.parse(scope):
-            raise Refused("a key has at least one scope")
+            raise CommandRefused("a key has at least one scope")
         check_selection(tools, servers.values() if server is None else (servers[server],))
 
 
-def check_selection(tools: str, servers: Collection[Known]) -> None:
-    """Raises `Refused`."""
+def check_selection(tools: str, servers: Collection[SelectableNames]) -> None:
+    """Raises `CommandRefused`."""
     try:
         strange = selection.nowhere(tools, servers)
     except BadSelection as problem:
-        raise Refused(str(problem)) from problem
+        raise CommandRefused(str(problem)) from problem
     if strange:
-        raise Refused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
+        raise CommandRefused(f"{', '.join(strange)} is no tool or group", "ostiary tools URL lists them")
 
 
 def _user_id(db: Db, name: str) -> str:
@@ -102,16 +102,18 @@ def _user_id(db: Db, name: str) -> str:
     return "" if row is None else row["id"]
 
 
-def _refused(made: NotMade, user: str | None, name: str) -> Refused:
+def _refused(made: ApiKeyNotMade, user: str | None, name: str) -> CommandRefused:
     match made.reason:
         case "no_user":
-            return Refused(f"there is no user {user or ''} whom a key could belong to", "ostiary users list")
+            return CommandRefused(
+                f"there is no user {user or ''} whom a key could belong to", "ostiary users list"
+            )
         case "beyond_the_user":
-            return Refused("a key cannot do more than its user", f"who may: {made.ceiling}")
+            return CommandRefused("a key cannot do more than its user", f"who may: {made.ceiling}")
         case "name_taken":
-            return Refused(f"there is a key called {name}", "ostiary api-keys list shows them")
+            return CommandRefused(f"there is a key called {name}", "ostiary api-keys list shows them")
         case "too_many":
-            return Refused("there are as many keys as this server keeps", "revoke some first")
+            return CommandRefused("there are as many keys as this server keeps", "revoke some first")
 
 
 def _ends(arguments: Mapping[str, Any], now: Millis) -> Millis | None:
@@ -120,14 +122,14 @@ def _ends(arguments: Mapping[str, Any], now: Millis) -> Millis | None:
     if never is True and lasts is None:
         return None
     if never is True or not isinstance(lasts, int) or isinstance(lasts, bool) or not 0 < lasts <= LONGEST:
-        raise Refused(f"a key lasts up to {LONGEST // _DAY} days, or for ever")
+        raise CommandRefused(f"a key lasts up to {LONGEST // _DAY} days, or for ever")
     return now + lasts
 
 
 def _text(arguments: Mapping[str, Any], name: str, longest: int) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value.strip() or len(value) > longest or not value.isprintable():
-        raise Refused(f"{name} is missing, too long, or not printable")
+        raise CommandRefused(f"{name} is missing, too long, or not printable")
     return value.strip()
 
 

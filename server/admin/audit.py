@@ -13,9 +13,9 @@ import msgspec
 from msgspec.structs import asdict
 
 from auth import audit, audit_pages
-from auth.audit_pages import Wanted
-from auth.db import Row
-from server.control import Handler, Refused
+from auth.audit_pages import AuditFilter
+from auth.values.db import Row
+from server.admin.control import CommandRefused, Handler
 from server.store.audit_chain import AuditChain, Piece, Position
 from server.store.jobs import Store
 
@@ -80,12 +80,12 @@ def told(piece: Piece) -> dict[str, Any]:
     }
 
 
-def _wanted(arguments: Mapping[str, Any]) -> Wanted:
+def _wanted(arguments: Mapping[str, Any]) -> AuditFilter:
     events: object = arguments.get("events") or []
     if not isinstance(events, list) or len(cast("list[object]", events)) > EVENTS:
-        raise Refused(f"events is a list of at most {EVENTS} names")
+        raise CommandRefused(f"events is a list of at most {EVENTS} names")
     names = cast("list[object]", events)
-    return Wanted(
+    return AuditFilter(
         since=_number(arguments, "since"),
         until=_number(arguments, "until"),
         events=[_text({"events": name}, "events") or "" for name in names],
@@ -101,7 +101,7 @@ def _position(arguments: Mapping[str, Any]) -> Position | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise Refused("at is where the answer before ended")
+        raise CommandRefused("at is where the answer before ended")
     at = cast("dict[str, Any]", value)
     return Position(seq=_number(at, "seq") or 0, mac=_text(at, "mac") or "")
 
@@ -111,7 +111,7 @@ def _number(arguments: Mapping[str, Any], name: str) -> int | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise Refused(f"{name} is a whole number")
+        raise CommandRefused(f"{name} is a whole number")
     return value
 
 
@@ -120,5 +120,5 @@ def _text(arguments: Mapping[str, Any], name: str) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or len(value) > LONGEST:
-        raise Refused(f"{name} is a text of at most {LONGEST} characters")
+        raise CommandRefused(f"{name} is a text of at most {LONGEST} characters")
     return value

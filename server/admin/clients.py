@@ -12,13 +12,13 @@ from typing import Any, Final, cast
 import msgspec
 
 from auth.clients import registry as clients
-from auth.clients.keys import SET_BYTES, BadKeys, set_from_text
-from auth.clients.registry import PRIVATE_KEY, Registration
-from auth.db import Store
-from auth.entropy import SEED_BYTES
-from auth.model import AUTHORIZATION_CODE, Client, Millis
-from auth.scopes import Vocabulary
-from server.control import Handler, Refused
+from auth.clients.registry import PRIVATE_KEY, ClientRegistration
+from auth.jose.public_keys import SET_BYTES, BadKeys, set_from_text
+from auth.values.db import JobStore
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import AUTHORIZATION_CODE, Client, Millis
+from auth.values.scopes import Vocabulary
+from server.admin.control import CommandRefused, Handler
 
 # What a registration may be at most, whoever makes it.
 LIST_ITEMS: Final = 10
@@ -29,7 +29,7 @@ TEXT_LENGTH: Final = 512
 class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
-    store: Store
+    store: JobStore
     clock: Callable[[], Millis]
     scopes: Vocabulary
     servers: Callable[[], Collection[str]]  # their names
@@ -51,15 +51,15 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
         """`name`, and what of the rest is not as usual; `public_key` is a PEM public key, a JWK or a JWK set."""
         registration = _registration(arguments)
         if problems := registration.check(self.scopes):
-            raise Refused("; ".join(problems))
+            raise CommandRefused("; ".join(problems))
         if registration.server is not None and registration.server not in self.servers():
-            raise Refused(
+            raise CommandRefused(
                 f"there is no server {registration.server}", f"there is {', '.join(self.servers())}"
             )
         seed, now = secrets.token_bytes(SEED_BYTES), self.clock()
         added = await self.store.write(lambda db: clients.add(db, registration, seed=seed, by=actor, now=now))
         if added is None:
-            raise Refused(
+            raise CommandRefused(
                 f"the client id {registration.client_id} is taken", "ostiary clients list shows who has it"
             )
         return {**_client(added.client), "client_secret": added.secret.reveal() if added.secret else None}
@@ -79,7 +79,7 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
             lambda db: clients.rotate_secret(db, client_id, seed=seed, by=actor, now=now)
         )
         if secret is None:
-            raise Refused(
+            raise CommandRefused(
                 f"there is no client {client_id} that has a secret", "ostiary clients list shows them"
             )
         return {"id": client_id, "client_secret": secret.reveal()}
@@ -89,14 +89,14 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
     ) -> Mapping[str, Any]:
         client_id, now = _text(arguments, "id"), self.clock()
         if not await self.store.write(lambda db: job(db, client_id, by=actor, now=now)):
-            raise Refused(
+            raise CommandRefused(
                 f"there is no client {client_id} to {verb}",
                 "ostiary clients list shows them" + ("; the built-in one stays" if verb == "remove" else ""),
             )
         return {"id": client_id}
 
 
-def _registration(arguments: Mapping[str, Any]) -> Registration:
+def _registration(arguments: Mapping[str, Any]) -> ClientRegistration:
     redirect_uris = _texts(arguments, "redirect_uris")
     introspects = arguments.get("introspects") is True
     grants = _texts(arguments, "grant_types")
@@ -105,7 +105,7 @@ def _registration(arguments: Mapping[str, Any]) -> Registration:
     jwks = _keys(arguments)
     jwks_uri = None if arguments.get("jwks_uri") is None else _text(arguments, "jwks_uri", ITEM_LENGTH)
     method = _text(arguments, "auth_method") if arguments.get("auth_method") else "none"
-    return Registration(
+    return ClientRegistration(
         name=_text(arguments, "name"),
         client_id=_text(arguments, "id") if arguments.get("id") is not None else None,
         auth_method=PRIVATE_KEY if method == "none" and (jwks or jwks_uri) else method,
@@ -125,13 +125,13 @@ def _keys(arguments: Mapping[str, Any]) -> str | None:
     try:
         return set_from_text(_text(arguments, "public_key", SET_BYTES))
     except BadKeys as problem:
-        raise Refused(f"the public key {problem}") from problem
+        raise CommandRefused(f"the public key {problem}") from problem
 
 
 def _text(arguments: Mapping[str, Any], name: str, length: int = TEXT_LENGTH) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value or len(value) > length:
-        raise Refused(f"{name} is missing or too long")
+        raise CommandRefused(f"{name} is missing or too long")
     return value
 
 
@@ -140,12 +140,12 @@ def _texts(arguments: Mapping[str, Any], name: str) -> tuple[str, ...]:
     if value is None:
         return ()
     if not isinstance(value, list):
-        raise Refused(f"{name} is a list of texts")
+        raise CommandRefused(f"{name} is a list of texts")
     found = cast("list[object]", value)
     if len(found) > LIST_ITEMS or not all(
         isinstance(each, str) and len(each) <= ITEM_LENGTH for each in found
     ):
-        raise Refused(f"{name} has at most {LIST_ITEMS} texts of at most {ITEM_LENGTH} characters")
+        raise CommandRefused(f"{name} has at most {LIST_ITEMS} texts of at most {ITEM_LENGTH} characters")
     return tuple(cast("list[str]", found))
 
 

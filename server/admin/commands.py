@@ -13,32 +13,32 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
-from auth import scopes
-from auth.db import Db, Store
 from auth.device import request as device
-from auth.model import Millis
 from auth.people import links, users
-from auth.scopes import Vocabulary
+from auth.values import scopes
+from auth.values.db import Db, JobStore
+from auth.values.model import Millis
+from auth.values.scopes import Vocabulary
 from server.admin.api_keys import ApiKeyAdmin
 from server.admin.clients import ClientAdmin
+from server.admin.control import CommandRefused, Handler
 from server.admin.people import PeopleAdmin
 from server.admin.status import counted
-from server.control import Handler, Refused
-from server.selection import Known
+from server.rights.selection import SelectableNames
 from server.store.jobs import StoreUnavailable
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
-    store: Store
+    store: JobStore
     clock: Callable[[], Millis]
     subkey: Callable[[str], bytes]
     status: Callable[[], Mapping[str, Any]]
     origin: Callable[[], str]  # where a browser on this machine reaches us
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
-    servers: Callable[[], Mapping[str, Known]] = dict  # by name: what a selection of tools may name
+    servers: Callable[[], Mapping[str, SelectableNames]] = dict  # by name: what a selection of tools may name
     # Of keys and the audit trail.
     more: Mapping[str, Handler] = msgspec.field(default_factory=dict[str, Handler])
 
@@ -73,12 +73,12 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
         if self.status().get("auth") == "none":  # there is no page behind a link either
-            raise Refused(
+            raise CommandRefused(
                 "this server asks nobody to log in, so it has no owner", 'start it with auth = "oauth" first'
             )
         link = await make_claim_link(self.store, self.origin(), by=actor, now=self.clock())
         if link is None:
-            raise Refused(
+            raise CommandRefused(
                 "this server has its owner already",
                 f"sign in at {self.origin()}/signin; for a lost passphrase: ostiary users reset NAME",
             )
@@ -105,7 +105,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         request_id, now = _text(arguments, "id"), self.clock()
         scope = None if arguments.get("scope") is None else _text(arguments, "scope")
 
-        def job(db: Db) -> device.Approved | device.NotPending:
+        def job(db: Db) -> device.DeviceApproved | device.NotPending:
             row = db.fetch_one("SELECT scope FROM device_codes WHERE id = ?", request_id)
             asked = scopes.parse("" if row is None else row["scope"])
             usual = scopes.join(name for name in asked if not self.scopes.financial(name))
@@ -129,18 +129,18 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     async def _find(self, typed: str) -> device.DeviceRequest:
         code = device.normalise(typed)
         if code is None:
-            raise Refused("that is not a code", "it looks like WDJB-MJHT: eight letters, no vowels")
+            raise CommandRefused("that is not a code", "it looks like WDJB-MJHT: eight letters, no vowels")
         mac, now = device.user_code_mac(self.subkey(device.MAC_PURPOSE), code), self.clock()
         found = await self.store.read(lambda db: device.find(db, mac, now))
         if found is None:
-            raise Refused(
+            raise CommandRefused(
                 "no login is waiting with that code",
                 "codes last a few minutes; ostiary pending lists who waits",
             )
         return found
 
 
-async def make_claim_link(store: Store, origin: str, *, by: str, now: Millis) -> str | None:
+async def make_claim_link(store: JobStore, origin: str, *, by: str, now: Millis) -> str | None:
     """A fresh one-time link for the owner, replacing any earlier; None once the server is claimed."""
     token = links.token_from(secrets.token_bytes(links.TOKEN_BYTES))
 
@@ -156,7 +156,7 @@ async def make_claim_link(store: Store, origin: str, *, by: str, now: Millis) ->
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value or len(value) > 512:
-        raise Refused(f"{name} is missing or too long")
+        raise CommandRefused(f"{name} is missing or too long")
     return value
 
 
@@ -167,17 +167,17 @@ def _told_when_the_store_cannot(handler: Handler) -> Handler:
         try:
             return await handler(arguments, actor)
         except StoreUnavailable as error:
-            raise Refused(str(error), error.hint or "") from error
+            raise CommandRefused(str(error), error.hint or "") from error
 
     return told
 
 
-def _no_longer(outcome: device.NotPending) -> Refused:
+def _no_longer(outcome: device.NotPending) -> CommandRefused:
     if outcome.reason == "user_not_enabled":
-        return Refused("the owner's account is disabled", "enable it first")
+        return CommandRefused("the owner's account is disabled", "enable it first")
     if outcome.reason == "no_scope":
-        return Refused("nothing that was asked for may be granted", "name other scopes")
-    return Refused(
+        return CommandRefused("nothing that was asked for may be granted", "name other scopes")
+    return CommandRefused(
         "that login is no longer waiting",
         "it was decided already, or ran out; ostiary pending lists who waits",
     )

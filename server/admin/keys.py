@@ -10,24 +10,24 @@ from typing import Any, Final
 import msgspec
 
 from auth import self_test
-from auth.db import Db, Row
-from auth.entropy import SEED_BYTES, Entropy
 from auth.grants import admin as grants
-from auth.identity import Identity
 from auth.keys import refresh as refresh_keys
 from auth.keys import ring as keys
 from auth.keys import rotation
-from auth.model import Millis
-from server.control import Handler, Refused
+from auth.parts import Parts
+from auth.values.db import Db, Row
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.model import Millis
+from server.admin.control import CommandRefused, Handler
 
 # Of a refresh key "signing" is called "writing": what it makes is a MAC.
 STATES: Final = ("next", "signing", "writing", "old", "retired")
 
 
 class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the identity that serves: its keys are the ones that count."""
+    """`parts`: of the identity that serves, whose keys are the ones that count."""
 
-    identity: Identity
+    parts: Parts
     entropy: Callable[[int], bytes] = secrets.token_bytes
 
     def commands(self) -> dict[str, Handler]:
@@ -40,22 +40,22 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def keys(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        signing, refresh = await self.identity.store.read(keys.every)
-        now = self.identity.clock()
+        signing, refresh = await self.parts.store.read(keys.every)
+        now = self.parts.clock()
         return [*_shown(signing, now), *_refresh_shown(refresh, now)]
 
     async def rotate(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Publish the next signing key now instead of when it is due. With it comes a new refresh key."""
-        now, policy = self.identity.clock(), self.identity.policy.keys
+        now, policy = self.parts.clock(), self.parts.policy.keys
         spare = self._spare(now)
 
-        def job(db: Db) -> tuple[rotation.Published | rotation.TooMany, str]:
+        def job(db: Db) -> tuple[rotation.KeyPublished | rotation.TooManyKeys, str]:
             outcome = rotation.publish_next(db, spare=spare, policy=policy, by=actor, now=now)
             return outcome, _writing(db)
 
-        outcome, writing = await self.identity.store.write(job)
-        if isinstance(outcome, rotation.TooMany):
-            raise Refused(
+        outcome, writing = await self.parts.store.write(job)
+        if isinstance(outcome, rotation.TooManyKeys):
+            raise CommandRefused(
                 f"{rotation.PUBLISHED} keys are published, and more must not be",
                 "ostiary keys list says when one of them goes",
             )
@@ -68,19 +68,19 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def replace(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """A new signing key at once; every other is dropped, with all tokens that it signed."""
-        now = self.identity.clock()
+        now = self.parts.clock()
         spare = self._spare(now)
 
         def job(db: Db) -> dict[str, Any]:
             dropped = rotation.replace_all(db, spare=spare, by=actor, now=now)
             return _replaced(db, spare, dropped)
 
-        return await self.identity.store.write(job)
+        return await self.parts.store.write(job)
 
     async def replace_all(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Signing keys and refresh keys, and every login ends: at one commit, since a refresh may be under way that has read
         the old keys already, or was just written with the new ones."""
-        now = self.identity.clock()
+        now = self.parts.clock()
         spare, successor = self._spare(now), Entropy(self.entropy(SEED_BYTES)).identifier("epo")
         reason = "every key was dropped"
 
@@ -89,20 +89,20 @@ class KeysAdmin(msgspec.Struct, frozen=True, kw_only=True):
             grants.end_epoch(db, successor=successor, reason=reason, by=actor, now=now)
             return _replaced(db, spare, dropped)
 
-        answer = await self.identity.store.write(job)
+        answer = await self.parts.store.write(job)
         # They count no more; what is left is to say so of each, and to stop what runs for it.
         each = partial(grants.revoke_all, reason=reason, by=actor, now=now, limit=grants.PIECE)
-        return answer | {"logins_ended": await grants.in_pieces(self.identity.store, each)}
+        return answer | {"logins_ended": await grants.in_pieces(self.parts.store, each)}
 
-    def _spare(self, now: Millis) -> rotation.Spare:
-        return rotation.prepare(self.identity.subkey, self.entropy, self.identity.policy.tokens, now)
+    def _spare(self, now: Millis) -> rotation.SpareKeys:
+        return rotation.prepare(self.parts.subkey, self.entropy, self.parts.policy.tokens, now)
 
     async def self_test(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        await self.identity.reload_keys()
-        return {"problems": list(self_test.examine(self.identity))}
+        await self.parts.reload_keys()
+        return {"problems": list(self_test.examine(self.parts))}
 
 
-def _replaced(db: Db, spare: rotation.Spare, dropped: tuple[str, ...]) -> dict[str, Any]:
+def _replaced(db: Db, spare: rotation.SpareKeys, dropped: tuple[str, ...]) -> dict[str, Any]:
     return {"kid": spare.signing.kid, "dropped": list(dropped), "refresh_key": _writing(db)}
 
 

@@ -14,20 +14,20 @@ from typing import Any, Final, NamedTuple, cast
 import msgspec
 
 from auth import audit
-from auth.db import Db, Store
-from auth.entropy import SEED_BYTES
 from auth.grants import admin as grants
-from auth.grants.admin import Login
-from auth.model import Millis
+from auth.grants.admin import LoginRecord
 from auth.people import guests as people
 from auth.people import links, sessions, users
-from auth.people.guests import NotDone, Person, Terms
-from auth.people.sessions import Signed
-from auth.people.users import Unfit, User
-from auth.scopes import Vocabulary
+from auth.people.guests import GuestTerms, GuestUnchanged, ListedPerson
+from auth.people.sessions import SignedInBrowser
+from auth.people.users import UnfitEntry, User
+from auth.values.db import Db, JobStore
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import Millis
+from auth.values.scopes import Vocabulary
 from server.admin.api_keys import check_selection
-from server.control import Handler, Refused
-from server.selection import Known
+from server.admin.control import CommandRefused, Handler
+from server.rights.selection import SelectableNames
 
 IDS: Final = 100  # logins named in one command
 TEXT: Final = 2_048
@@ -38,11 +38,11 @@ LONGEST: Final[Millis] = 100 * 366 * 86_400_000  # a century: what is meant for 
 class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
-    store: Store
+    store: JobStore
     clock: Callable[[], Millis]
     origin: Callable[[], str]
     scopes: Vocabulary
-    servers: Callable[[], Mapping[str, Known]]  # what they offer may change
+    servers: Callable[[], Mapping[str, SelectableNames]]  # what they offer may change
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -62,11 +62,11 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def invite(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`name`; `scope`, `tools`, `account_ms` (how long the account lasts), `link_ms` if they are not as usual."""
         now, name = self.clock(), users.fit_name(_text(arguments, "name"))
-        if isinstance(name, Unfit):
-            raise Refused(_lowered(name.sentence))
+        if isinstance(name, UnfitEntry):
+            raise CommandRefused(_lowered(name.sentence))
         lifetime = _millis(arguments, "link_ms") or links.INVITED_FOR
         if lifetime > links.INVITED_AT_MOST:
-            raise Refused("an invitation waits for 30 days at most")
+            raise CommandRefused("an invitation waits for 30 days at most")
         terms = self._terms(arguments, now)
         token = links.token_from(secrets.token_bytes(links.TOKEN_BYTES))
         outcome = await self.store.write(
@@ -82,8 +82,8 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 now=now,
             )
         )
-        if isinstance(outcome, people.NameIsTaken):
-            raise Refused(f"there is somebody called {name} already", f"ostiary users show {name}")
+        if isinstance(outcome, users.NameTaken):
+            raise CommandRefused(f"there is somebody called {name} already", f"ostiary users show {name}")
         return {**self._link(links.INVITE, token, outcome.link_expires_at), **_user(outcome.user)}
 
     async def users(self, arguments: Mapping[str, Any], actor: str) -> Any:
@@ -98,8 +98,8 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         """`name`, and some of `scope`, `tools`, `account_ms`, `never` (the account's end is taken away)."""
         now, name = self.clock(), _name(arguments)
         terms = self._terms(arguments, now)
-        if terms == Terms():
-            raise Refused("nothing to change was named")
+        if terms == GuestTerms():
+            raise CommandRefused("nothing to change was named")
         outcome = await self.store.write(partial(people.change, name=name, terms=terms, by=actor, now=now))
         return _user(_done(outcome, name, "given an end"))
 
@@ -107,7 +107,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         now, name = self.clock(), _name(arguments)
         token = links.token_from(secrets.token_bytes(links.TOKEN_BYTES))
         outcome = await self.store.write(partial(people.reset, name=name, token=token, by=actor, now=now))
-        if isinstance(outcome, NotDone):
+        if isinstance(outcome, GuestUnchanged):
             _done(outcome, name, "reset")
             raise AssertionError("a refusal is raised")
         return {**self._link(outcome.kind, token, outcome.link_expires_at), **_user(outcome.user)}
@@ -127,16 +127,16 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
         return switch
 
-    def _terms(self, arguments: Mapping[str, Any], now: Millis) -> Terms:
-        """What was said of ceilings and end. Raises `Refused`."""
+    def _terms(self, arguments: Mapping[str, Any], now: Millis) -> GuestTerms:
+        """What was said of ceilings and end. Raises `CommandRefused`."""
         lasts = _millis(arguments, "account_ms")
-        terms = Terms(
+        terms = GuestTerms(
             scope=_optional(arguments, "scope"),
             tools=_optional(arguments, "tools"),
             expires_at=0 if arguments.get("never") is True else now + lasts if lasts else None,
         )
         if problems := terms.check(self.scopes, now):
-            raise Refused("; ".join(problems))
+            raise CommandRefused("; ".join(problems))
         check_selection(terms.tools or "", self.servers().values())
         return terms
 
@@ -153,7 +153,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         """Every login; `user` and `client` leave the others out."""
         now, wanted = self.clock(), _filters(arguments)
 
-        def job(db: Db) -> list[Login]:
+        def job(db: Db) -> list[LoginRecord]:
             which = _resolved(db, wanted)
             return grants.sessions(db, now, subject=which.subject, client_id=which.client_id)
 
@@ -162,7 +162,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def browsers(self, arguments: Mapping[str, Any], actor: str) -> Any:
         now, wanted = self.clock(), _filters(arguments)
 
-        def job(db: Db) -> list[Signed]:
+        def job(db: Db) -> list[SignedInBrowser]:
             return sessions.listing(db, now=now, user_id=_resolved(db, wanted).subject)
 
         return [_browser(each) for each in await self.store.read(job)]
@@ -173,7 +173,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         if arguments.get("ids") is not None:
             return await self._revoke_named(_ids(arguments), actor, now)
         if not any(wanted.values()) and arguments.get("all") is not True:
-            raise Refused("name logins, a user, a client, or all", "ostiary sessions lists them")
+            raise CommandRefused("name logins, a user, a client, or all", "ostiary sessions lists them")
 
         def job(db: Db) -> int:
             which = _resolved(db, wanted)
@@ -197,7 +197,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         missing = [each for each in ids if each not in ended]
         if missing:
             also = f"; ended: {', '.join(ended)}" if ended else ""
-            raise Refused(
+            raise CommandRefused(
                 f"there is no login {', '.join(missing)} to revoke{also}", "ostiary sessions lists them"
             )
         return {"ended": len(ended), "ids": ended}
@@ -218,7 +218,7 @@ def _end(db: Db, named: str, actor: str, now: Millis) -> bool:
 def _text(arguments: Mapping[str, Any], name: str) -> str:
     value = arguments.get(name)
     if not isinstance(value, str) or not value or len(value) > TEXT:
-        raise Refused(f"{name} is missing or too long")
+        raise CommandRefused(f"{name} is missing or too long")
     return value
 
 
@@ -226,7 +226,7 @@ def _optional(arguments: Mapping[str, Any], name: str) -> str | None:
     """A text that may be empty, or nothing."""
     value = arguments.get(name)
     if value is not None and (not isinstance(value, str) or len(value) > TEXT):
-        raise Refused(f"{name} is no text, or too long")
+        raise CommandRefused(f"{name} is no text, or too long")
     return value
 
 
@@ -234,7 +234,7 @@ def _name(arguments: Mapping[str, Any]) -> str:
     """The name in the form in which it is stored; what cannot be one is nobody's."""
     typed = _text(arguments, "name")
     name = users.fit_name(typed)
-    if isinstance(name, Unfit):
+    if isinstance(name, UnfitEntry):
         raise _unknown(typed[:80])
     return name
 
@@ -244,17 +244,17 @@ def _millis(arguments: Mapping[str, Any], name: str) -> Millis | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LONGEST:
-        raise Refused(f"{name} is no length of time that can be used")
+        raise CommandRefused(f"{name} is no length of time that can be used")
     return value
 
 
 def _ids(arguments: Mapping[str, Any]) -> tuple[str, ...]:
     found = cast("object", arguments.get("ids"))
     if not isinstance(found, list):
-        raise Refused("ids is a list of logins")
+        raise CommandRefused("ids is a list of logins")
     ids = cast("list[object]", found)
     if not 0 < len(ids) <= IDS or not all(isinstance(each, str) and 0 < len(each) <= 100 for each in ids):
-        raise Refused(f"1 to {IDS} logins can be named at once")
+        raise CommandRefused(f"1 to {IDS} logins can be named at once")
     return tuple(dict.fromkeys(cast("list[str]", ids)))
 
 
@@ -273,11 +273,11 @@ class _Which(NamedTuple):
 
 
 def _resolved(db: Db, wanted: Mapping[str, str | None]) -> _Which:
-    """A user's name as their id. Raises `Refused`: somebody unknown must not mean everybody."""
+    """A user's name as their id. Raises `CommandRefused`: somebody unknown must not mean everybody."""
     subject, typed = None, wanted["user"]
     if typed is not None:
         name = users.fit_name(typed)
-        user = None if isinstance(name, Unfit) else users.named(db, name)
+        user = None if isinstance(name, UnfitEntry) else users.named(db, name)
         if user is None:
             raise _unknown(typed[:80])
         subject = user.id
@@ -287,18 +287,18 @@ def _resolved(db: Db, wanted: Mapping[str, str | None]) -> _Which:
 # ---------------------------------------------------------------- answers
 
 
-def _unknown(name: str) -> Refused:
-    return Refused(f"there is nobody called {name}", "ostiary users list shows who there is")
+def _unknown(name: str) -> CommandRefused:
+    return CommandRefused(f"there is nobody called {name}", "ostiary users list shows who there is")
 
 
-def _done(outcome: User | NotDone, name: str, participle: str) -> User:
-    """Raises `Refused` for what was not done, in words."""
+def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
+    """Raises `CommandRefused` for what was not done, in words."""
     if isinstance(outcome, User):
         return outcome
     if outcome.why == "unknown":
         raise _unknown(name)
     if outcome.why == "last owner":
-        raise Refused(f"{name} is the only owner and cannot be {participle}")
+        raise CommandRefused(f"{name} is the only owner and cannot be {participle}")
     hint = {
         "locked": f"ostiary users unlock {name}",
         "disabled": f"ostiary users enable {name}",
@@ -306,7 +306,7 @@ def _done(outcome: User | NotDone, name: str, participle: str) -> User:
         "unclaimed": "ostiary claim shows the link that makes this account somebody's",
     }.get(outcome.state, "")
     state = "over" if outcome.state == "enabled" and participle == "reset" else outcome.state
-    raise Refused(f"{name} is {state} and cannot be {participle}", hint)
+    raise CommandRefused(f"{name} is {state} and cannot be {participle}", hint)
 
 
 def _lowered(sentence: str) -> str:
@@ -318,7 +318,7 @@ def _user(user: User) -> dict[str, Any]:
     return {**{name: getattr(user, name) for name in shown}, "invited_by": user.invited_by}
 
 
-def _person(person: Person, now: Millis) -> dict[str, Any]:
+def _person(person: ListedPerson, now: Millis) -> dict[str, Any]:
     return {
         **_user(person.user),
         "over": person.user.over(now),
@@ -328,7 +328,7 @@ def _person(person: Person, now: Millis) -> dict[str, Any]:
     }
 
 
-def _session(login: Login) -> dict[str, Any]:
+def _session(login: LoginRecord) -> dict[str, Any]:
     shown = (
         "id",
         "subject",
@@ -359,7 +359,7 @@ def _session(login: Login) -> dict[str, Any]:
     }
 
 
-def _browser(each: Signed) -> dict[str, Any]:
+def _browser(each: SignedInBrowser) -> dict[str, Any]:
     shown = ("created_at", "last_used_at", "expires_at", "ip", "user_agent")
     return {
         "id": BROWSER + each.id,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from auth.db import Db
 from auth.device import request as device
 from auth.grants import admin as grants
-from auth.model import Millis
 from auth.people import users
+from auth.values.db import Db
+from auth.values.model import Millis
 
 
 def counted(db: Db, now: Millis) -> dict[str, Any]:

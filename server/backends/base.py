@@ -14,21 +14,20 @@ import msgspec
 import trio
 
 from server.mcp.messages import (
-    Content,
     Prompt,
-    PromptMessage,
     Resource,
     ResourceContents,
     ResourceTemplate,
     Tool,
 )
 from server.mcp.questions import Question
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what that caller is able to do: part of every kind of call."""
 
     subject: str  # opaque; never a token
@@ -41,23 +40,23 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
 
 
-class ToolCall(Asking, frozen=True, kw_only=True):
+class ToolCall(AgentRequest, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
 
 
-class ResourceRead(Asking, frozen=True, kw_only=True):
+class ResourceRead(AgentRequest, frozen=True, kw_only=True):
     uri: str
     template: str | None = None  # the `uriTemplate` that the URI fits, where it is no resource of its own
     arguments: Mapping[str, str] = NO_ARGUMENTS  # what the template's variables stand for
 
 
-class PromptGet(Asking, frozen=True, kw_only=True):
+class PromptGet(AgentRequest, frozen=True, kw_only=True):
     prompt: str
     arguments: Mapping[str, str]
 
 
-class Completing(Asking, frozen=True, kw_only=True):
+class Completing(AgentRequest, frozen=True, kw_only=True):
     """What could this argument of a prompt, or variable of a template, be?"""
 
     ref: Literal["prompt", "resource"]
@@ -73,30 +72,10 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     message: str | None = None
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
+class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
     level: LogLevel
     data: Any
     logger: str | None = None
-
-
-class Final(msgspec.Struct, frozen=True, kw_only=True, tag="final"):
-    """A tool's answer."""
-
-    content: Sequence[Content]
-    structured: Any = msgspec.UNSET
-    is_error: bool = False
-    meta: Mapping[str, Any] | None = None
-
-
-class PromptFinal(msgspec.Struct, frozen=True, kw_only=True):
-    messages: Sequence[PromptMessage]
-    description: str | None = None
-
-
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
-    values: Sequence[str]  # at most 100 are shown
-    total: int | None = None
-    has_more: bool | None = None
 
 
 class BackendError(Exception):
@@ -144,7 +123,7 @@ class Paused(Exception):
 class Outlet(Protocol):
     """The back-end's line to its caller while a call runs. Every method may wait (back-pressure) and may be cancelled."""
 
-    async def emit(self, event: Progress | Message) -> None: ...
+    async def emit(self, event: Progress | LogMessage) -> None: ...
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
         """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
@@ -167,7 +146,7 @@ class Outlet(Protocol):
 class Backend(Protocol):
     def tools(self) -> Sequence[Tool]: ...
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         """Run one call. Raises `BackendError` when it could not be carried out; a tool's own failure is `is_error`."""
         ...
 
@@ -175,7 +154,7 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Library(Protocol):
+class LibraryBackend(Protocol):
     """What a back-end has besides, if it offers more than tools."""
 
     def resources(self) -> Sequence[Resource]: ...
@@ -192,11 +171,11 @@ class Library(Protocol):
         """Raises `NoSuchResource`."""
         ...
 
-    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         """Raises `BadArguments`."""
         ...
 
-    async def complete(self, asked: Completing) -> Completion: ...
+    async def complete(self, asked: Completing) -> CompletionResult: ...
 
 
 @runtime_checkable

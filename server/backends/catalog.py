@@ -1,7 +1,7 @@
 """Many back-ends, one catalogue: what there is to call, to read and to fill in, who answers for it, and on what terms.
 
 Everything is checked when it is registered, and all that is wrong is reported at once. Who may see or use what is decided
-in calls.py from the terms kept here; which kinds of principal exist is not known here.
+in rights/standing.py from the terms kept here; which kinds of principal exist is not known here.
 """
 
 from __future__ import annotations
@@ -14,32 +14,16 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, Library, Paced
+from server.backends.base import Backend, LibraryBackend, Paced
+from server.backends.terms import DEFAULT_TERMS, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
-from server.selection import Tier
 
 T = TypeVar("T")
 
-# A call that takes longer is not answered interactively by any client we know.
-DEADLINE_SECONDS: Final = 300.0
 # At shutdown a back-end that hangs while it is closed must not keep the others from being closed.
 CLOSE_SECONDS: Final = 5.0
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """On what terms a tool is called."""
-
-    scopes: frozenset[str] = frozenset()  # all of these
-    deadline_seconds: float = DEADLINE_SECONDS
-    # The call returns without ever waiting and emits no events. So there is nothing that a deadline could end, and nobody
-    # has to watch whether its caller is still there: these cost more than such a call does. Only for code of our own.
-    quick: bool = False
-    tier: Tier = "write"  # of a tool: how much it can do
-
-
-DEFAULT_TERMS: Final = Terms()
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,16 +31,12 @@ class Source(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str  # for people who look for what is wrong
     backend: Backend
-    terms: Terms = DEFAULT_TERMS
-    tool_terms: Mapping[str, Terms] = MappingProxyType({})
-    library_terms: Terms | None = None  # of what is read and filled in; None: the tools'
+    terms: CallTerms = DEFAULT_TERMS
+    tool_terms: Mapping[str, CallTerms] = MappingProxyType({})
+    library_terms: CallTerms | None = None  # of what is read and filled in; None: the tools'
 
 
-class BadTerms(ValueError):
-    """What is said of a tool cannot be meant; says why."""
-
-
-class Rules(Protocol):
+class ToolRules(Protocol):
     """What the owner of a server says of its tools, whoever offers them (tiers.py)."""
 
     @property
@@ -64,40 +44,40 @@ class Rules(Protocol):
         """By the names of those of which something is said."""
         ...
 
-    def terms(self, tool: Tool, base: Terms, /) -> Terms | None:
+    def terms(self, tool: Tool, base: CallTerms, /) -> CallTerms | None:
         """None: it is not offered. Raises `BadTerms`."""
         ...
 
 
-class Entry(msgspec.Struct, frozen=True):
+class ToolEntry(msgspec.Struct, frozen=True):
     """A tool."""
 
     tool: Tool
     schema: ToolSchema
     backend: Backend
-    terms: Terms
+    terms: CallTerms
 
 
 class ResourceEntry(msgspec.Struct, frozen=True):
     resource: Resource
-    backend: Library
-    terms: Terms
+    backend: LibraryBackend
+    terms: CallTerms
 
 
 class TemplateEntry(msgspec.Struct, frozen=True):
     template: ResourceTemplate
     pattern: UriTemplate
-    backend: Library
-    terms: Terms
+    backend: LibraryBackend
+    terms: CallTerms
 
 
 class PromptEntry(msgspec.Struct, frozen=True):
     prompt: Prompt
-    backend: Library
-    terms: Terms
+    backend: LibraryBackend
+    terms: CallTerms
 
 
-AnyEntry = Entry | ResourceEntry | TemplateEntry | PromptEntry
+AnyEntry = ToolEntry | ResourceEntry | TemplateEntry | PromptEntry
 
 
 class CatalogError(ValueError):
@@ -109,7 +89,7 @@ class CatalogError(ValueError):
 
 
 class _Lists(msgspec.Struct, frozen=True):
-    tools: Mapping[str, Entry]
+    tools: Mapping[str, ToolEntry]
     resources: Mapping[str, ResourceEntry]
     templates: Mapping[str, TemplateEntry]
     prompts: Mapping[str, PromptEntry]
@@ -131,10 +111,11 @@ class _Lists(msgspec.Struct, frozen=True):
 class Catalog:
     """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
-    def __init__(self, sources: Sequence[Source], rules: Rules | None = None) -> None:
+    def __init__(self, sources: Sequence[Source], rules: ToolRules | None = None) -> None:
         self._sources = tuple(sources)
         self._rules = rules
         self._lists = _lists(self._sources, rules)
+        self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
         if unknown:
@@ -142,14 +123,14 @@ class Catalog:
                 [f"the settings name the tool {name}, which no agent offers" for name in unknown]
             )
         # Whether a feature is there at all is settled once: a client is told in its handshake, and not again.
-        self.has_library: Final = any(isinstance(source.backend, Library) for source in self._sources)
+        self.has_library: Final = any(isinstance(source.backend, LibraryBackend) for source in self._sources)
 
     @property
     def has_tasks(self) -> bool:
         """Whether any tool's call can be a task."""
         return self._lists.has_tasks
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str) -> ToolEntry | None:
         return self._lists.tools.get(name)
 
     @property
@@ -157,7 +138,7 @@ class Catalog:
         """Every tool that an agent has, also those that are not offered."""
         return self._lists.named
 
-    def entries(self) -> Sequence[Entry]:
+    def entries(self) -> Sequence[ToolEntry]:
         return tuple(self._lists.tools.values())
 
     def resources(self) -> Sequence[ResourceEntry]:
@@ -190,6 +171,7 @@ class Catalog:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was."""
         before, self._lists = self._lists, _lists(self._sources, self._rules)
+        self.tools = self._lists.tools
         seen, now = before.offered(), self._lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 
@@ -200,10 +182,10 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _lists(sources: Sequence[Source], rules: Rules | None) -> _Lists:
+def _lists(sources: Sequence[Source], rules: ToolRules | None) -> _Lists:
     problems: list[str] = []
     named: set[str] = set()
-    tools: dict[str, Entry] = {}
+    tools: dict[str, ToolEntry] = {}
     resources: dict[str, ResourceEntry] = {}
     templates: dict[str, TemplateEntry] = {}
     prompts: dict[str, PromptEntry] = {}
@@ -243,9 +225,9 @@ def _lists(sources: Sequence[Source], rules: Rules | None) -> _Lists:
                 continue
             if bound is not None:
                 add(tools, "tool", tool.name, source, partial(_entry, tool, backend, bound))
-        if not isinstance(backend, Library):
+        if not isinstance(backend, LibraryBackend):
             continue
-        library: Library = backend
+        library: LibraryBackend = backend
         for resource in library.resources():
             add(
                 resources,
@@ -277,11 +259,11 @@ def _lists(sources: Sequence[Source], rules: Rules | None) -> _Lists:
     )
 
 
-def _entry(tool: Tool, backend: Backend, terms: Terms) -> Entry:
-    return Entry(tool, ToolSchema(tool), backend, terms)
+def _entry(tool: Tool, backend: Backend, terms: CallTerms) -> ToolEntry:
+    return ToolEntry(tool, ToolSchema(tool), backend, terms)
 
 
-def _terms_of(tool: Tool, source: Source) -> Terms:
+def _terms_of(tool: Tool, source: Source) -> CallTerms:
     terms = source.tool_terms.get(tool.name, source.terms)
     seconds = source.backend.deadline(tool.name) if isinstance(source.backend, Paced) else None
     return terms if seconds is None else msgspec.structs.replace(terms, deadline_seconds=seconds)

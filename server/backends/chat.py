@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from server.backends.base import BackendError, Final, Outlet, ToolCall
+from server.backends.base import BackendError, Outlet, ToolCall
 from server.backends.conversation import (
     AGENT_CHARACTERS,
     ENTROPY_BYTES,
@@ -29,7 +29,8 @@ from server.backends.endpoint import (
     endpoint_problems,
 )
 from server.mcp.messages import TextContent, Tool
-from server.outgoing.fetch import DeadlinePassed
+from server.mcp.results import ToolResult
+from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 
 DESCRIPTION = (
@@ -106,7 +107,7 @@ class ChatBackend:
     def tools(self) -> Sequence[Tool]:
         return (self._tool,)
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         """One message, one reply. Raises `BackendError` where the agent could not be asked or did not answer well."""
         if call.tool != self._tool.name:
             raise BackendError(f"unknown tool: {call.tool[:100]}")
@@ -116,7 +117,7 @@ class ChatBackend:
             fresh=self._names.make(call.subject, self._random(ENTROPY_BYTES)),
             agents=self._agents,
         )
-        if isinstance(turn, Final):
+        if isinstance(turn, ToolResult):
             return turn
         document = {
             "agent": turn.agent_id,
@@ -133,7 +134,7 @@ class ChatBackend:
         except DeadlinePassed:
             return self._endpoint.too_slow()
         reply = reply_in(body)
-        return Final(
+        return ToolResult(
             content=[TextContent(text=reply)], structured={"reply": reply, "session_id": turn.session_id}
         )
 

@@ -17,7 +17,9 @@ from contextlib import ExitStack, suppress
 from typing import Final
 
 import trio
-from structlog.typing import FilteringBoundLogger
+
+from server.backends.pipes import PipeReader, PipeWriter
+from server.observe.log import Logger
 
 GRACE_SECONDS: Final = 3.0  # to end by itself once its input has ended
 TERM_SECONDS: Final = 2.0  # and once it was told to
@@ -32,7 +34,7 @@ SHOWN_CHARACTERS: Final = 500
 class Speech:
     """What a child prints, on its way into the log: whole lines, bounded in length and number."""
 
-    def __init__(self, log: FilteringBoundLogger, name: str, clock: Callable[[], float]) -> None:
+    def __init__(self, log: Logger, name: str, clock: Callable[[], float]) -> None:
         self.last: Final = deque[str](maxlen=LAST_LINES)
         self._log = log
         self._name = name
@@ -86,8 +88,8 @@ class Child:
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        input: trio.abc.SendStream,  # noqa: A002
-        output: trio.abc.ReceiveStream,
+        input: PipeWriter,  # noqa: A002
+        output: PipeReader,
         voice: trio.abc.ReceiveStream,
         speech: Speech,
     ) -> None:
@@ -167,7 +169,7 @@ def start_child(
     environment: Mapping[str, str],
     *,
     name: str,
-    log: FilteringBoundLogger,
+    log: Logger,
 ) -> Child:
     """`command` is given the numbers of the descriptors that the child reads and writes. Raises `OSError`.
 
@@ -189,8 +191,8 @@ def start_child(
         on_failure.pop_all()
     return Child(
         process,
-        trio.lowlevel.FdStream(our_input),
-        trio.lowlevel.FdStream(our_output),
+        PipeWriter(our_input),
+        PipeReader(our_output),
         trio.lowlevel.FdStream(our_ear),
         Speech(log, name, trio.current_time),
     )

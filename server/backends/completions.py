@@ -1,4 +1,4 @@
-"""What `/v1/chat/completions` answers, whole or as a stream of pieces: bytes in, a `Completion` out. No I/O here.
+"""What `/v1/chat/completions` answers, whole or as a stream of pieces: bytes in, a `ChatCompletion` out. No I/O here.
 
 The shape is OpenAI's; servers that copy it leave things out and add others, so only what is used is looked at.
 """
@@ -18,24 +18,24 @@ class UpstreamSaid(Exception):
     """An error that the endpoint reports in its answer. The text is its own, not yet fit to be shown."""
 
 
-class NotUnderstood(Exception):
+class BadCompletion(Exception):
     """The answer is not of this format. The text continues a sentence about the endpoint."""
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     text: str  # trimmed; empty where the model said nothing
     finish_reason: str | None = None
 
 
-def whole(body: bytes) -> Completion:
-    """Raises `UpstreamSaid` and `NotUnderstood`."""
+def whole(body: bytes) -> ChatCompletion:
+    """Raises `UpstreamSaid` and `BadCompletion`."""
     document = _object(body)
     choice = _first_choice(document)
     if choice is None:
-        raise NotUnderstood("answered without any choices")
+        raise BadCompletion("answered without any choices")
     message = _member(choice, "message")
     text = (_text_of(message.get("content")) or _text_of(message.get("refusal"))).strip()
-    return Completion(text=text, finish_reason=_reason(choice))
+    return ChatCompletion(text=text, finish_reason=_reason(choice))
 
 
 class Pieces:
@@ -50,7 +50,7 @@ class Pieces:
         self._finish_reason: str | None = None
 
     def feed(self, chunk: bytes) -> None:
-        """Raises `UpstreamSaid` and `NotUnderstood`."""
+        """Raises `UpstreamSaid` and `BadCompletion`."""
         self._buffer += chunk
         if b"\n" in chunk:
             *lines, rest = self._buffer.split(b"\n")
@@ -58,16 +58,16 @@ class Pieces:
             for line in lines:
                 self._line(bytes(line))
         if len(self._buffer) > LINE_BYTES:
-            raise NotUnderstood("sent an event that is too long")
+            raise BadCompletion("sent an event that is too long")
 
-    def completion(self) -> Completion:
-        """What was said, once the stream is over. Raises `NotUnderstood` for one that broke off."""
+    def completion(self) -> ChatCompletion:
+        """What was said, once the stream is over. Raises `BadCompletion` for one that broke off."""
         self._line(bytes(self._buffer))
         self._buffer.clear()
         if not self.ended and self._finish_reason is None:
-            raise NotUnderstood("broke off in the middle of its answer")
+            raise BadCompletion("broke off in the middle of its answer")
         text = "".join(self._text).strip() or "".join(self._refusal).strip()
-        return Completion(text=text, finish_reason=self._finish_reason)
+        return ChatCompletion(text=text, finish_reason=self._finish_reason)
 
     def _line(self, line: bytes) -> None:
         """Each event is one data line here, so there is nothing to collect until the blank one; names, ids and
@@ -90,7 +90,7 @@ class Pieces:
         self._refusal.append(refused)
         self.characters += len(said) + len(refused)
         if self.characters > REPLY_CHARACTERS:
-            raise NotUnderstood(f"answered with more than {REPLY_CHARACTERS} characters")
+            raise BadCompletion(f"answered with more than {REPLY_CHARACTERS} characters")
         self._finish_reason = _reason(choice) or self._finish_reason
 
 
@@ -117,9 +117,9 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         document = msgspec.json.decode(body, type=dict[str, Any])
     except msgspec.ValidationError as error:
-        raise NotUnderstood("answered with JSON that is not an object") from error
+        raise BadCompletion("answered with JSON that is not an object") from error
     except (ValueError, RecursionError) as error:
-        raise NotUnderstood("answered with something that is not JSON") from error
+        raise BadCompletion("answered with something that is not JSON") from error
     if document.get("error"):  # null is how some say that there is none
         raise UpstreamSaid(failure_text(body))
     return document

@@ -15,9 +15,10 @@ from typing import Any
 
 import msgspec
 
-from server.backends.base import Final, ToolCall
+from server.backends.base import ToolCall
 from server.backends.endpoint import failed
 from server.mcp.messages import Tool, ToolAnnotations
+from server.mcp.results import ToolResult
 
 MESSAGE_CHARACTERS = 8000
 AGENT_CHARACTERS = 200
@@ -31,7 +32,7 @@ CROWDS = frozenset({"anonymous"})
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class ConversationTurn(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     session_id: str
     agent_id: str = ""
@@ -74,7 +75,7 @@ class SessionNames:
 
 def read_turn(
     call: ToolCall, *, names: SessionNames | None, fresh: str, agents: Sequence[str] | None = ()
-) -> Turn | Final:
+) -> ConversationTurn | ToolResult:
     """The arguments, trimmed, or the result that says what is wrong with each of them.
 
     `names` None lets any caller use any session. `fresh` is used where the caller names no session. `agents` are those
@@ -98,7 +99,7 @@ def read_turn(
             wrong.append(f"agent_id: must be one of {', '.join(agents)}")
     if wrong:
         return failed("invalid arguments: " + "; ".join(wrong))
-    return Turn(message=message, session_id=session_id, agent_id=agent_id)
+    return ConversationTurn(message=message, session_id=session_id, agent_id=agent_id)
 
 
 def _text(

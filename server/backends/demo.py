@@ -15,9 +15,9 @@ import msgspec
 import trio
 
 from server.backends.base import BackendError, Outlet, Progress, ToolCall
-from server.backends.base import Final as Answer
-from server.backends.catalog import Terms
+from server.backends.terms import CallTerms
 from server.mcp.messages import TextContent, Tool, ToolAnnotations
+from server.mcp.results import ToolResult
 
 ECHO: Final = Tool(
     name="echo",
@@ -83,8 +83,8 @@ COUNTDOWN: Final = Tool(
 )
 
 # For the catalogue: `echo` and `clock` answer out of their arguments alone.
-DEMO_TERMS: Final[Mapping[str, Terms]] = MappingProxyType(
-    {"echo": Terms(quick=True), "clock": Terms(quick=True)}
+DEMO_TERMS: Final[Mapping[str, CallTerms]] = MappingProxyType(
+    {"echo": CallTerms(quick=True), "clock": CallTerms(quick=True)}
 )
 
 
@@ -101,10 +101,10 @@ class Demo:
     def tools(self) -> Sequence[Tool]:
         return (ECHO, CLOCK, COUNTDOWN)
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Answer:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         match call.tool:
             case "echo":
-                return Answer(content=(TextContent(text=call.arguments["text"]),))
+                return ToolResult(content=(TextContent(text=call.arguments["text"]),))
             case "clock":
                 return self._clock(call.arguments.get("zone", "UTC"))
             case "countdown":
@@ -115,16 +115,16 @@ class Demo:
     async def aclose(self) -> None:
         """Nothing is held."""
 
-    def _clock(self, name: str) -> Answer:
+    def _clock(self, name: str) -> ToolResult:
         try:
             zone = ZoneInfo(name)
         # A folder of the database ("Europe") is an OSError in some Python versions.
         except (ZoneInfoNotFoundError, ValueError, OSError):
             text = f"{name} is not a time zone that this machine knows; try one like Europe/Berlin, or UTC"
-            return Answer(content=(TextContent(text=text),), is_error=True)
+            return ToolResult(content=(TextContent(text=text),), is_error=True)
         time = self._now(zone).replace(microsecond=0)
         offset = (time.utcoffset() or timedelta()) // timedelta(minutes=1)
-        return Answer(
+        return ToolResult(
             content=(
                 TextContent(text=f"It is {time:%A, %d %B %Y, %H:%M:%S} in {name} ({time.isoformat()})."),
             ),
@@ -132,9 +132,9 @@ class Demo:
         )
 
 
-async def _countdown(start: int, seconds: float, outlet: Outlet) -> Answer:
+async def _countdown(start: int, seconds: float, outlet: Outlet) -> ToolResult:
     for done in range(start):
         await outlet.emit(Progress(progress=done, total=start, message=f"{start - done} to go"))
         await trio.sleep(seconds)
     await outlet.emit(Progress(progress=start, total=start, message="done"))
-    return Answer(content=(TextContent(text=f"Counted down from {start}."),))
+    return ToolResult(content=(TextContent(text=f"Counted down from {start}."),))

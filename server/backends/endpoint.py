@@ -17,9 +17,11 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError, Final
+from server.backends.base import BackendError
 from server.mcp.messages import TextContent
-from server.outgoing.fetch import Answer, Fetcher, FetchFailed, url_problem
+from server.mcp.results import ToolResult
+from server.outgoing.failures import FetchFailed
+from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 
 SHOWN_CHARACTERS = 200  # of a body that explains a failure; longer ones are pages of HTML
@@ -129,8 +131,11 @@ class AgentEndpoint:
             connections=config.max_connections,
             ca_file=Path(config.ca_file).expanduser() if config.ca_file else None,
         )
-        self._headers = tuple((name, value.reveal()) for name, value in headers.items())
-        self._masks = _masks(value for _, value in self._headers)
+        sent = tuple((name, value.reveal()) for name, value in headers.items())
+        self._head = self._prepare("application/json", sent)
+        self._streaming_head = self._prepare("text/event-stream, application/json", sent)
+        self._encode = msgspec.json.Encoder().encode
+        self._masks = _masks(value for _, value in sent)
         self._seconds = config.deadline_seconds
         self._explain = explain
 
@@ -138,44 +143,50 @@ class AgentEndpoint:
         """On trio's clock, for a call that begins now."""
         return trio.current_time() + self._seconds
 
-    def too_slow(self) -> Final:
+    def too_slow(self) -> ToolResult:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.
         return failed(f"agent did not answer within {self._seconds:g} s")
 
-    @asynccontextmanager
-    async def post(
-        self,
-        document: object,
-        *,
-        call_id: str,
-        deadline: float,
-        limit: int = ANSWER_BYTES,
-        accept: str = "application/json",
-    ) -> AsyncGenerator[Answer]:
-        """An answer of status 2xx, valid inside the block. Raises `BackendError` and `DeadlinePassed`."""
-        headers = [
-            ("Content-Type", "application/json"),
-            ("Accept", accept),
-            ("X-Request-Id", call_id),
-            *self._headers,
-        ]
-        body = msgspec.json.encode(document)
+    async def ask(self, document: object, *, call_id: str, deadline: float) -> bytes:
+        """The whole body of an answer of status 2xx. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
         try:
-            async with self._fetcher.post(body, headers=headers, deadline=deadline, limit=limit) as answer:
+            status, body = await self._fetcher.exchange(
+                self._head + header_line("X-Request-Id", call_id),
+                self._encode(document),
+                deadline=deadline,
+                limit=ANSWER_BYTES,
+                beginning=ERROR_BYTES,
+            )
+        except FetchFailed as error:
+            raise BackendError(f"agent endpoint {error}") from error
+        if not 200 <= status < 300:
+            raise self._refusal(status, body)
+        if not body or body.isspace():
+            raise empty_response()
+        return body
+
+    @asynccontextmanager
+    async def stream(
+        self, document: object, *, call_id: str, deadline: float, limit: int
+    ) -> AsyncGenerator[UpstreamAnswer]:
+        """An answer of status 2xx that comes piece by piece, or not, valid inside the block. Raises as `ask` does."""
+        head = self._streaming_head + header_line("X-Request-Id", call_id)
+        body = self._encode(document)
+        try:
+            async with self._fetcher.open(head, body, deadline=deadline, limit=limit) as answer:
                 if not 200 <= answer.status < 300:
-                    said = self.clean(self._explain(await answer.beginning(ERROR_BYTES)))
-                    raise BackendError(f"agent endpoint {answer.status}: {said or '(empty body)'}")
+                    raise self._refusal(answer.status, await answer.beginning(ERROR_BYTES))
                 yield answer
         except FetchFailed as error:
             raise BackendError(f"agent endpoint {error}") from error
 
-    async def ask(self, document: object, *, call_id: str, deadline: float) -> bytes:
-        """The whole body of the answer. Raises as `post` does, and `BackendError` where there is none."""
-        async with self.post(document, call_id=call_id, deadline=deadline) as answer:
-            body = await answer.read()
-        if not body.strip():
-            raise empty_response()
-        return body
+    def _prepare(self, accept: str, headers: tuple[tuple[str, str], ...]) -> bytes:
+        ours = (("Content-Type", "application/json"), ("Accept", accept))
+        return self._fetcher.prepare("POST", (*ours, *headers))
+
+    def _refusal(self, status: int, body: bytes) -> BackendError:
+        said = self.clean(self._explain(body))
+        return BackendError(f"agent endpoint {status}: {said or '(empty body)'}")
 
     def clean(self, text: str) -> str:
         """At most 200 printable characters on one line, without our credentials: some endpoints repeat them."""
@@ -188,8 +199,8 @@ class AgentEndpoint:
         await self._fetcher.aclose()
 
 
-def failed(text: str) -> Final:
-    return Final(content=[TextContent(text=text)], is_error=True)
+def failed(text: str) -> ToolResult:
+    return ToolResult(content=[TextContent(text=text)], is_error=True)
 
 
 def empty_response() -> BackendError:

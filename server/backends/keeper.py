@@ -12,12 +12,12 @@ from functools import partial
 from typing import Final, TypeAlias
 
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from server.backends.base import BackendError
-from server.backends.offer import NOTHING, Offer
+from server.backends.offer import NOTHING, AgentOffer
 from server.backends.watching import Stamps, changed, look
-from server.backends.worker import Heard, Peer, Worker
+from server.backends.worker import Peer, Worker, WorkerAnswer
+from server.observe.log import Logger
 
 FIRST_DELAY_SECONDS: Final = 0.2
 LONGEST_DELAY_SECONDS: Final = 30.0
@@ -39,9 +39,9 @@ class Keeper:
         watched: Sequence[str] | None,
         calls_at_once: int,
         start_seconds: float,
-        longest_call: Callable[[Offer], float],
+        longest_call: Callable[[AgentOffer], float],
         name: str,
-        log: FilteringBoundLogger,
+        log: Logger,
     ) -> None:
         """`start` raises `OSError`. `watched` are the files to look at besides those that the agent names; None: at none at
         all. `longest_call`: how long a process that was exchanged may take over the calls that it still has."""
@@ -79,10 +79,15 @@ class Keeper:
         if problem is not None:
             raise problem
 
+    def worker_nowait(self) -> Worker | None:
+        """The one that takes new calls, if there is one at the moment."""
+        worker = self._worker
+        return None if worker is None or worker.over else worker
+
     async def worker(self) -> Worker:
-        """The one that takes new calls. Raises `BackendError`."""
+        """The same, once there is one. Raises `BackendError`."""
         with trio.move_on_after(PATIENCE_SECONDS):
-            while (worker := self._worker) is None or worker.ended.is_set():
+            while (worker := self.worker_nowait()) is None:
                 await self._arrived.wait()
             return worker
         raise BackendError("the agent's process has ended and could not be started again yet")
@@ -124,7 +129,7 @@ class Keeper:
     ) -> Worker:
         """Another process at work, in the keeper's own nursery. Raises `BackendError`."""
 
-        def take_offer(offer: Offer) -> None:
+        def take_offer(offer: AgentOffer) -> None:
             if worker is self._worker:
                 self._watch({*self._stamps, *worker.files})
                 self._take_offer(offer, offers_changed)
@@ -141,7 +146,7 @@ class Keeper:
             raise BackendError(f"the agent's process cannot be started: {error.strerror}") from error
         worker = Worker(
             peer,
-            Heard(offer=take_offer, updated=take_update),
+            WorkerAnswer(offer=take_offer, updated=take_update),
             calls_at_once=self._calls_at_once,
             name=self._name,
             log=self._log,
@@ -168,7 +173,7 @@ class Keeper:
             del self._stamps[file]
         self._stamps.update(look(files - self._stamps.keys()))
 
-    def _take_offer(self, offer: Offer, offers_changed: Callable[[], None]) -> None:
+    def _take_offer(self, offer: AgentOffer, offers_changed: Callable[[], None]) -> None:
         if offer != self.offer:
             self.offer = offer
             offers_changed()

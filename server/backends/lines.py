@@ -7,13 +7,13 @@ running.py, what they mean for the agent in worker.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec import Raw
 
-from server.backends.base import Asking, LogLevel
+from server.backends.base import AgentRequest, LogLevel
 from server.mcp.questions import Question
 
 PROTOCOL: Final = 1
@@ -34,28 +34,30 @@ class BrokenEvent(BrokenLine):
         self.last = last
 
 
-class Framing:
+class LineFraming:
     """Bytes to lines. Holds at most one unfinished line."""
 
     def __init__(self, limit: int = LINE_BYTES) -> None:
         self._limit = limit
-        self._held = bytearray()
-        self._searched = 0
+        self._held: list[bytes] = []  # pieces of the unfinished line
+        self._size = 0  # of those together
 
-    def feed(self, data: bytes | bytearray) -> Iterator[bytes]:
-        """Each whole line, without its end. Raises `BrokenLine` for one that is too long."""
-        self._held += data
-        while True:
-            end = self._held.find(b"\n", self._searched)
-            if (len(self._held) if end < 0 else end) > self._limit:
-                raise BrokenLine(f"a line is longer than {self._limit} bytes")
-            if end < 0:
-                self._searched = len(self._held)
-                return
-            line = bytes(self._held[:end])
-            del self._held[: end + 1]
-            self._searched = 0
-            yield line
+    def feed(self, data: bytes) -> Sequence[bytes]:
+        """The lines that are whole by now, without their ends. Raises `BrokenLine` where one is too long; who feeds it no
+        more than the limit at a time loses no line before that one."""
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        may_be_too_long = self._size + len(data) > self._limit
+        if lines and self._held:
+            lines[0] = b"".join((*self._held, lines[0]))
+            self._held.clear()
+            self._size = 0
+        if rest:
+            self._held.append(rest)
+            self._size += len(rest)
+        if may_be_too_long and max((self._size, *map(len, lines))) > self._limit:
+            raise BrokenLine(f"a line is longer than {self._limit} bytes")
+        return lines
 
 
 # ── what the agent's process says ────────────────────────────────────────────────────────────────────────────────────
@@ -105,13 +107,13 @@ class Progressed(_OfCall, frozen=True, kw_only=True, tag="progress"):
     message: str | None = None
 
 
-class Said(_OfCall, frozen=True, kw_only=True, tag="message"):
+class ToolNotice(_OfCall, frozen=True, kw_only=True, tag="message"):
     level: LogLevel
     data: Any
     logger: str | None = None
 
 
-class Asked(_OfCall, frozen=True, kw_only=True, tag="ask"):
+class ToolQuestion(_OfCall, frozen=True, kw_only=True, tag="ask"):
     ask: int
     questions: Mapping[str, Question]
 
@@ -133,7 +135,7 @@ class Finished(_OfCall, frozen=True, kw_only=True, tag="final"):
     result: Raw  # its shape depends on what was called
 
 
-class Failed(_OfCall, frozen=True, kw_only=True, tag="error"):
+class CallFailed(_OfCall, frozen=True, kw_only=True, tag="error"):
     kind: Literal["failed", "refused", "protocol", "not_found", "bad_arguments", "cancelled"]
     message: str = ""
     code: int = -32603
@@ -142,7 +144,7 @@ class Failed(_OfCall, frozen=True, kw_only=True, tag="error"):
 
 First: TypeAlias = Ready | Broken
 CallEvent: TypeAlias = (
-    Progressed | Said | Asked | Checkpointed | BecomesTask | ClosesStream | Finished | Failed
+    Progressed | ToolNotice | ToolQuestion | Checkpointed | BecomesTask | ClosesStream | Finished | CallFailed
 )
 Event: TypeAlias = CatalogChanged | Updated | Pong | CallEvent
 
@@ -183,7 +185,7 @@ def read_event(line: bytes) -> Event:
 # ── what it is told ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Context(msgspec.Struct, frozen=True, kw_only=True):
+class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     """On whose behalf a call runs."""
 
     subject: str
@@ -199,7 +201,7 @@ class _Do(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
 
 
 class _DoCall(_Do, frozen=True, kw_only=True, tag="call"):
-    context: Context
+    context: CallContext
 
 
 class CallTool(_DoCall, frozen=True, kw_only=True, tag="call"):
@@ -246,7 +248,7 @@ class Answers(_DoReply, frozen=True, kw_only=True, tag="answer"):
     answers: Mapping[str, Mapping[str, Any]]
 
 
-class Refuse(_DoReply, frozen=True, kw_only=True, tag="refuse"):
+class QuestionRefused(_DoReply, frozen=True, kw_only=True, tag="refuse"):
     """Nobody can be asked."""
 
     reason: str
@@ -261,7 +263,7 @@ class Done(_DoReply, frozen=True, kw_only=True, tag="done"):
 
 
 DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete
-Do: TypeAlias = DoCall | Cancel | Ping | Answers | Refuse | Became | Done
+Do: TypeAlias = DoCall | Cancel | Ping | Answers | QuestionRefused | Became | Done
 
 
 def _plain(value: object) -> object:
@@ -281,8 +283,8 @@ def write(message: Do) -> bytes:
     return line + b"\n"
 
 
-def context_of(asking: Asking) -> Context:
-    return Context(
+def context_of(asking: AgentRequest) -> CallContext:
+    return CallContext(
         subject=asking.subject,
         call_id=asking.call_id,
         can=sorted(asking.can),

@@ -7,15 +7,15 @@ of one conversation take turns; calls of different ones know nothing of each oth
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable, Sequence
+from types import TracebackType
 
 import msgspec
 import trio
 
 from server.backends.base import BackendError
-from server.outgoing.fetch import DeadlinePassed
+from server.outgoing.failures import DeadlinePassed
 
 Key = tuple[str, str]  # subject, session id
 
@@ -34,7 +34,7 @@ class MemoryLimits(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: int = MEMORY_BYTES
 
 
-class Exchange(msgspec.Struct, frozen=True):
+class ChatTurn(msgspec.Struct, frozen=True):
     said: str
     answered: str
 
@@ -43,7 +43,7 @@ class Exchange(msgspec.Struct, frozen=True):
         return len(self.said.encode()) + len(self.answered.encode())
 
 
-class Conversation:
+class ChatHistory:
     """What two sides said. A call that uses it holds `lock`."""
 
     def __init__(self, key: Key) -> None:
@@ -52,13 +52,13 @@ class Conversation:
         self.calls = 0  # holding or awaiting the lock
         self.used_at = 0.0
         self.size = 0
-        self._exchanges: deque[Exchange] = deque()
+        self._exchanges: deque[ChatTurn] = deque()
 
     @property
-    def exchanges(self) -> Sequence[Exchange]:
+    def exchanges(self) -> Sequence[ChatTurn]:
         return tuple(self._exchanges)
 
-    def add(self, exchange: Exchange, limits: MemoryLimits) -> int:
+    def add(self, exchange: ChatTurn, limits: MemoryLimits) -> int:
         """By how many bytes it grew. The oldest are forgotten until the rest fits; an exchange that is too large by
         itself is not kept at all."""
         before = self.size
@@ -75,7 +75,8 @@ class Memory:
     def __init__(self, limits: MemoryLimits, *, clock: Callable[[], float] = trio.current_time) -> None:
         self._limits = limits
         self._clock = clock
-        self._kept: OrderedDict[Key, Conversation] = OrderedDict()  # the one used last is last
+        self._kept: OrderedDict[Key, ChatHistory] = OrderedDict()  # the one used last is last
+        self._owners = Counter[str]()  # how many of them each subject has
         self._size = 0
 
     def __len__(self) -> int:
@@ -85,36 +86,25 @@ class Memory:
     def size(self) -> int:
         return self._size
 
-    @asynccontextmanager
-    async def turn(self, subject: str, session_id: str, *, deadline: float) -> AsyncGenerator[Conversation]:
-        """The conversation, to oneself. Raises `DeadlinePassed` when one's turn does not come before `deadline` (on
-        trio's clock), and `BackendError` where no more can be taken on."""
-        conversation = self._enter((subject, session_id), self._clock())
-        try:
-            with trio.move_on_at(deadline) as wait:
-                await conversation.lock.acquire()
-            if wait.cancelled_caught:
-                raise DeadlinePassed
-            try:
-                yield conversation
-            finally:
-                conversation.lock.release()
-        finally:
-            self._leave(conversation, self._clock())
+    def turn(self, subject: str, session_id: str, *, deadline: float) -> MemoryTurn:
+        """The conversation, to oneself."""
+        return MemoryTurn(self, (subject, session_id), deadline)
 
-    def add(self, conversation: Conversation, said: str, answered: str) -> None:
+    def add(self, conversation: ChatHistory, said: str, answered: str) -> None:
         """To be called within the conversation's turn."""
-        self._size += conversation.add(Exchange(said, answered), self._limits)
+        self._size += conversation.add(ChatTurn(said, answered), self._limits)
         while self._size > self._limits.total_bytes and (oldest := self._oldest()) is not None:
             self._drop(oldest)
 
-    def _enter(self, key: Key, now: float) -> Conversation:
+    def enter(self, key: Key) -> ChatHistory:
+        now = self._clock()
         while (oldest := self._oldest()) is not None and now - oldest.used_at > self._limits.idle_seconds:
             self._drop(oldest)
         conversation = self._kept.get(key)
         if conversation is None:
             self._make_room(key[0])
-            conversation = self._kept[key] = Conversation(key)
+            conversation = self._kept[key] = ChatHistory(key)
+            self._owners[key[0]] += 1
         elif conversation.calls >= CALLS_AT_ONCE:
             raise BackendError(
                 f"this session_id is busy: {conversation.calls} calls are waiting for their turn"
@@ -123,14 +113,14 @@ class Memory:
         self._touch(conversation, now)
         return conversation
 
-    def _leave(self, conversation: Conversation, now: float) -> None:
+    def leave(self, conversation: ChatHistory) -> None:
         conversation.calls -= 1
-        self._touch(conversation, now)
+        self._touch(conversation, self._clock())
         if not conversation.calls and not conversation.exchanges:  # nothing came of it
             self._drop(conversation)
 
     def _make_room(self, subject: str) -> None:
-        own = sum(1 for owner, _ in self._kept if owner == subject)
+        own = self._owners[subject]
         if own >= self._limits.sessions_per_subject:
             if (oldest := self._oldest(subject)) is None:
                 raise BackendError(f"you have {own} conversations running at once, which is the limit")
@@ -140,17 +130,62 @@ class Memory:
                 raise BackendError("too many conversations are running at once; try again later")
             self._drop(oldest)
 
-    def _oldest(self, subject: str | None = None) -> Conversation | None:
+    def _oldest(self, subject: str | None = None) -> ChatHistory | None:
         """Of those that no call is using, of the subject or of all."""
         for conversation in self._kept.values():
             if not conversation.calls and subject in (None, conversation.key[0]):
                 return conversation
         return None
 
-    def _touch(self, conversation: Conversation, now: float) -> None:
+    def _touch(self, conversation: ChatHistory, now: float) -> None:
         conversation.used_at = now
         self._kept.move_to_end(conversation.key)
 
-    def _drop(self, conversation: Conversation) -> None:
+    def _drop(self, conversation: ChatHistory) -> None:
+        subject = conversation.key[0]
+        self._owners[subject] -= 1
+        if not self._owners[subject]:
+            del self._owners[subject]
         del self._kept[conversation.key]
         self._size -= conversation.size
+
+
+class MemoryTurn:
+    """One call's time with a conversation. Entering raises `DeadlinePassed` when the turn does not come before `deadline` (on
+    trio's clock), and `BackendError` where no more can be taken on; it does not wait where nobody else uses it."""
+
+    __slots__ = ("_conversation", "_deadline", "_key", "_memory")
+
+    _conversation: ChatHistory
+
+    def __init__(self, memory: Memory, key: Key, deadline: float) -> None:
+        self._memory = memory
+        self._key = key
+        self._deadline = deadline
+
+    async def __aenter__(self) -> ChatHistory:
+        conversation = self._conversation = self._memory.enter(self._key)
+        try:
+            conversation.lock.acquire_nowait()
+        except trio.WouldBlock:
+            try:
+                await self._wait(conversation.lock)
+            except BaseException:
+                self._memory.leave(conversation)
+                raise
+        return conversation
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._conversation.lock.release()
+        self._memory.leave(self._conversation)
+
+    async def _wait(self, lock: trio.Lock) -> None:
+        with trio.CancelScope(deadline=self._deadline) as wait:
+            await lock.acquire()
+        if wait.cancelled_caught:
+            raise DeadlinePassed

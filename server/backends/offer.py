@@ -28,7 +28,7 @@ class BadOffer(ValueError):
     """What is offered cannot be; the text says what to change."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Tool] = ()
     deadlines: Mapping[str, float] = MappingProxyType({})  # of the tools that have one of their own
     resources: Sequence[Resource] = ()
@@ -37,7 +37,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     completes: frozenset[tuple[str, str]] = frozenset()
 
 
-NOTHING: Final = Offer()
+NOTHING: Final = AgentOffer()
 
 
 class _Tool(Tool, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
@@ -59,7 +59,7 @@ class _Catalog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 _decode: Final = msgspec.json.Decoder(_Catalog).decode
 
 
-def read_offer(catalog: Raw) -> Offer:
+def read_offer(catalog: Raw) -> AgentOffer:
     """Raises `BadOffer`."""
     if len(catalog) > CATALOG_BYTES:
         raise BadOffer(f"what it offers takes more than {CATALOG_BYTES // 1024} KiB to say")
@@ -77,7 +77,7 @@ def read_offer(catalog: Raw) -> Offer:
             ToolSchema(tool)
         except BadTool as error:
             raise BadOffer(str(error)) from error
-    return Offer(
+    return AgentOffer(
         tools=tools,
         deadlines={t.name: t.deadline_seconds for t in given.tools if t.deadline_seconds is not None},
         resources=given.resources,

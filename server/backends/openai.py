@@ -18,9 +18,22 @@ from urllib.parse import urlsplit
 import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError, Final, Outlet, Progress, ToolCall
-from server.backends.completions import Completion, NotUnderstood, Pieces, UpstreamSaid, failure_text, whole
-from server.backends.conversation import ENTROPY_BYTES, SessionNames, Turn, conversation_tool, read_turn
+from server.backends.base import BackendError, Outlet, Progress, ToolCall
+from server.backends.completions import (
+    BadCompletion,
+    ChatCompletion,
+    Pieces,
+    UpstreamSaid,
+    failure_text,
+    whole,
+)
+from server.backends.conversation import (
+    ENTROPY_BYTES,
+    ConversationTurn,
+    SessionNames,
+    conversation_tool,
+    read_turn,
+)
 from server.backends.endpoint import (
     ANSWER_BYTES,
     REFERENCE,
@@ -30,9 +43,10 @@ from server.backends.endpoint import (
     empty_response,
     endpoint_problems,
 )
-from server.backends.memory import Conversation, Memory, MemoryLimits
+from server.backends.memory import ChatHistory, Memory, MemoryLimits
 from server.mcp.messages import TextContent, Tool
-from server.outgoing.fetch import DeadlinePassed
+from server.mcp.results import ToolResult
+from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 
 DESCRIPTION = (
@@ -127,7 +141,14 @@ class OpenAIBackend:
         self._endpoint = AgentEndpoint(
             completions_url(config.base_url), config, {**headers, **bearer}, explain=failure_text
         )
-        self._config = config
+        self._system = ({"role": "system", "content": config.system_prompt},) if config.system_prompt else ()
+        chosen = {"temperature": config.temperature, "max_tokens": config.max_tokens}
+        self._settled = {
+            **config.parameters,
+            **{name: value for name, value in chosen.items() if value is not None},
+            "model": config.model,
+        }
+        self._streams = config.stream
         self._names = SessionNames(session_key, agent=config.base_url)
         self._random = random
         self._progress_seconds = progress_seconds
@@ -160,14 +181,14 @@ class OpenAIBackend:
     def tools(self) -> Sequence[Tool]:
         return (self._tool,)
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         """One message, one reply. Raises `BackendError` where the model could not be asked or did not answer well;
         then, and when it is cancelled, the conversation is what it was before."""
         if call.tool != self._tool.name:
             raise BackendError(f"unknown tool: {call.tool[:100]}")
         fresh = self._names.make(call.subject, self._random(ENTROPY_BYTES))
         turn = read_turn(call, names=self._names, fresh=fresh)
-        if isinstance(turn, Final):
+        if isinstance(turn, ToolResult):
             return turn
         deadline = self._endpoint.deadline()
         try:
@@ -179,33 +200,25 @@ class OpenAIBackend:
             return self._endpoint.too_slow()
         except UpstreamSaid as error:
             raise BackendError(f"agent endpoint reported: {self._endpoint.clean(str(error))}") from None
-        except NotUnderstood as error:
+        except BadCompletion as error:
             raise BackendError(f"agent endpoint {error}") from error
         return _result(turn, completion, remembered=len(known))
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
 
-    def _request(self, turn: Turn, conversation: Conversation) -> dict[str, Any]:
-        config = self._config
-        messages = [{"role": "system", "content": config.system_prompt}] if config.system_prompt else []
+    def _request(self, turn: ConversationTurn, conversation: ChatHistory) -> dict[str, Any]:
+        messages = [*self._system]
         for exchange in conversation.exchanges:
             messages.append({"role": "user", "content": exchange.said})
             messages.append({"role": "assistant", "content": exchange.answered})
         messages.append({"role": "user", "content": turn.message})
-        chosen = {"temperature": config.temperature, "max_tokens": config.max_tokens}
-        return {
-            **config.parameters,
-            **{name: value for name, value in chosen.items() if value is not None},
-            "model": config.model,
-            "messages": messages,
-            "stream": config.stream,
-        }
+        return {**self._settled, "messages": messages, "stream": self._streams}
 
     async def _complete(
         self, request: dict[str, Any], call: ToolCall, outlet: Outlet, deadline: float
-    ) -> Completion:
-        if self._config.stream:
+    ) -> ChatCompletion:
+        if self._streams:
             completion = await self._streamed(request, call, outlet, deadline)
         else:
             completion = whole(await self._endpoint.ask(request, call_id=call.call_id, deadline=deadline))
@@ -215,14 +228,10 @@ class OpenAIBackend:
 
     async def _streamed(
         self, request: dict[str, Any], call: ToolCall, outlet: Outlet, deadline: float
-    ) -> Completion:
+    ) -> ChatCompletion:
         pieces, told, next_at = Pieces(), 0, 0.0
-        async with self._endpoint.post(
-            request,
-            call_id=call.call_id,
-            deadline=deadline,
-            limit=STREAM_BYTES,
-            accept="text/event-stream, application/json",
+        async with self._endpoint.stream(
+            request, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES
         ) as answer:
             if answer.media_type == "application/json":  # it does not stream, whatever it was asked
                 return whole(await answer.read(ANSWER_BYTES))
@@ -237,7 +246,7 @@ class OpenAIBackend:
         return pieces.completion()
 
 
-def _result(turn: Turn, completion: Completion, *, remembered: int) -> Final:
+def _result(turn: ConversationTurn, completion: ChatCompletion, *, remembered: int) -> ToolResult:
     structured: dict[str, Any] = {
         "reply": completion.text,
         "session_id": turn.session_id,
@@ -248,4 +257,4 @@ def _result(turn: Turn, completion: Completion, *, remembered: int) -> Final:
         structured["finish_reason"] = completion.finish_reason
     if completion.finish_reason == "length":
         content.append(TextContent(text=CUT_OFF))
-    return Final(content=content, structured=structured)
+    return ToolResult(content=content, structured=structured)

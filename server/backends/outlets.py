@@ -7,7 +7,7 @@ from typing import Any
 
 import trio
 
-from server.backends.base import CannotAsk, Message, Outlet, Progress
+from server.backends.base import CannotAsk, LogMessage, Outlet, Progress
 from server.mcp.questions import Question
 
 
@@ -33,7 +33,7 @@ class Unhurried:
             if not self._open:
                 self._scope.deadline = trio.current_time() + self._left
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         await self._outlet.emit(event)
 
     async def checkpoint(self, data: Any) -> None:
@@ -47,16 +47,19 @@ class Unhurried:
 
 
 class Nobody:
-    """Hears nothing and answers nothing."""
+    """Behind this one nobody hears or answers anything. `why` tells whoever asks."""
+
+    def __init__(self, why: str) -> None:
+        self._why = why
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
-        raise CannotAsk("nobody can be asked for the sake of a completion")
+        raise CannotAsk(self._why)
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         """Not heard."""
 
     async def checkpoint(self, data: Any) -> None:
-        """Not kept: it is not run again."""
+        """Not kept: the call is not run again."""
 
     async def become_task(self) -> bool:
         return False

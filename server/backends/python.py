@@ -18,28 +18,19 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 import trio
 from msgspec import Meta
-from structlog.typing import FilteringBoundLogger
 
 from server.backends import lines, replies
-from server.backends.base import (
-    Announce,
-    Completing,
-    Completion,
-    Outlet,
-    PromptFinal,
-    PromptGet,
-    ResourceRead,
-    ToolCall,
-)
-from server.backends.base import Final as Answer
+from server.backends.base import Announce, Completing, Outlet, PromptGet, ResourceRead, ToolCall
 from server.backends.child import start_child
 from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
 from server.backends.keeper import Keeper
-from server.backends.offer import LONGEST_SECONDS, Offer
+from server.backends.offer import LONGEST_SECONDS, AgentOffer
 from server.backends.outlets import Nobody
 from server.backends.worker import Peer
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.observe.log import Logger
 
 SHIM: Final = Path(__file__).parent.parent / "shim"
 _Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
@@ -105,7 +96,7 @@ class PythonBackend:
         *,
         environment: Mapping[str, str],
         name: str,
-        log: FilteringBoundLogger,
+        log: Logger,
         shim: Path = SHIM,
     ) -> None:
         """`environment` is what the process gets to see (`environment.child_environment`), `name` is for the log.
@@ -160,11 +151,12 @@ class PythonBackend:
     def deadline(self, tool: str) -> float | None:
         return self._offer.deadlines.get(tool)
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Answer:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         make = partial(
             lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
         )
-        finished = await self._carry_out(make, outlet, unhurried=call.unhurried)
+        worker = self._keeper.worker_nowait() or await self._keeper.worker()
+        finished = await worker.call(make, outlet, unhurried=call.unhurried)
         return replies.tool_answer(finished.result)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
@@ -177,13 +169,13 @@ class PythonBackend:
         )
         return replies.contents((await self._carry_out(make, outlet)).result)
 
-    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         make = partial(
             lines.GetPrompt, context=lines.context_of(get), name=get.prompt, arguments=get.arguments
         )
         return replies.prompt((await self._carry_out(make, outlet)).result)
 
-    async def complete(self, asked: Completing) -> Completion:
+    async def complete(self, asked: Completing) -> CompletionResult:
         make = partial(
             lines.Complete,
             context=lines.context_of(asked),
@@ -193,23 +185,23 @@ class PythonBackend:
             value=asked.value,
             known=asked.known,
         )
-        return replies.completion((await self._carry_out(make, Nobody())).result)
+        return replies.completion(
+            (await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"))).result
+        )
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""
 
     @property
-    def _offer(self) -> Offer:
+    def _offer(self) -> AgentOffer:
         return self._keeper.offer
 
-    async def _carry_out(self, make: _Make, outlet: Outlet, *, unhurried: bool = False) -> lines.Finished:
+    async def _carry_out(self, make: _Make, outlet: Outlet) -> lines.Finished:
         """Raises `BackendError`, and whatever comes out of `outlet`."""
-        worker = await self._keeper.worker()
-        return await worker.call(lambda number: make(id=number), outlet, unhurried=unhurried)
+        worker = self._keeper.worker_nowait() or await self._keeper.worker()
+        return await worker.call(make, outlet)
 
-    def _starter(
-        self, file: Path | None, name: str, log: FilteringBoundLogger, shim: Path
-    ) -> Callable[[], Peer]:
+    def _starter(self, file: Path | None, name: str, log: Logger, shim: Path) -> Callable[[], Peer]:
         what = ("--file", str(file)) if file else ("--module", self._config.module)
         threads = str(self._config.threads)
 

@@ -15,15 +15,13 @@ from server.backends.base import (
     BackendError,
     BadArguments,
     CannotAsk,
-    Completion,
     NoSuchResource,
-    PromptFinal,
     ProtocolFailure,
     ToolCrashed,
 )
-from server.backends.base import Final as Answer
-from server.backends.lines import Failed
+from server.backends.lines import CallFailed
 from server.mcp.messages import Content, PromptMessage, ResourceContents
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
 
 SHOWN_CHARACTERS: Final = 2000  # of what an author says about a failure
 COMPLETIONS: Final = 100
@@ -53,10 +51,16 @@ class _Complete(msgspec.Struct, frozen=True, rename="camel"):
     has_more: bool | None = None
 
 
-def tool_answer(result: Raw) -> Answer:
+_decode_tool: Final = msgspec.json.Decoder(_Tool).decode
+
+
+def tool_answer(result: Raw) -> ToolResult:
     """Raises `BackendError`, like all of these."""
-    given = _shaped(result, _Tool)
-    return Answer(
+    try:
+        given = _decode_tool(result)
+    except (ValueError, RecursionError) as error:
+        raise _no_result(error) from error
+    return ToolResult(
         content=given.content,
         structured=given.structured_content,
         is_error=given.is_error,
@@ -71,18 +75,18 @@ def contents(result: Raw) -> Sequence[ResourceContents]:
     return given
 
 
-def prompt(result: Raw) -> PromptFinal:
+def prompt(result: Raw) -> PromptResult:
     given = _shaped(result, _Prompt)
-    return PromptFinal(messages=given.messages, description=given.description)
+    return PromptResult(messages=given.messages, description=given.description)
 
 
-def completion(result: Raw) -> Completion:
+def completion(result: Raw) -> CompletionResult:
     given = _shaped(result, _Complete)
     more = True if len(given.values) > COMPLETIONS else given.has_more
-    return Completion(values=given.values[:COMPLETIONS], total=given.total, has_more=more)
+    return CompletionResult(values=given.values[:COMPLETIONS], total=given.total, has_more=more)
 
 
-def failure(failed: Failed, refusal: CannotAsk | None) -> BackendError:
+def failure(failed: CallFailed, refusal: CannotAsk | None) -> BackendError:
     """`refusal` is what the function was told when it wanted to ask, and did not get over."""
     text = failed.message[:SHOWN_CHARACTERS]
     match failed.kind:
@@ -108,4 +112,8 @@ def _shaped(result: Raw, shape: type[T]) -> T:
     try:
         return msgspec.json.decode(result, type=shape)
     except (ValueError, RecursionError) as error:
-        raise BackendError(f"the agent gave a result that is none: {str(error)[:200]}") from error
+        raise _no_result(error) from error
+
+
+def _no_result(error: Exception) -> BackendError:
+    return BackendError(f"the agent gave a result that is none: {str(error)[:200]}")

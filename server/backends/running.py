@@ -3,6 +3,9 @@ task follows it to its end.
 
 The reader of the process never waits for a caller: each call has a queue of its own, and one that nobody empties loses its
 oldest progress. Questions, checkpoints and the end are never lost; a call that piles those up breaks the protocol.
+
+Most calls say nothing but their answer. So there is no event, lock or nursery until one is needed: whoever brings news wakes
+the caller's task itself, and only a question that is open while the call goes on has a task beside it.
 """
 
 from __future__ import annotations
@@ -14,22 +17,22 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.backends.base import BackendError, CannotAsk, Message, Outlet, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
 from server.backends.lines import (
     Answers,
-    Asked,
     Became,
     BecomesTask,
     CallEvent,
+    CallFailed,
     Checkpointed,
     ClosesStream,
     Do,
     Done,
-    Failed,
     Finished,
     Progressed,
-    Refuse,
-    Said,
+    QuestionRefused,
+    ToolNotice,
+    ToolQuestion,
 )
 from server.backends.replies import failure
 
@@ -51,14 +54,14 @@ _Waiting: TypeAlias = CallEvent | _Raised
 Send: TypeAlias = Callable[[Do], Awaitable[None]]
 
 
-class Turn:
+class AgentTurn:
     """A call's place among those that an agent runs at once. It is given up while its caller is asked, which may take days."""
 
-    def __init__(self, places: trio.Semaphore) -> None:
-        """The place is taken."""
+    def __init__(self, places: trio.Semaphore, *, over: bool) -> None:
+        """The place is taken, unless the call is over."""
         self._places = places
-        self._taken = True
-        self._over = False
+        self._taken = not over
+        self._over = over
         self._questions = 0
 
     def rest(self) -> None:
@@ -86,20 +89,40 @@ class Turn:
             self._places.release()
 
 
-class Running:
+class _Asking(msgspec.Struct, frozen=True):
+    nursery: trio.Nursery
+    turn: AgentTurn
+
+
+class AgentCall:
     """`follow` is for one task; `put` never waits."""
 
-    def __init__(self, number: int, turn: Turn) -> None:
-        self.id: Final = number
-        self.turn: Final = turn
+    __slots__ = (
+        "_failed", "_follower", "_news", "_places", "_progress", "_refusal", "_requests", "_turn", "given_up_at", "id",
+        "over",
+    )  # fmt: skip
+
+    def __init__(self, number: int, places: trio.Semaphore) -> None:
+        """A place is taken."""
+        self.id = number
+        self._places = places
+        self._turn: AgentTurn | None = None  # once it has asked something
         self.over = False  # the process has said its last about this call
         self.given_up_at: float | None = None  # on trio's clock; nobody waits for it any longer
         self._failed = False
         self._news: deque[tuple[_Waiting, int]] = deque()
-        self._arrived = trio.Event()
+        self._follower: trio.lowlevel.Task | None = None  # while it sleeps until there is news
         self._progress = _Load()
         self._requests = _Load()
         self._refusal: CannotAsk | None = None
+
+    def end(self) -> None:
+        """The process has said its last about it, and it leaves its place."""
+        self.over = True
+        if self._turn is None:
+            self._places.release()
+        else:
+            self._turn.end()
 
     def fail(self, error: BackendError) -> bool:
         """Ends it for its caller; False if it has been before."""
@@ -114,18 +137,18 @@ class Running:
         if self._failed or self.given_up_at is not None:
             return True
         match event:
-            case Progressed() | Said():
+            case Finished() | CallFailed():
+                pass
+            case Progressed() | ToolNotice():
                 if size > PROGRESS_BYTES:
                     return True
                 self._progress.add(size)
                 while self._progress.exceeds(PROGRESS_WAITING, PROGRESS_BYTES):
                     self._drop_oldest()
-            case Asked() | Checkpointed() | BecomesTask() | ClosesStream():
+            case ToolQuestion() | Checkpointed() | BecomesTask() | ClosesStream():
                 self._requests.add(size)
                 if self._requests.exceeds(REQUESTS_WAITING, REQUEST_BYTES):
                     return False
-            case Finished() | Failed():
-                pass
         self._add(event, size)
         return True
 
@@ -134,59 +157,73 @@ class Running:
         self.given_up_at = trio.current_time()
         self._news.clear()
 
-    async def follow(self, outlet: Outlet, send: Send) -> Finished:
+    async def follow(self, outlet: Outlet, send: Send, asking: _Asking | None = None) -> Finished:
         """Pass on what the call says until it has ended well. Raises `BackendError` where it did not, and whatever comes out
-        of `outlet`, such as `Paused`."""
-        outcome: Finished | Exception
-        async with trio.open_nursery() as asking:
-            # Caught, because it would leave a nursery as a group; what the nursery's tasks raise comes as `_Raised`.
-            try:
-                outcome = await self._to_its_end(outlet, send, asking)
-            except Exception as error:
-                outcome = error
-            asking.cancel_scope.cancel()
-        if isinstance(outcome, Exception):
-            raise outcome
-        return outcome
-
-    async def _to_its_end(self, outlet: Outlet, send: Send, asking: trio.Nursery) -> Finished:
-        """`asking` is the call's own: a question is put beside it, for a function may end while one is open."""
+        of `outlet`, such as `Paused`. `asking`: a question has been put."""
         while True:
-            event, size = await self._next()
+            if not self._news:
+                self._follower = trio.lowlevel.current_task()
+                await trio.lowlevel.wait_task_rescheduled(self._leave_follower)
+                continue
+            event, size = self._news.popleft()
             match event:
+                case Finished():
+                    return event
                 case Progressed():
+                    self._progress.remove(size)
                     await outlet.emit(
                         Progress(progress=event.progress, total=event.total, message=event.message)
                     )
-                case Said():
-                    await outlet.emit(Message(level=event.level, data=event.data, logger=event.logger))
-                case Asked():
-                    asking.start_soon(self._ask, event, size, outlet, send)
+                case ToolNotice():
+                    self._progress.remove(size)
+                    await outlet.emit(LogMessage(level=event.level, data=event.data, logger=event.logger))
+                case ToolQuestion():  # counts until it is answered
+                    if asking is None:
+                        return await self._follow_asking(event, size, outlet, send)
+                    asking.nursery.start_soon(self._ask, event, size, outlet, send, asking.turn)
                 case Checkpointed():
+                    self._requests.remove(size)
                     await outlet.checkpoint(event.data)
                     await send(Done(id=self.id, ask=event.ask))
                 case BecomesTask():
+                    self._requests.remove(size)
                     await send(Became(id=self.id, ask=event.ask, task=await outlet.become_task()))
                 case ClosesStream():
+                    self._requests.remove(size)
                     await outlet.close_stream()
-                case Finished():
-                    return event
-                case Failed():
+                case CallFailed():
                     raise failure(event, self._refusal)
                 case _Raised():
                     raise event.error
 
-    async def _ask(self, asked: Asked, size: int, outlet: Outlet, send: Send) -> None:
+    async def _follow_asking(self, question: ToolQuestion, size: int, outlet: Outlet, send: Send) -> Finished:
+        """From the first question on, each of which is put beside the call, for a function may end while one is open."""
+        outcome: Finished | Exception
+        turn = self._turn = AgentTurn(self._places, over=self.over)
+        # The nursery is the call's own.
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._ask, question, size, outlet, send, turn)
+            # Caught, because it would leave a nursery as a group; what the nursery's tasks raise comes as `_Raised`.
+            try:
+                outcome = await self.follow(outlet, send, _Asking(nursery, turn))
+            except Exception as error:
+                outcome = error
+            nursery.cancel_scope.cancel()
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def _ask(self, asked: ToolQuestion, size: int, outlet: Outlet, send: Send, turn: AgentTurn) -> None:
         try:
             try:
-                self.turn.rest()
+                turn.rest()
                 try:
                     answers = await outlet.ask(asked.questions)
                 finally:
-                    await self.turn.go_on()
+                    await turn.go_on()
             except CannotAsk as error:
                 self._refusal = error
-                await send(Refuse(id=self.id, ask=asked.ask, reason=str(error)))
+                await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error)))
             else:
                 await send(Answers(id=self.id, ask=asked.ask, answers=answers))
         except Exception as error:  # Paused, for one: the call ends with it
@@ -194,41 +231,35 @@ class Running:
         finally:
             self._requests.remove(size)
 
-    async def _next(self) -> tuple[_Waiting, int]:
-        while not self._news:
-            self._arrived = trio.Event()
-            await self._arrived.wait()
-        event, size = self._news.popleft()
-        match event:
-            case Progressed() | Said():
-                self._progress.remove(size)
-            case Checkpointed() | BecomesTask() | ClosesStream():
-                self._requests.remove(size)
-            case _:  # a question counts until it is answered
-                pass
-        return event, size
+    def _leave_follower(self, _: object) -> trio.lowlevel.Abort:
+        """It is cancelled, and woken by that."""
+        self._follower = None
+        return trio.lowlevel.Abort.SUCCEEDED
 
     def _add(self, event: _Waiting, size: int) -> None:
         self._news.append((event, size))
-        self._arrived.set()
+        follower = self._follower
+        if follower is not None:
+            self._follower = None  # a task is woken once
+            trio.lowlevel.reschedule(follower)
 
     def _drop_oldest(self) -> None:
         for position, (event, size) in enumerate(self._news):
-            if isinstance(event, Progressed | Said):
+            if isinstance(event, Progressed | ToolNotice):
                 del self._news[position]
                 self._progress.remove(size)
                 return
 
 
-class _Load:
-    def __init__(self) -> None:
-        self._count = self._bytes = 0
+class _Load(msgspec.Struct):
+    count: int = 0
+    size: int = 0
 
     def add(self, size: int) -> None:
-        self._count, self._bytes = self._count + 1, self._bytes + size
+        self.count, self.size = self.count + 1, self.size + size
 
     def remove(self, size: int) -> None:
-        self._count, self._bytes = self._count - 1, self._bytes - size
+        self.count, self.size = self.count - 1, self.size - size
 
     def exceeds(self, count: int, size: int) -> bool:
-        return self._count > count or self._bytes > size
+        return self.count > count or self.size > size

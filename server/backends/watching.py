@@ -22,7 +22,7 @@ def look(files: Iterable[str]) -> Stamps:
     return {file: _stamp(file) for file in files}
 
 
-class Watch:
+class FileWatch:
     """`known` may be added to meanwhile."""
 
     def __init__(self, known: Stamps) -> None:
@@ -39,7 +39,7 @@ class Watch:
 
 async def changed(known: Stamps) -> None:
     """Returns once files have changed and settled."""
-    watch = Watch(known)
+    watch = FileWatch(known)
     while True:
         await trio.sleep(EVERY_SECONDS)
         # In a thread: one of them may lie on a disk that does not answer.

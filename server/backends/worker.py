@@ -1,19 +1,17 @@
 """An agent's process at work: many calls at once over one pair of pipes, from its first line to its end.
 
-It is started and replaced by python.py, and ended by whatever it says that is not in the protocol. A call that nobody waits
+One task reads what it says, and wakes whoever follows the call that it says it of. It is started and replaced by python.py, and ended by whatever it says that is not in the protocol. A call that nobody waits
 for any longer is cancelled there, and keeps its number until the process has said its last about it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from server.backends.base import BackendError, Outlet, Replaced
 from server.backends.interpreter import check_version
@@ -22,14 +20,13 @@ from server.backends.lines import (
     Broken,
     BrokenEvent,
     BrokenLine,
-    CallEvent,
+    CallFailed,
     Cancel,
     CatalogChanged,
     Do,
     DoCall,
-    Failed,
     Finished,
-    Framing,
+    LineFraming,
     Ping,
     Pong,
     Updated,
@@ -37,8 +34,10 @@ from server.backends.lines import (
     read_first,
     write,
 )
-from server.backends.offer import BadOffer, Offer, read_offer
-from server.backends.running import Running, Turn
+from server.backends.offer import AgentOffer, BadOffer, read_offer
+from server.backends.outbox import Inlet, LineOutbox
+from server.backends.running import AgentCall
+from server.observe.log import Logger
 
 TURN_SECONDS: Final = 10.0  # a call waits for its turn while the process has as many as it may
 CANCEL_SECONDS: Final = (
@@ -46,19 +45,26 @@ CANCEL_SECONDS: Final = (
 )
 OVERDUE_SECONDS: Final = 10.0  # a cancelled call that has not ended by then is worth a line in the log
 LAST_WORDS_SECONDS: Final = 2.0  # from the end of what a process says to the end of the process
-OUTBOX: Final = 16  # lines; the pipe itself holds many small ones
 FILES_WATCHED: Final = 1000
 TRACEBACK_CHARACTERS: Final = 8 * 1024
 
 
+class Outflow(Protocol):
+    """As in pipes.py."""
+
+    def read_some(self) -> bytes | None: ...
+
+    def news(self) -> Awaitable[None]: ...
+
+
 class Peer(Protocol):
-    """Who is at the other end, and how it is ended. One task uses each stream at a time."""
+    """Who is at the other end, and how it is ended. One task waits for each pipe at a time."""
 
     @property
-    def input(self) -> trio.abc.SendStream: ...
+    def input(self) -> Inlet: ...
 
     @property
-    def output(self) -> trio.abc.ReceiveStream: ...
+    def output(self) -> Outflow: ...
 
     async def listen(self) -> None:
         """Take in what it says besides; returns when it says no more."""
@@ -75,29 +81,31 @@ class Peer(Protocol):
         ...
 
 
-class Heard(msgspec.Struct, frozen=True):
+class WorkerAnswer(msgspec.Struct, frozen=True):
     """Who is told of what a process says that belongs to no call. Neither waits."""
 
-    offer: Callable[[Offer], None]
+    offer: Callable[[AgentOffer], None]
     updated: Callable[[str], None]
 
 
 class Worker:
     def __init__(
-        self, peer: Peer, heard: Heard, *, calls_at_once: int, name: str, log: FilteringBoundLogger
+        self, peer: Peer, heard: WorkerAnswer, *, calls_at_once: int, name: str, log: Logger
     ) -> None:
-        self.ended: Final = trio.Event()
+        self.over = False  # it takes no more calls
+        self.ended: Final = trio.Event()  # the same, to wait for
         self.reason = "the agent is being stopped"  # told to those whose calls its end cuts short
-        self.offer = Offer()
+        self.offer = AgentOffer()
         self.files: Sequence[str] = ()
         self._peer = peer
         self._heard = heard
         self._name = name
         self._log = log
-        self._outbox, self._to_write = trio.open_memory_channel[bytes](OUTBOX)
         self._reading = trio.CancelScope()
+        self._outbox = LineOutbox(peer.input, self._reading.cancel)
+        self._framing = LineFraming()
         self._places = trio.Semaphore(calls_at_once)
-        self._running: dict[int, Running] = {}
+        self._running: dict[int, AgentCall] = {}
         self._next_id = 1
         self._retired_for: float | None = None
         self._replaced = False
@@ -108,43 +116,49 @@ class Worker:
         """Until the process ends, or is retired. Raises `BackendError` where it does not get ready to work."""
         problem: BackendError | None = None
         try:
-            async with trio.open_nursery() as nursery, aclosing(self._lines()) as lines:
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._peer.listen)
-                nursery.start_soon(self._write)
+                nursery.start_soon(self._outbox.run)
                 try:
-                    await self._get_ready(lines, start_seconds)
+                    early = await self._get_ready(start_seconds)
                 except BackendError as error:
                     problem = error
+                    nursery.cancel_scope.cancel()
                 else:
                     task_status.started()
                     nursery.start_soon(self._watch_over, nursery.cancel_scope)
                     nursery.start_soon(self._end_once_retired, nursery.cancel_scope)
-                    await self._serve(lines)
-                nursery.cancel_scope.cancel()
+                    nursery.start_soon(self._serve, early, nursery.cancel_scope)
         finally:
             self._let_go()
             await self._peer.aclose()
         if problem is not None:
             raise problem
 
-    async def call(
-        self, make: Callable[[int], DoCall], outlet: Outlet, *, unhurried: bool = False
-    ) -> Finished:
-        """`make` is given the number of the call. `unhurried`: it waits for its turn as long as it takes. Raises
+    async def call(self, make: Callable[..., DoCall], outlet: Outlet, *, unhurried: bool = False) -> Finished:
+        """`make` is given the number of the call as `id`. `unhurried`: it waits for its turn as long as it takes. Raises
         `BackendError`, and whatever comes out of `outlet`."""
-        with trio.move_on_after(math.inf if unhurried else TURN_SECONDS) as waiting:
-            await self._places.acquire()
-        if waiting.cancelled_caught:
-            raise BackendError("the agent is busy: as many calls as it may run at once are running")
-        if self.ended.is_set():
+        # What nobody waits for any more is not begun.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            await self._wait_for_place(math.inf if unhurried else TURN_SECONDS)
+        if self.over:
             self._places.release()  # so that the next in the queue hears of it, too
             raise self._cut_short()
-        running = self._begin()
+        number = self._next_id
+        self._next_id += 1
+        running = self._running[number] = AgentCall(number, self._places)
         sent = False
         try:
-            await self._send(make(running.id))
+            line = write(make(id=number))
+            if not self._outbox.put(line):
+                await self._outbox.send(line)
             sent = True
             return await running.follow(outlet, self._send)
+        except BrokenLine as error:
+            raise _not_passed_on(error) from error
         finally:
             if not sent:
                 self._end(running)
@@ -158,12 +172,14 @@ class Worker:
 
     # ── the process, from its first line to its end ──
 
-    async def _get_ready(self, lines: AsyncGenerator[bytes], seconds: float) -> None:
-        """Raises `BackendError`."""
+    async def _get_ready(self, seconds: float) -> Sequence[bytes]:
+        """The lines that came with its first. Raises `BackendError`."""
         try:
             with trio.move_on_after(seconds) as starting:
-                async for line in lines:
-                    return self._take_first(line)
+                while data := await self._next_bytes():
+                    if lines := [line for line in self._framing.feed(data) if line]:
+                        self._take_first(lines[0])
+                        return lines[1:]
         except BrokenLine as error:
             raise BackendError(f"the agent's process does not speak as it should: {error}") from error
         if starting.cancelled_caught:
@@ -188,25 +204,45 @@ class Worker:
         except BadOffer as error:
             raise BackendError(f"the agent cannot be used: {error}") from error
 
-    async def _serve(self, lines: AsyncGenerator[bytes]) -> None:
+    async def _serve(self, early: Sequence[bytes], everything: trio.CancelScope) -> None:
+        """Until it says no more, or what it may not say."""
+        output, framing, take = self._peer.output, self._framing, self._take
         try:
             with self._reading:
-                async for line in lines:
-                    self._take(line)
+                for line in early:
+                    take(line)
+                while True:
+                    # Even where there is more to read: who says much leaves room for others.
+                    await output.news()
+                    data = output.read_some()
+                    if data is None:
+                        continue
+                    if not data:
+                        break
+                    for line in framing.feed(data):
+                        take(line)
         except BrokenLine as error:
             self._log.error("agent.broke_protocol", agent=self._name, reason=str(error))
             self.reason = "the agent's process said something that is not in the protocol, and was ended"
         else:
             self.reason = f"the agent's process ended unexpectedly ({await self._how_it_ended()})"
+        everything.cancel()
 
     def _take(self, line: bytes) -> None:
         """Raises `BrokenLine`."""
+        if not line:
+            return
         try:
             event = read_event(line)
         except BrokenEvent as error:
             self._take_broken(error)
             return
         match event:
+            case Finished() | CallFailed():
+                running = self._running.get(event.id)
+                if running is not None:
+                    self._end(running)
+                    running.put(event, len(line))
             case CatalogChanged():
                 self._take_catalog(event)
             case Updated():
@@ -214,7 +250,10 @@ class Worker:
             case Pong():
                 self._pong.set()
             case _:
-                self._take_news(event, len(line))
+                running = self._running.get(event.id)
+                # None: it has ended. Two tasks of a function need not agree who was last.
+                if running is not None and not running.put(event, len(line)):
+                    raise BrokenLine("a call asks for more at once than can be answered")
 
     def _take_catalog(self, event: CatalogChanged) -> None:
         self.files = event.files[:FILES_WATCHED]
@@ -224,15 +263,6 @@ class Worker:
             self._log.warning("agent.bad_catalog", agent=self._name, reason=str(error))
         else:
             self._heard.offer(self.offer)
-
-    def _take_news(self, event: CallEvent, size: int) -> None:
-        running = self._running.get(event.id)
-        if running is None:  # of a call that ended: two tasks of a function need not agree who was last
-            return
-        if isinstance(event, Finished | Failed):
-            self._end(running)
-        if not running.put(event, size):
-            raise BrokenLine("a call asks for more at once than can be answered")
 
     def _take_broken(self, error: BrokenEvent) -> None:
         """Fails the call; if it goes on in the process, it is cancelled there."""
@@ -249,33 +279,20 @@ class Worker:
             return await self._peer.ended()
         return "it no longer listens, or no longer speaks"
 
-    async def _lines(self) -> AsyncGenerator[bytes]:
-        framing = Framing()
-        try:
-            async for data in self._peer.output:
-                for line in framing.feed(data):
-                    if line:
-                        yield line
-        except trio.BrokenResourceError:  # as good as its end
-            return
-
-    async def _write(self) -> None:
-        async with self._to_write:
-            async for line in self._to_write:
-                try:
-                    await self._peer.input.send_all(line)
-                except trio.BrokenResourceError:
-                    self._reading.cancel()
-                    return
+    async def _next_bytes(self) -> bytes:
+        """None of them at its end."""
+        while True:
+            await self._peer.output.news()
+            if (data := self._peer.output.read_some()) is not None:
+                return data
 
     async def _send(self, message: Do) -> None:
         """Raises `BackendError` for what is too large. To a process that has ended it says nothing; its calls are told."""
         try:
-            await self._outbox.send(write(message))
+            line = write(message)
         except BrokenLine as error:
-            raise BackendError(f"this cannot be passed on to the agent: {error}") from error
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return
+            raise _not_passed_on(error) from error
+        await self._outbox.send(line)
 
     async def _watch_over(self, everything: trio.CancelScope) -> None:
         """Reports functions that ignore their cancellation, and ends a process that one of them keeps from all other work."""
@@ -316,24 +333,28 @@ class Worker:
 
     # ── calls ──
 
-    def _begin(self) -> Running:
-        running = self._running[self._next_id] = Running(self._next_id, Turn(self._places))
-        self._next_id += 1
-        return running
+    async def _wait_for_place(self, seconds: float) -> None:
+        with trio.move_on_after(seconds) as waiting:
+            await self._places.acquire()
+        if waiting.cancelled_caught:
+            raise BackendError("the agent is busy: as many calls as it may run at once are running")
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: AgentCall) -> None:
         if self._running.pop(running.id, None) is not None:
-            running.over = True
-            running.turn.end()
-            self._changed.set()
+            running.end()
+            if self._retired_for is not None:
+                self._changed.set()
 
-    async def _give_up(self, running: Running) -> None:
+    async def _give_up(self, running: AgentCall) -> None:
         running.give_up()
         self._changed.set()
-        with trio.move_on_after(CANCEL_SECONDS, shield=True):
-            await self._send(Cancel(id=running.id))
+        line = write(Cancel(id=running.id))
+        if not self._outbox.put(line):
+            with trio.move_on_after(CANCEL_SECONDS, shield=True):
+                await self._outbox.send(line)
 
     def _let_go(self) -> None:
+        self.over = True
         self.ended.set()
         self._outbox.close()
         for running in list(self._running.values()):
@@ -347,3 +368,7 @@ class Worker:
     async def _change(self) -> None:
         self._changed = trio.Event()
         await self._changed.wait()
+
+
+def _not_passed_on(error: BrokenLine) -> BackendError:
+    return BackendError(f"this cannot be passed on to the agent: {error}")

@@ -20,51 +20,53 @@ from server.cli import terminal
 from server.client.errors import ClientError
 
 
-class Entry(NamedTuple):
+class CommandEntry(NamedTuple):
     module: str
     help: str
 
 
-SECTIONS: Final[Mapping[str, Mapping[str, Entry]]] = MappingProxyType(
+SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
     {
         "the server": {
-            "serve": Entry("server.cli.serve", "start the server"),
-            "init": Entry("server.cli.init", "write a commented ostiary.toml"),
-            "backup": Entry("server.cli.backup", "copy the database while the server runs"),
-            "restore": Entry("server.cli.restore", "put a back-up in the database's place"),
-            "keys": Entry("server.cli.keys", "list and change the keys that sign tokens"),
-            "audit": Entry("server.cli.audit", "show or export who was let in, and by whom"),
-            "verify": Entry("server.cli.verify", "check that the audit trail is as it was written"),
-            "doctor": Entry("server.cli.doctor", "look at a server the way a client does, with hints"),
+            "serve": CommandEntry("server.cli.serve", "start the server"),
+            "init": CommandEntry("server.cli.init", "write a commented ostiary.toml"),
+            "backup": CommandEntry("server.cli.backup", "copy the database while the server runs"),
+            "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
+            "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
+            "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
+            "verify": CommandEntry("server.cli.verify", "check that the audit trail is as it was written"),
+            "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
         },
         "who may come in": {
-            "claim": Entry("server.cli.claim", "show the owner-claim link"),
-            "pending": Entry("server.cli.pending", "list the logins that wait for approval"),
-            "approve": Entry("server.cli.approve", "approve a login by its code"),
-            "deny": Entry("server.cli.deny", "deny a login by its code"),
-            "sessions": Entry("server.cli.sessions", "list what is logged in"),
-            "revoke": Entry("server.cli.revoke", "end logins"),
-            "invite": Entry("server.cli.invite", "make a link for somebody new"),
-            "users": Entry("server.cli.users", "list people, and change what they may"),
-            "clients": Entry("server.cli.clients", "add, list and disable client programs"),
-            "api-keys": Entry("server.cli.api_keys", "make, list and revoke keys for machines"),
+            "claim": CommandEntry("server.cli.claim", "show the owner-claim link"),
+            "pending": CommandEntry("server.cli.pending", "list the logins that wait for approval"),
+            "approve": CommandEntry("server.cli.approve", "approve a login by its code"),
+            "deny": CommandEntry("server.cli.deny", "deny a login by its code"),
+            "sessions": CommandEntry("server.cli.sessions", "list what is logged in"),
+            "revoke": CommandEntry("server.cli.revoke", "end logins"),
+            "invite": CommandEntry("server.cli.invite", "make a link for somebody new"),
+            "users": CommandEntry("server.cli.users", "list people, and change what they may"),
+            "clients": CommandEntry("server.cli.clients", "add, list and disable client programs"),
+            "api-keys": CommandEntry("server.cli.api_keys", "make, list and revoke keys for machines"),
         },
         "from a terminal": {
-            "status": Entry("server.cli.status", "show the server here, and your logins"),
-            "login": Entry("server.cli.login", "log in to a server, by code or browser"),
-            "logout": Entry("server.cli.logout", "end a login and forget it"),
-            "whoami": Entry("server.cli.whoami", "show who you are, and where"),
-            "token": Entry("server.cli.token", "print a fresh access token"),
-            "tools": Entry("server.cli.tools", "list what a server can do"),
-            "call": Entry("server.cli.call", "call a tool"),
-            "connect": Entry("server.cli.connect", "bridge a client that speaks stdio to a server"),
-            "mcp": Entry("server.cli.mcp", "give servers names"),
-            "install": Entry("server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"),
-            "uninstall": Entry("server.cli.uninstall", "take it out again"),
+            "status": CommandEntry("server.cli.status", "show the server here, and your logins"),
+            "login": CommandEntry("server.cli.login", "log in to a server, by code or browser"),
+            "logout": CommandEntry("server.cli.logout", "end a login and forget it"),
+            "whoami": CommandEntry("server.cli.whoami", "show who you are, and where"),
+            "token": CommandEntry("server.cli.token", "print a fresh access token"),
+            "tools": CommandEntry("server.cli.tools", "list what a server can do"),
+            "call": CommandEntry("server.cli.call", "call a tool"),
+            "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
+            "mcp": CommandEntry("server.cli.mcp", "give servers names"),
+            "install": CommandEntry(
+                "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
+            ),
+            "uninstall": CommandEntry("server.cli.uninstall", "take it out again"),
         },
     }
 )
-COMMANDS: Final[Mapping[str, Entry]] = MappingProxyType(
+COMMANDS: Final[Mapping[str, CommandEntry]] = MappingProxyType(
     {name: entry for section in SECTIONS.values() for name, entry in section.items()}
 )
 

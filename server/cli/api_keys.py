@@ -34,7 +34,7 @@ def command() -> None: ...
     metavar="TIME",
     default="90d",
     show_default=True,
-    type=spans.Lasting(days=LONGEST_DAYS),
+    type=spans.TimeSpan(days=LONGEST_DAYS),
     help="when it ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @local.which_server

@@ -15,9 +15,9 @@ from typing import Any, Final
 from server.cli import terminal
 from server.cli.terminal import CliError, Misuse, StatusLine, clean, cut, paint, say
 from server.client.address import is_loopback
-from server.client.forms import BadValue, Field, nothing, parse, parse_numbered, wanted
-from server.client.mcp import ServerInfo
+from server.client.forms import BadValue, FormField, nothing, parse, parse_numbered, wanted
 from server.client.questions import DECLINED, FormQuestion, Mode, PageQuestion, Question, accepted
+from server.client.server_info import ServerInfo
 from server.client.wire import host_of
 
 # A screenful or two. What is cut off is said to be.
@@ -30,7 +30,7 @@ QUOTED: Final = 40
 MAX_LINE: Final = 64 * 1024
 
 
-class Given:
+class GivenAnswers:
     """`--answer [KEY.]FIELD=VALUE` words. Each answers one field of one question, once: the next question that looks alike
     takes the next word."""
 
@@ -65,10 +65,10 @@ class Given:
         return found
 
 
-class Asking:
+class QuestionScreen:
     """Answers what a tool asks. `by_hand`: there is a person at the terminal; without one, only `--answer` does."""
 
-    def __init__(self, url: str, given: Given, *, by_hand: bool, status: StatusLine) -> None:
+    def __init__(self, url: str, given: GivenAnswers, *, by_hand: bool, status: StatusLine) -> None:
         self._host = host_of(url)
         self._given = given
         self._by_hand = by_hand
@@ -152,7 +152,7 @@ class Asking:
 # ---- what was given --------------------------------------------------------------------------------------------------
 
 
-def _value(field: Field, text: str) -> Any:
+def _value(field: FormField, text: str) -> Any:
     try:
         return parse(field, text)
     except BadValue as error:
@@ -228,11 +228,11 @@ def _wrapped(line: str, room: int) -> list[str]:
     return [*found, line]
 
 
-def _label(field: Field) -> str:
+def _label(field: FormField) -> str:
     return cut(clean(field.title.strip() or field.name), 80)
 
 
-async def _field(field: Field, *, bare: bool) -> Any:
+async def _field(field: FormField, *, bare: bool) -> Any:
     """What the person types, once it fits; None where the field is left out. EOFError: they decline."""
     description = cut(clean(field.description.strip()), 400)
     if not bare or field.title.strip() or description:
@@ -251,13 +251,13 @@ async def _field(field: Field, *, bare: bool) -> Any:
             say(paint(str(error), "yellow", sys.stderr))
 
 
-def _prompt(field: Field) -> str:
+def _prompt(field: FormField) -> str:
     if field.default is not None:
         return f"{wanted(field)} [{_shown(field, field.default)}]: "
     return f"{wanted(field)}{', optional' if field.takes_nothing else ''}: "
 
 
-def _shown(field: Field, value: Any) -> str:
+def _shown(field: FormField, value: Any) -> str:
     places = {option.value: str(number) for number, option in enumerate(field.options, 1)}
     match field.kind:
         case "choice":

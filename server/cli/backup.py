@@ -17,10 +17,10 @@ from server.cli import local, terminal
 @terminal.json_option
 def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
     from server.store.backup import back_up
-    from server.store.home import Home
+    from server.store.home import DataDirectory
     from server.store.jobs import StoreError
 
-    home = Home(local.directory(data_dir=data_dir, config=config))
+    home = DataDirectory(local.directory(data_dir=data_dir, config=config))
     target = Path(file)
     try:
         back_up(home.database, target)

@@ -60,16 +60,18 @@ def command(
     With --json the whole result is printed as JSON. Exit code 1 when the tool failed.
     """
     from server.cli import target
-    from server.cli.asking import Asking, Given
+    from server.cli.asking import GivenAnswers, QuestionScreen
     from server.cli.tools import pick
-    from server.client.arguments import BadArguments, from_words
+    from server.client.arguments import UnusableArguments, from_words
 
-    given = Given(answers)
+    given = GivenAnswers(answers)
     address = target.logged_in_address(url)
     whole = _whole(arguments)
     status = StatusLine()
     by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
-    answerer = Asking(address.url, given, by_hand=by_hand, status=status) if by_hand or answers else None
+    answerer = (
+        QuestionScreen(address.url, given, by_hand=by_hand, status=status) if by_hand or answers else None
+    )
 
     def progress(done: float, total: float | None, message: str) -> None:
         status.show(_progress(done, total, message))
@@ -79,7 +81,7 @@ def command(
             chosen = pick(await mcp.tools(), tool, address.url)
             try:
                 filled = from_words(chosen, arguments) if whole is None else whole
-            except BadArguments as error:
+            except UnusableArguments as error:
                 raise Misuse(str(error), hint=error.hint) from None
             return await mcp.call(chosen, filled, progress=progress, seconds=timeout, answerer=answerer)
 

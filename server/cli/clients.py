@@ -155,7 +155,7 @@ def add(
 
 def _read_key(name: str) -> str:
     """A private key is refused right here: it would be at home in no other process."""
-    from auth.clients.keys import is_secret
+    from auth.jose.public_keys import is_secret
 
     try:
         with Path(name).expanduser().open("rb") as file:

@@ -15,7 +15,7 @@ from server.cli import local, terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
-    from server.client.checkup import Step
+    from server.client.checkup import CheckStep
 
 # state → mark, its plain form, colour
 MARKS: Final = {
@@ -64,7 +64,7 @@ class _Report:
 
     def __init__(self, *, quiet: bool) -> None:
         self._quiet = quiet
-        self._steps: list[Step] = []
+        self._steps: list[CheckStep] = []
 
     def begin(self, url: str | None) -> None:
         if url is not None and not self._quiet:
@@ -72,7 +72,7 @@ class _Report:
                 out()
             out(paint(url, "bold", sys.stdout))
 
-    def add(self, step: Step) -> None:
+    def add(self, step: CheckStep) -> None:
         self._steps.append(step)
         if self._quiet:
             return
@@ -96,7 +96,7 @@ class _Report:
 
 def _examine_machine(report: _Report, *, data_dir: str | None, config: str | None) -> str | None:
     """Settings and data directory of the server on this machine; the URL to go on with, or None."""
-    from server.client.checkup import Step
+    from server.client.checkup import CheckStep
     from server.settings import reading as settings
     from server.settings.resolve import resolve
 
@@ -107,11 +107,11 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         for problem in invalid.problems:
             terminal.say(f"  {clean(str(problem))}")
         report.add(
-            Step(name="settings", state="failed", detail=str(invalid), hint="put right what is listed")
+            CheckStep(name="settings", state="failed", detail=str(invalid), hint="put right what is listed")
         )
         return None
     source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
-    report.add(Step(name="settings", state="ok", detail=source))
+    report.add(CheckStep(name="settings", state="ok", detail=source))
     status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
@@ -129,50 +129,52 @@ def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:
         return error
 
 
-def _self_test(data_dir: Path) -> Step:
+def _self_test(data_dir: Path) -> CheckStep:
     """What the server finds when it holds its own documents against what it does."""
-    from server.client.checkup import Step
+    from server.client.checkup import CheckStep
 
     name = "self-test"
     try:
         problems: list[str] = local.ask("self_test", data_dir=str(data_dir))["problems"]
     except terminal.CliError as error:
-        return Step(name=name, state="failed", detail=str(error), hint=error.hint)
+        return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
     if problems:
-        return Step(
+        return CheckStep(
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
-    return Step(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+    return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
 
 
-def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> Step:
-    from server.client.checkup import Step
+def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> CheckStep:
+    from server.client.checkup import CheckStep
 
     name = "data directory"
     try:
         found = path.stat()
     except FileNotFoundError:
-        return Step(
+        return CheckStep(
             name=name, state="skipped", detail=f"{path} is not there yet", hint="`ostiary serve` makes it"
         )
     except OSError as error:
         why = (error.strerror or "unknown error").lower()
-        return Step(
+        return CheckStep(
             name=name, state="failed", detail=f"{path}: {why}", hint="run this as the user of the server"
         )
     if not stat.S_ISDIR(found.st_mode):
-        return Step(
+        return CheckStep(
             name=name, state="failed", detail=f"{path} is no directory", hint="name another: --data-dir"
         )
     if not os.access(path, os.R_OK | os.W_OK | os.X_OK):
-        return Step(
+        return CheckStep(
             name=name,
             state="failed",
             detail=f"{path} may not be used",
             hint="run this as the user of the server",
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
-        return Step(name=name, state="failed", detail=f"{path} is open to others", hint=f"chmod 700 {path}")
+        return CheckStep(
+            name=name, state="failed", detail=f"{path} is open to others", hint=f"chmod 700 {path}"
+        )
     if isinstance(status, terminal.CliError):
-        return Step(name=name, state="failed", detail=str(status), hint=status.hint)
-    return Step(name=name, state="ok", detail=f"{path}, held by a running server")
+        return CheckStep(name=name, state="failed", detail=str(status), hint=status.hint)
+    return CheckStep(name=name, state="ok", detail=f"{path}, held by a running server")

@@ -46,7 +46,7 @@ def command(
     """
     from server.cli import target
     from server.client.places import check_name
-    from server.client.programs.edit import NotUnderstood
+    from server.client.programs.edit import UnreadableSettings
     from server.client.programs.file import write
     from server.client.programs.ledger import Installed
     from server.client.programs.plan import EDITORS, to_install
@@ -85,7 +85,7 @@ def command(
     before = ledger.of(found.path).get(named)
     try:
         plan = to_install(program, found.text, named, entry, before=before)
-    except NotUnderstood as error:
+    except UnreadableSettings as error:
         raise _by_hand(program, found, alone, str(error)) from None
     if plan is not None:
         if not as_json:

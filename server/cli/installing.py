@@ -17,7 +17,7 @@ from server.cli.terminal import say
 
 if TYPE_CHECKING:
     from server.client.programs.file import Found
-    from server.client.programs.ledger import Ledger
+    from server.client.programs.ledger import ProgramLedger
     from server.client.programs.table import Program
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -59,11 +59,11 @@ def file_of(client: str, *, project: bool) -> tuple[Program, Found]:
     return program, look(Path.cwd() / program.project_file, new_mode=0o644)
 
 
-def ledger() -> Ledger:
-    from server.client.programs.ledger import Ledger
+def ledger() -> ProgramLedger:
+    from server.client.programs.ledger import ProgramLedger
     from server.client.tokens import token_directory
 
-    return Ledger(token_directory(os.environ))
+    return ProgramLedger(token_directory(os.environ))
 
 
 def this_program() -> list[str]:

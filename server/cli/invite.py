@@ -24,14 +24,14 @@ LINK_DAYS: Final = 30  # as long as the server keeps one open (auth/people/links
     "--account-expires",
     "account_ms",
     metavar="TIME",
-    type=spans.Lasting(days=spans.ACCOUNT_DAYS),
+    type=spans.TimeSpan(days=spans.ACCOUNT_DAYS),
     help="when their account ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @click.option(
     "--link-expires",
     "link_ms",
     metavar="TIME",
-    type=spans.Lasting(days=LINK_DAYS, never=False),
+    type=spans.TimeSpan(days=LINK_DAYS, never=False),
     help=f"when the link ends, otherwise after 72h; {LINK_DAYS}d at most",
 )
 @local.which_server

@@ -13,8 +13,8 @@ import click
 from server.cli import terminal
 
 if TYPE_CHECKING:
-    from server.control import Refused
-    from server.settings.reading import Loaded
+    from server.admin.control import CommandRefused
+    from server.settings.reading import LoadedSettings
 
 Lacking: TypeAlias = Callable[[str], Exception]  # what to raise for a field that an answer does not have
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -30,7 +30,7 @@ def which_server(command: Decorated) -> Decorated:
     )
 
 
-def settings(*, data_dir: str | None = None, config: str | None = None) -> Loaded:
+def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:
     """The settings of the server that is meant. Raises `CliError`."""
     from server.settings.reading import ConfigInvalid, find_file, load
 
@@ -55,18 +55,18 @@ def ask(
 ) -> Any:
     """One command to the running server. Raises `CliError` with the server's own words, and later where the answer lacks a
     field that is looked up."""
-    from server import control
+    from server.admin import control
 
     try:
         answer = control.ask(directory(data_dir=data_dir, config=config), name, arguments)
-    except control.Refused as refused:
+    except control.CommandRefused as refused:
         raise _spoken(refused) from refused
     return _told(
         answer.result, lambda field: _spoken(control.differ(answer.version, f"its answer lacks {field!r}"))
     )
 
 
-class Told(dict[str, Any]):
+class AdminReply(dict[str, Any]):
     """What a server answered. A field that is not in it is no fault of this program: the server is of another version."""
 
     def __init__(self, fields: Mapping[str, Any], lacking: Lacking) -> None:
@@ -80,13 +80,13 @@ class Told(dict[str, Any]):
 def _told(value: object, lacking: Lacking) -> Any:
     if isinstance(value, dict):
         fields = cast("dict[str, object]", value)
-        return Told({name: _told(each, lacking) for name, each in fields.items()}, lacking)
+        return AdminReply({name: _told(each, lacking) for name, each in fields.items()}, lacking)
     if isinstance(value, list):
         return [_told(each, lacking) for each in cast("list[object]", value)]
     return value
 
 
-def _spoken(refused: Refused) -> terminal.CliError:
+def _spoken(refused: CommandRefused) -> terminal.CliError:
     return terminal.CliError(str(refused), hint=refused.hint or None)
 
 

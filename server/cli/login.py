@@ -56,7 +56,7 @@ def command(
     from server.cli.login_screen import LoginScreen
     from server.client.proof_key import ProofKey
     from server.client.signing_in import Wish, sign_in
-    from server.client.tokens import Login
+    from server.client.tokens import StoredLogin
     from server.client.ways import headless
     from server.client.wire import open_client
 
@@ -76,7 +76,7 @@ def command(
     opens = not no_browser and not headless(os.environ, sys.platform)
     screen = LoginScreen(local=address.loopback, qr=qr, opens=opens)
 
-    async def main() -> Login:
+    async def main() -> StoredLogin:
         await trio.to_thread.run_sync(file.get, address.url)  # an unusable token file is told before the wait
         async with open_client(address.url) as client:
             return await sign_in(client, file, address.url, screen=screen, wish=wish)

@@ -20,7 +20,7 @@ from server.cli import local, terminal
 @terminal.json_option
 def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
     from auth import audit
-    from server.lending import subkeys
+    from server.endpoint.opening import subkeys
     from server.store.backup import fingerprint_of, restore
     from server.store.home import open_home
     from server.store.jobs import StoreError

@@ -3,23 +3,27 @@ one client that started it, and say nothing."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
 from server.cli import local, terminal
 
 if TYPE_CHECKING:
-    from structlog.typing import FilteringBoundLogger
-
-    from server.app import Started
-    from server.lending import CannotStart
+    from server.endpoint.opening import CannotStart
+    from server.observe.log import Logger
     from server.observe.logs import Lines
+    from server.program.app import StartedServer
     from server.settings.resolve import Resolved
     from server.settings.shapes import ServerConfig
+
+# Container objects made between two looks of the collector: some megabytes at most. The default, 700, is a few requests' worth, and
+# loading the program would be interrupted a hundred times.
+COLLECT_EVERY: Final = 20_000
 
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.
@@ -75,6 +79,7 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @_settings_as_flags
 @terminal.json_option
 def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
+    gc.set_threshold(COLLECT_EVERY)
     from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
@@ -101,9 +106,9 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
         _let_go(sys.stderr)
 
 
-def _over_http(resolved: Resolved, log: FilteringBoundLogger, lines: Lines, *, as_json: bool) -> None:
-    from server import app
-    from server.lending import CannotStart
+def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
+    from server.endpoint.opening import CannotStart
+    from server.program import app
 
     try:
         with lines.held():
@@ -118,9 +123,9 @@ def _over_http(resolved: Resolved, log: FilteringBoundLogger, lines: Lines, *, a
         raise _cannot_start(problem) from problem
 
 
-def _over_pipes(resolved: Resolved, log: FilteringBoundLogger, server: ServerConfig) -> None:
-    from server import app_stdio
-    from server.lending import CannotStart
+def _over_pipes(resolved: Resolved, log: Logger, server: ServerConfig) -> None:
+    from server.endpoint.opening import CannotStart
+    from server.program import app_stdio
 
     if terminal.is_terminal(sys.stdin):
         terminal.say_hint("a program is meant to start this: type one JSON-RPC message a line, ctrl-d ends")
@@ -152,7 +157,7 @@ def _let_go(stream: TextIO) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def _announce_json(started: Started) -> None:
+def _announce_json(started: StartedServer) -> None:
     terminal.out_json(
         {
             "origin": started.origin,
@@ -164,7 +169,7 @@ def _announce_json(started: Started) -> None:
     sys.stdout.flush()
 
 
-def _announce(started: Started) -> None:
+def _announce(started: StartedServer) -> None:
     """The one line that programs read, then what people want to know. The claim link is for a terminal only (it is a key)."""
     terminal.out(f"Listening on {started.origin}")
     sys.stdout.flush()

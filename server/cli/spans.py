@@ -35,7 +35,7 @@ def now() -> int:
     return time.time_ns() // 1_000_000
 
 
-class Lasting(click.ParamType[Any]):
+class TimeSpan(click.ParamType[Any]):
     """How long something lasts from now on, or when it ends; milliseconds, or NEVER where that is allowed."""
 
     name = "time"

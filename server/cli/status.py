@@ -12,7 +12,7 @@ from server.cli import local, terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
-    from server.client.tokens import Login
+    from server.client.tokens import StoredLogin
 
 # state → what it means, in the words of the table
 STATES = {
@@ -72,7 +72,7 @@ def _logins() -> list[dict[str, Any]]:
     ]
 
 
-def _state(login: Login, now: int) -> str:
+def _state(login: StoredLogin, now: int) -> str:
     if login.fresh(now):
         return "fresh"
     return "renewable" if login.refresh_token is not None else "ended"

@@ -13,7 +13,7 @@ from server.client.address import Address, complete, same_place
 from server.client.errors import ScopeNeeded
 from server.client.mcp import McpClient
 from server.client.places import Places
-from server.client.rpc import Endpoint
+from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile, token_directory
 from server.client.wire import open_client
 
@@ -70,7 +70,7 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
 async def connected(url: str) -> AsyncGenerator[McpClient, None]:
     """An MCP client that has settled how to speak with the server at `url`."""
     async with open_client(url) as client:
-        mcp = McpClient(Endpoint(client, url, Access(token_file(), url, client=client)))
+        mcp = McpClient(RemoteEndpoint(client, url, Access(token_file(), url, client=client)))
         try:
             await mcp.connect()
             yield mcp

@@ -19,12 +19,12 @@ def command(url: str, as_json: bool) -> None:
     """
     from server.cli import target
     from server.client.access import Access
-    from server.client.tokens import Login
+    from server.client.tokens import StoredLogin
     from server.client.wire import open_client
 
     address = target.logged_in_address(url)
 
-    async def main() -> Login:
+    async def main() -> StoredLogin:
         async with open_client(address.url) as client:
             return await Access(target.token_file(), address.url, client=client).login()
 

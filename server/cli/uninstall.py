@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 @json_option
 def command(client: str, project: bool, name: str | None, yes: bool, as_json: bool) -> None:
     """Take out of CLIENT the servers that `ostiary install` put there, or only the one called NAME."""
-    from server.client.programs.edit import NotUnderstood
+    from server.client.programs.edit import UnreadableSettings
     from server.client.programs.file import FileRefused, remove, write
     from server.client.programs.plan import EDITORS, without
 
@@ -38,7 +38,7 @@ def command(client: str, project: bool, name: str | None, yes: bool, as_json: bo
         text = found.text
         for each in names:
             text = without(program, text, each, records.get(each)).text
-    except NotUnderstood as error:
+    except UnreadableSettings as error:
         raise FileRefused(f"{found.path} was left as it is: {error}", hint="take it out by hand") from None
     if not as_json:
         say(f"{', '.join(names)} goes out of {found.path}, of {program.title}")

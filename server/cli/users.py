@@ -73,7 +73,7 @@ def show(name: str, data_dir: str | None, config: str | None, as_json: bool) -> 
 @click.option(
     "--expires",
     metavar="TIME",
-    type=spans.Lasting(days=spans.ACCOUNT_DAYS),
+    type=spans.TimeSpan(days=spans.ACCOUNT_DAYS),
     help="when the account ends: after 30d or 12h, on 2027-01-31, or never",
 )
 @local.which_server

@@ -123,20 +123,20 @@ def _of_file(
 
     from auth import audit
     from server.admin.audit import told
-    from server.lending import subkeys
+    from server.endpoint.opening import subkeys
     from server.settings.resolve import data_directory
     from server.store.audit_chain import AuditChain, Position
     from server.store.backup import fingerprint_of
     from server.store.connect import connect_reader
-    from server.store.home import Home
-    from server.store.jobs import Db, StoreError
+    from server.store.home import DataDirectory
+    from server.store.jobs import StoreDb, StoreError
     from server.store.keyfile import open_key
-    from server.store.transactions import JOB_SECONDS, Transactions, Work
+    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
     settings = local.settings(data_dir=data_dir, config=config).config
     try:
         key = open_key(
-            settings.key_file or Home(data_directory(settings)).key_file,
+            settings.key_file or DataDirectory(data_directory(settings)).key_file,
             known_fingerprint=fingerprint_of(file),
             random_bytes=secrets.token_bytes,
             environment=os.environ,
@@ -147,7 +147,7 @@ def _of_file(
                 raise terminal.CliError(f"{file} is from before the audit trail was chained")
             transactions, at = Transactions(connection, job_seconds=JOB_SECONDS), None
 
-            def job(db: Db, at: Position | None) -> dict[str, Any]:
+            def job(db: StoreDb, at: Position | None) -> dict[str, Any]:
                 piece = chain.walk(db, at, at_most=PIECE)
                 row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
                 return {
@@ -158,7 +158,7 @@ def _of_file(
                 }
 
             while True:
-                work = Work(lambda db, at=at: job(db, at))
+                work = PendingJob(lambda db, at=at: job(db, at))
                 transactions.run_read(work)
                 piece = work.result()
                 yield piece

@@ -13,7 +13,7 @@ from server.cli import terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
-    from server.client.tokens import Login
+    from server.client.tokens import StoredLogin
 
 # state → what it means, in the words of the table
 STATES = {
@@ -57,7 +57,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
     from server.client.access import Access
     from server.client.errors import BadAnswer, NotLoggedIn, ScopeNeeded, Unreachable
     from server.client.mcp import McpClient
-    from server.client.rpc import Endpoint
+    from server.client.rpc import RemoteEndpoint
     from server.client.wire import open_client
 
     async with open_client(url) as client:
@@ -67,7 +67,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
             raise await access.not_logged_in()
         state, me = "unknown", None
         if not offline:
-            mcp = McpClient(Endpoint(client, url, access))
+            mcp = McpClient(RemoteEndpoint(client, url, access))
             try:
                 await mcp.connect()
                 state = "accepted"
@@ -83,7 +83,7 @@ async def _examine(url: str, *, offline: bool) -> dict[str, Any]:
         return {**_describe(await access.stored() or login), "state": state, "account": me}
 
 
-def _describe(login: Login) -> dict[str, Any]:
+def _describe(login: StoredLogin) -> dict[str, Any]:
     from server.client.claims import read_claims
 
     claims = read_claims(login.access_token)
@@ -167,7 +167,7 @@ def _life(found: dict[str, Any]) -> str:
     return f"{said}, renewed by itself" if found["renewable"] else said
 
 
-def _list(logins: list[Login], *, as_json: bool) -> int:
+def _list(logins: list[StoredLogin], *, as_json: bool) -> int:
     described = [_describe(login) for login in logins]
     if as_json:
         terminal.out_json({"logins": described})

@@ -14,10 +14,10 @@ import httpx2
 import trio
 
 from server.client.address import origin, same_place
-from server.client.errors import BadAnswer, Busy, NotLoggedIn, TokenFileError, Unreachable
-from server.client.grants import Refusal, Tokens, ask_for_tokens
+from server.client.errors import BadAnswer, NotLoggedIn, ServerBusy, TokenFileError, Unreachable
+from server.client.grants import GrantRefusal, Tokens, ask_for_tokens
 from server.client.proof_key import BoundToken
-from server.client.tokens import Login, Millis, TokenFile
+from server.client.tokens import Millis, StoredLogin, TokenFile
 from server.settings.secret import Secret
 
 # Three tries of ten seconds stay well inside the window in which a lost rotation can be repeated.
@@ -30,7 +30,7 @@ def wall_clock() -> Millis:
 
 
 class Access:
-    """The login at one server. Raises `NotLoggedIn`, `TokenFileError`, `Unreachable`, `Busy`, `BadAnswer`."""
+    """The login at one server. Raises `NotLoggedIn`, `TokenFileError`, `Unreachable`, `ServerBusy`, `BadAnswer`."""
 
     def __init__(
         self,
@@ -48,21 +48,21 @@ class Access:
         self._sleep = sleep
         self._nonces: dict[str, str] = {}  # what servers want in proofs of a key, by origin
 
-    async def stored(self) -> Login | None:
+    async def stored(self) -> StoredLogin | None:
         return await trio.to_thread.run_sync(self._file.get, self._url)
 
     async def token(self) -> Secret | None:
         """An access token with some time left, or None for somebody who is not logged in here."""
         return None if await self.stored() is None else self.shown(await self.login())
 
-    def shown(self, login: Login) -> Secret:
+    def shown(self, login: StoredLogin) -> Secret:
         """The access token of a login, as requests show it."""
         key = login.key
         if key is None:
             return login.access_token
         return BoundToken(login.access_token.reveal(), key, now=self._now, nonces=self._nonces)
 
-    async def login(self) -> Login:
+    async def login(self) -> StoredLogin:
         """The login, with an access token that has some time left."""
         login = await self.stored()
         if login is None:
@@ -73,7 +73,7 @@ class Access:
         """The access token after the server refused this one; refreshed only if nobody did so meanwhile."""
         return self.shown(await self._refresh(refused=refused))
 
-    async def _refresh(self, refused: Secret | None) -> Login:
+    async def _refresh(self, refused: Secret | None) -> StoredLogin:
         lock = await trio.to_thread.run_sync(self._file.lock_of, self._url)
         async with lock.held_async(self._sleep):
             login = await self.stored()  # another process may have refreshed while we waited
@@ -84,12 +84,12 @@ class Access:
                 return login
             if login.refresh_token is None:
                 raise NotLoggedIn(f"the login at {self._url} has expired", hint=f"ostiary login {self._url}")
-            rotated: list[Login] = []
+            rotated: list[StoredLogin] = []
             with trio.CancelScope(shield=True):  # bounded by the tries within
                 rotated.append(await self._rotate(login, login.refresh_token))
             return rotated[0]
 
-    async def _rotate(self, login: Login, refresh_token: Secret) -> Login:
+    async def _rotate(self, login: StoredLogin, refresh_token: Secret) -> StoredLogin:
         form = {
             "grant_type": "refresh_token",
             "refresh_token": refresh_token.reveal(),
@@ -113,7 +113,7 @@ class Access:
             hint="is the clock of this machine right?" if late else f"ostiary login {self._url}",
         )
 
-    async def _insist(self, login: Login, form: dict[str, str]) -> Tokens | Refusal:
+    async def _insist(self, login: StoredLogin, form: dict[str, str]) -> Tokens | GrantRefusal:
         endpoint = login.token_endpoint
         trouble: Unreachable | None = None
         for attempt in range(REFRESH_TRIES):
@@ -125,7 +125,7 @@ class Access:
                         self._client, endpoint, form, identity=login.identity, key=login.key, now=self._now()
                     )
                 trouble = Unreachable(f"{origin(endpoint)} did not answer in time")
-            except Busy:
+            except ServerBusy:
                 raise
             except Unreachable as error:
                 trouble = error

@@ -13,12 +13,12 @@ import msgspec
 from server.client.errors import ClientError
 
 
-class BadArguments(ClientError):
+class UnusableArguments(ClientError):
     """What was typed cannot be made into this tool's arguments."""
 
 
 def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
-    """`key=value` words as the tool's arguments. Raises `BadArguments` naming the first word that does not fit."""
+    """`key=value` words as the tool's arguments. Raises `UnusableArguments` naming the first word that does not fit."""
     name = str(tool.get("name"))
     schema = _mapping(tool.get("inputSchema"))
     properties = _mapping(schema.get("properties"))
@@ -27,16 +27,16 @@ def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
     for word in words:
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise BadArguments(f"“{word[:60]}” is not key=value", hint=usage(tool))
+            raise UnusableArguments(f"“{word[:60]}” is not key=value", hint=usage(tool))
         if key in arguments:
-            raise BadArguments(f"{key} is given twice", hint="a list is written as JSON: key='[1, 2]'")
+            raise UnusableArguments(f"{key} is given twice", hint="a list is written as JSON: key='[1, 2]'")
         if key not in properties and closed:
-            raise BadArguments(f"{name} has no argument {key}", hint=usage(tool))
+            raise UnusableArguments(f"{name} has no argument {key}", hint=usage(tool))
         arguments[key] = _typed(key, value, _types(properties.get(key), schema))
     required = schema.get("required")
     missing = [key for key in _strings(required) if key not in arguments]
     if missing:
-        raise BadArguments(f"{name} needs {' and '.join(missing)}", hint=usage(tool))
+        raise UnusableArguments(f"{name} needs {' and '.join(missing)}", hint=usage(tool))
     return arguments
 
 
@@ -90,7 +90,7 @@ def _typed(key: str, value: str, types: Sequence[str]) -> Any:
         return value
     wanted = {"array": "a JSON list", "object": "a JSON object", "boolean": "true or false"}
     spoken = " or ".join(wanted.get(name, f"{'an' if name[0] in 'aio' else 'a'} {name}") for name in types)
-    raise BadArguments(f"{key} takes {spoken}, not “{value[:60]}”")
+    raise UnusableArguments(f"{key} takes {spoken}, not “{value[:60]}”")
 
 
 def _types(property_schema: Any, root: Mapping[str, Any], depth: int = 4) -> list[str]:

@@ -16,10 +16,10 @@ import trio
 from server.client.bridge_messages import (
     INVALID_REQUEST,
     PARSE_ERROR,
-    Asking,
+    BridgedNotice,
+    BridgedRequest,
+    BridgeRefusal,
     Id,
-    Refused,
-    Telling,
     error_answer,
     failures,
     is_id,
@@ -45,13 +45,13 @@ MAX_HELD_BYTES = 64 * 1024 * 1024
 OUTBOX = 64
 
 Key = tuple[bool, Id]
-_Told = tuple[Telling, trio.Event | None]  # and the handshake that must be over before it
+_Told = tuple[BridgedNotice, trio.Event | None]  # and the handshake that must be over before it
 
 
 class _Held(msgspec.Struct, eq=False):
     """A request that has no answer yet."""
 
-    asking: Asking
+    asking: BridgedRequest
     after: int  # how many notifications and answers the server must have seen before it
     opening: trio.Event | None  # the handshake that must be over before it
     scope: trio.CancelScope = msgspec.field(default_factory=trio.CancelScope)
@@ -121,9 +121,9 @@ class Bridge:
 
     async def _take(self, line: bytes, nursery: trio.Nursery) -> None:
         message = read_message(line)
-        if isinstance(message, Refused):
+        if isinstance(message, BridgeRefusal):
             await self._lines.send(message.answer)
-        elif isinstance(message, Asking):
+        elif isinstance(message, BridgedRequest):
             problem = self._hold(message, nursery)
             if problem is not None:
                 for request_id in message.ids:
@@ -133,7 +133,7 @@ class Bridge:
         else:
             await self._tell(message)
 
-    def _hold(self, asking: Asking, nursery: trio.Nursery) -> str | None:
+    def _hold(self, asking: BridgedRequest, nursery: trio.Nursery) -> str | None:
         keys = [_key(request_id) for request_id in asking.ids]
         if any(key in self._held for key in keys) or len(set(keys)) != len(keys):
             return "a request with this id is still running"
@@ -148,7 +148,7 @@ class Bridge:
         nursery.start_soon(self._serve, held)
         return None
 
-    async def _cancel(self, telling: Telling) -> None:
+    async def _cancel(self, telling: BridgedNotice) -> None:
         """A request of ours ends here and now. An older server must be told; a newer one sees its stream close."""
         request_id = telling.params.get("requestId")
         held = self._held.get(_key(request_id)) if is_id(request_id) else None
@@ -160,7 +160,7 @@ class Bridge:
             return  # answered already, or never asked
         await self._tell(telling)
 
-    async def _tell(self, telling: Telling) -> None:
+    async def _tell(self, telling: BridgedNotice) -> None:
         self._told += 1
         # An answer may be to a question that came before the handshake was over.
         await self._outbox.send((telling, self._opening if telling.method else None))
@@ -246,7 +246,7 @@ class Bridge:
                 if not held.asking.listening:
                     await self._fail(held.asking, ended)
 
-    async def _fail(self, asking: Asking, error: ClientError) -> None:
+    async def _fail(self, asking: BridgedRequest, error: ClientError) -> None:
         if asking.left:
             await self._lines.send(failures(asking, error))
 

@@ -38,7 +38,7 @@ _HEADER_SAFE: Final = re.compile(r"[!-~]{1,1024}")
 _JSON: Final = msgspec.json.Decoder[Any]()
 
 
-class Asking(msgspec.Struct, frozen=True, kw_only=True):
+class BridgedRequest(msgspec.Struct, frozen=True, kw_only=True):
     """A request, or a batch with requests in it: every id here must be answered."""
 
     line: bytes
@@ -58,7 +58,7 @@ class Asking(msgspec.Struct, frozen=True, kw_only=True):
         return self.modern and self.method == "subscriptions/listen"
 
 
-class Telling(msgspec.Struct, frozen=True, kw_only=True):
+class BridgedNotice(msgspec.Struct, frozen=True, kw_only=True):
     """A notification, an answer to the server (without a method), or a batch of those: nobody waits."""
 
     line: bytes
@@ -67,13 +67,13 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     modern: bool
 
 
-class Refused(msgspec.Struct, frozen=True, kw_only=True):
+class BridgeRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """Nothing that could be carried; `answer` says why."""
 
     answer: bytes
 
 
-Incoming: TypeAlias = Asking | Telling | Refused
+Incoming: TypeAlias = BridgedRequest | BridgedNotice | BridgeRefusal
 
 
 def read_message(line: bytes) -> Incoming:
@@ -83,14 +83,14 @@ def read_message(line: bytes) -> Incoming:
     if isinstance(found, list) and found:
         # A batch (2025-03-26) goes on as it is: whether it may, the server says.
         items = [_single(b"", cast("dict[str, Any]", item)) for item in cast("list[Any]", found)]
-        ids = tuple(one for item in items if isinstance(item, Asking) for one in item.ids)
+        ids = tuple(one for item in items if isinstance(item, BridgedRequest) for one in item.ids)
         if ids:
             return asking_for(line, ids, modern=False)
-        if not any(isinstance(item, Refused) for item in items):
-            return Telling(line=line, method="", params={}, modern=False)
+        if not any(isinstance(item, BridgeRefusal) for item in items):
+            return BridgedNotice(line=line, method="", params={}, modern=False)
     if found is None:
-        return Refused(answer=error_answer(None, PARSE_ERROR, "this line is not JSON"))
-    return Refused(answer=error_answer(None, INVALID_REQUEST, "this line is not a JSON-RPC message"))
+        return BridgeRefusal(answer=error_answer(None, PARSE_ERROR, "this line is not JSON"))
+    return BridgeRefusal(answer=error_answer(None, INVALID_REQUEST, "this line is not a JSON-RPC message"))
 
 
 def _single(line: bytes, message: dict[str, Any]) -> Incoming:
@@ -100,13 +100,13 @@ def _single(line: bytes, message: dict[str, Any]) -> Incoming:
     modern = PROTOCOL_VERSION in mapping(params.get("_meta")) or method == "server/discover"
     if isinstance(method, str) and method:
         if "id" not in fields:
-            return Telling(line=line, method=method, params=params, modern=modern)
+            return BridgedNotice(line=line, method=method, params=params, modern=modern)
         if is_id(request_id):
             return asking_for(line, (request_id,), method, params, modern=modern)
     elif is_answer(fields):
-        return Telling(line=line, method="", params={}, modern=False)
+        return BridgedNotice(line=line, method="", params={}, modern=False)
     text = "this line is not a JSON-RPC request, notification or response"
-    return Refused(answer=error_answer(None, INVALID_REQUEST, text))
+    return BridgeRefusal(answer=error_answer(None, INVALID_REQUEST, text))
 
 
 def asking_for(
@@ -116,15 +116,17 @@ def asking_for(
     params: Mapping[str, Any] | None = None,
     *,
     modern: bool,
-) -> Asking:
-    return Asking(line=line, ids=ids, left=set(ids), method=method, params=params or {}, modern=modern)
+) -> BridgedRequest:
+    return BridgedRequest(
+        line=line, ids=ids, left=set(ids), method=method, params=params or {}, modern=modern
+    )
 
 
 def is_id(value: object) -> TypeGuard[Id]:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def modern_headers(message: Asking | Telling) -> dict[str, str]:
+def modern_headers(message: BridgedRequest | BridgedNotice) -> dict[str, str]:
     """What 2026-07-28 wants repeated in headers. What no header can carry is left out; the server refuses it then."""
     version = mapping(message.params.get("_meta")).get(PROTOCOL_VERSION)
     wanted = {"MCP-Protocol-Version": version, "Mcp-Method": message.method}
@@ -135,7 +137,7 @@ def modern_headers(message: Asking | Telling) -> dict[str, str]:
     return headers
 
 
-def argument_headers(message: Asking, schema: Any) -> dict[str, str]:
+def argument_headers(message: BridgedRequest, schema: Any) -> dict[str, str]:
     return parameter_headers(schema, mapping(message.params.get("arguments")))
 
 
@@ -183,13 +185,13 @@ def error_answer(request_id: Id | None, code: int, text: str, data: Mapping[str,
     return msgspec.json.encode({"jsonrpc": "2.0", "id": request_id, "error": error})
 
 
-def failures(message: Asking, error: ClientError) -> bytes:
+def failures(message: BridgedRequest, error: ClientError) -> bytes:
     """The error, for everything in `message` that has no answer."""
     data = {"hint": error.hint} if error.hint else None
     return answer_rest(message, mapping(decode(error_answer(None, INTERNAL_ERROR, with_hint(error), data))))
 
 
-def answer_rest(message: Asking, answer: Mapping[str, Any]) -> bytes:
+def answer_rest(message: BridgedRequest, answer: Mapping[str, Any]) -> bytes:
     """`answer` for every id that has none, as it was asked: a batch gets a batch."""
     answers = [answer_for(one, answer) for one in message.ids if one in message.left]
     message.left.clear()

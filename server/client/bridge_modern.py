@@ -12,8 +12,8 @@ import msgspec
 
 from server.client.bridge_messages import (
     HEADER_MISMATCH,
-    Asking,
-    Telling,
+    BridgedNotice,
+    BridgedRequest,
     argument_headers,
     asking_for,
     mapping,
@@ -35,7 +35,7 @@ class ModernSide:
         # Only what such a tool's headers are made of is kept; None: a tool that wants none.
         self._schemas: dict[str, Any] = {}
 
-    async def ask(self, asking: Asking) -> None:
+    async def ask(self, asking: BridgedRequest) -> None:
         """Returns when the request is answered; leaving earlier cancels it at the server. Raises `ClientError`s."""
         headers = self._headers(asking)
         refused = await self._exchange(asking, headers)
@@ -50,14 +50,14 @@ class ModernSide:
                     return
         await Relay(asking, self._carrier, self._write).refuse(refused)
 
-    async def tell(self, telling: Telling) -> None:
+    async def tell(self, telling: BridgedNotice) -> None:
         async with self._carrier.post(
             telling.line, headers=modern_headers(telling), silence_seconds=self._patience.telling_seconds
         ) as response:
             if response.status_code >= 300:
                 raise self._carrier.problem(response)
 
-    async def _exchange(self, asking: Asking, headers: Mapping[str, str]) -> Mapping[str, Any] | None:
+    async def _exchange(self, asking: BridgedRequest, headers: Mapping[str, str]) -> Mapping[str, Any] | None:
         """None when it was answered; a refusal by HTTP status is returned."""
 
         def learn(answer: Mapping[str, Any]) -> None:
@@ -81,7 +81,7 @@ class ModernSide:
 
     # ---- arguments in headers ----------------------------------------------------------------------------------------
 
-    def _headers(self, asking: Asking) -> dict[str, str]:
+    def _headers(self, asking: BridgedRequest) -> dict[str, str]:
         headers = modern_headers(asking)
         name = asking.params.get("name")
         if asking.method == "tools/call" and isinstance(name, str):
@@ -95,7 +95,7 @@ class ModernSide:
             if isinstance(name, str) and (name in self._schemas or len(self._schemas) < MAX_TOOLS):
                 self._schemas[name] = schema if b'"x-mcp-header"' in msgspec.json.encode(schema) else None
 
-    async def _learn_all(self, asking: Asking) -> None:
+    async def _learn_all(self, asking: BridgedRequest) -> None:
         """The catalogue, asked for in the caller's name. If it cannot be had, the refusal at hand says enough."""
         meta = {
             name: value

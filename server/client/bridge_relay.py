@@ -12,7 +12,7 @@ import httpx2
 import msgspec
 
 from server.client.bridge_messages import (
-    Asking,
+    BridgedRequest,
     answer_rest,
     answered,
     decode,
@@ -59,7 +59,7 @@ class Relay:
     """What comes back for one request, or for a batch."""
 
     def __init__(
-        self, asking: Asking, carrier: Carrier, write: Write, on_answer: OnAnswer | None = None
+        self, asking: BridgedRequest, carrier: Carrier, write: Write, on_answer: OnAnswer | None = None
     ) -> None:
         self._asking = asking
         self._carrier = carrier

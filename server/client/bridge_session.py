@@ -13,8 +13,8 @@ import msgspec
 import trio
 
 from server.client.bridge_messages import (
-    Asking,
-    Telling,
+    BridgedNotice,
+    BridgedRequest,
     asking_for,
     decode,
     is_header_safe,
@@ -94,7 +94,7 @@ class SessionSide:
     def begun(self) -> bool:
         return self._session is not None
 
-    async def ask(self, asking: Asking) -> None:
+    async def ask(self, asking: BridgedRequest) -> None:
         """Returns when all is answered. Raises `ClientError`s."""
         if asking.method == "initialize":
             await self._begin(asking)
@@ -106,7 +106,7 @@ class SessionSide:
             assert session is not None  # only a session can be lost
             await self._exchange(asking, await self._begin_again(session))
 
-    async def tell(self, telling: Telling) -> None:
+    async def tell(self, telling: BridgedNotice) -> None:
         # An answer may be what a handshake that is under way waits for.
         session = await self._current() if telling.method else self._session
         try:
@@ -152,7 +152,7 @@ class SessionSide:
         async with self._changing:
             return self._session
 
-    async def _begin(self, asking: Asking) -> None:
+    async def _begin(self, asking: BridgedRequest) -> None:
         """The client's `initialize`. One that comes later replaces the session before it."""
         async with self._changing:
             before = self._session
@@ -162,7 +162,9 @@ class SessionSide:
         if replaced is not None:
             await self._farewell(replaced)
 
-    async def _shake_hands(self, asking: Asking, write: Write, adopt: Callable[[_Session], None]) -> None:
+    async def _shake_hands(
+        self, asking: BridgedRequest, write: Write, adopt: Callable[[_Session], None]
+    ) -> None:
         """The answer to `initialize` names the version, the headers of its response the session."""
         async with self._carrier.post(
             asking.line, headers={}, silence_seconds=self._patience.answer_seconds
@@ -180,7 +182,7 @@ class SessionSide:
             if not await Relay(asking, self._carrier, write, begun).hear(response, EventDecoder()):
                 raise broken_off(self._carrier.host)
 
-    def _session_of(self, asking: Asking, version: object, named: str | None) -> _Session:
+    def _session_of(self, asking: BridgedRequest, version: object, named: str | None) -> _Session:
         if named is not None and not is_header_safe(named):
             raise BadAnswer(f"{self._carrier.host} sent an unusable session id")
         wanted = {"MCP-Protocol-Version": version, "Mcp-Session-Id": named}
@@ -244,7 +246,7 @@ class SessionSide:
             if response.status_code >= 300:
                 raise self._carrier.problem(response)
 
-    async def _exchange(self, asking: Asking, session: _Session | None) -> None:
+    async def _exchange(self, asking: BridgedRequest, session: _Session | None) -> None:
         relay = Relay(asking, self._carrier, self._write)
         decoder = EventDecoder()
         try:

@@ -18,7 +18,7 @@ import msgspec
 
 from server.client.discovery import Place
 from server.client.errors import LoginError
-from server.client.grants import AUTHORIZATION_CODE, Refusal, Tokens, ask_for_tokens
+from server.client.grants import AUTHORIZATION_CODE, GrantRefusal, Tokens, ask_for_tokens
 from server.client.identity import ClientIdentity
 from server.client.login import refused
 from server.client.proof_key import ProofKey
@@ -33,11 +33,11 @@ MAX_ANSWER: Final = 16 * 1024
 MAX_PARAMETERS: Final = 50
 
 
-class NotOurs(Exception):
+class StrangeCallback(Exception):
     """Something called that did not come from this login: it is answered, and the wait goes on."""
 
 
-class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+class BrowserTrip(msgspec.Struct, frozen=True, kw_only=True):
     """One trip to the browser. The link holds nothing that could be redeemed without the verifier."""
 
     link: str
@@ -48,7 +48,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
 
 def begin(
     place: Place, identity: ClientIdentity, *, redirect_uri: str, scope: str, key: ProofKey | None = None
-) -> Attempt:
+) -> BrowserTrip:
     """The link to open. Raises `LoginError` where the server could not be trusted with it."""
     server = place.server
     if server.authorization_endpoint is None or not server.browser_login:
@@ -79,7 +79,7 @@ def begin(
     parts = urlsplit(server.authorization_endpoint)
     # RFC 6749 §3.1: a query that the endpoint has already is kept.
     joined = "&".join(part for part in (parts.query, urlencode(query)) if part)
-    return Attempt(
+    return BrowserTrip(
         link=urlunsplit(parts._replace(query=joined)),
         redirect_uri=redirect_uri,
         state=Secret(state),
@@ -87,15 +87,15 @@ def begin(
     )
 
 
-def read_answer(query: str, attempt: Attempt, place: Place, identity: ClientIdentity) -> Secret:
-    """The code that came back. Raises `NotOurs` for what does not belong to this login, and `LoginError` for a no.
+def read_answer(query: str, attempt: BrowserTrip, place: Place, identity: ClientIdentity) -> Secret:
+    """The code that came back. Raises `StrangeCallback` for what does not belong to this login, and `LoginError` for a no.
 
     The state is looked at before anything else, so that another program or page can neither end nor answer the login.
     """
     given = _parameters(query)
     state = given.get("state", "")
     if not hmac.compare_digest(state.encode(), attempt.state.reveal().encode()):
-        raise NotOurs
+        raise StrangeCallback
     server = place.server
     issuer = given.get("iss")
     if issuer != server.issuer and (issuer is not None or server.names_itself):
@@ -103,7 +103,9 @@ def read_answer(query: str, attempt: Attempt, place: Place, identity: ClientIden
         said = "no name" if issuer is None else f"the name {issuer[:200]}"
         raise LoginError(f"the answer came with {said}, not from {server.issuer}, and was not used")
     if "error" in given:
-        refusal = Refusal(error=given["error"][:100], description=given.get("error_description", "")[:300])
+        refusal = GrantRefusal(
+            error=given["error"][:100], description=given.get("error_description", "")[:300]
+        )
         raise refused(refusal, server.authorization_endpoint or server.issuer, identity)
     code = given.get("code", "")
     if not code or not all(" " <= c <= "~" for c in code):
@@ -114,7 +116,7 @@ def read_answer(query: str, attempt: Attempt, place: Place, identity: ClientIden
 async def redeem(
     client: httpx2.AsyncClient,
     place: Place,
-    attempt: Attempt,
+    attempt: BrowserTrip,
     code: Secret,
     identity: ClientIdentity,
     *,
@@ -148,18 +150,18 @@ def is_answer(query: str) -> bool:
     """Does it say anything at all about how a login ended?"""
     try:
         return not {"code", "error"}.isdisjoint(_parameters(query))
-    except NotOurs:
+    except StrangeCallback:
         return False
 
 
 def _parameters(query: str) -> Mapping[str, str]:
     if len(query) > MAX_ANSWER:
-        raise NotOurs
+        raise StrangeCallback
     try:
         pairs = parse_qsl(query, keep_blank_values=True, max_num_fields=MAX_PARAMETERS, errors="strict")
     except (ValueError, UnicodeDecodeError):
-        raise NotOurs from None
+        raise StrangeCallback from None
     given = dict(pairs)
     if len(given) != len(pairs):  # RFC 6749 §3.1: no parameter twice
-        raise NotOurs
+        raise StrangeCallback
     return given

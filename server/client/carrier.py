@@ -14,7 +14,7 @@ import httpx2
 
 from server.client.challenge import Challenge, read_challenge
 from server.client.door import Entrance
-from server.client.errors import BadAnswer, Busy, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
+from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, ServerBusy, Unreachable
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.rpc import MAX_ANSWER
 from server.client.sse import EventDecoder
@@ -114,7 +114,7 @@ class Carrier:
             )
         if status in (429, 503):
             wait = retry_after_seconds(response.headers)
-            return Busy(
+            return ServerBusy(
                 f"{self.host} is busy",
                 retry_after_seconds=wait,
                 hint=f"try again in {wait:.0f} seconds" if wait else "try again in a moment",

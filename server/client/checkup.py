@@ -32,12 +32,12 @@ from server.client.discovery import (
     login_scope,
     wanted_scope,
 )
-from server.client.errors import BadAnswer, Busy, ClientError, LoginError, NotLoggedIn
+from server.client.errors import BadAnswer, ClientError, LoginError, NotLoggedIn, ServerBusy
 from server.client.grants import read_refusal
 from server.client.identity import ClientIdentity
 from server.client.mcp import McpClient
 from server.client.registration import recall
-from server.client.rpc import Endpoint
+from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile
 from server.client.wire import CONNECT_SECONDS, exchange, open_client, peek
 
@@ -50,7 +50,7 @@ REFUSABLE: Final = b"scope=mcp&scope=mcp"
 NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
+class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
     """`detail` and `hint` may hold words of the server: whoever prints them cleans them."""
 
     name: str
@@ -61,10 +61,10 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 async def examine(
     url: str, file: TokenFile, *, transport: httpx2.AsyncBaseTransport | None = None
-) -> AsyncGenerator[Step, None]:
+) -> AsyncGenerator[CheckStep, None]:
     """The steps for the server at `url`, as they are done."""
     connection = (
-        await _connection(url) if transport is None else Step(name="connection", state="ok", detail="")
+        await _connection(url) if transport is None else CheckStep(name="connection", state="ok", detail="")
     )
     yield connection
     if connection.state == "failed":
@@ -76,7 +76,7 @@ async def examine(
                 yield step
         except OpenServer as error:
             login_offered = False
-            yield Step(name="challenge", state="skipped", detail=str(error))
+            yield CheckStep(name="challenge", state="skipped", detail=str(error))
         except _Broken as broken:
             yield broken.step
             return
@@ -90,23 +90,23 @@ async def examine(
 
 
 class _Broken(Exception):
-    def __init__(self, step: Step) -> None:
+    def __init__(self, step: CheckStep) -> None:
         super().__init__(step.detail)
         self.step = step
 
 
-def _failed(name: str, error: ClientError) -> Step:
-    return Step(name=name, state="failed", detail=str(error), hint=error.hint)
+def _failed(name: str, error: ClientError) -> CheckStep:
+    return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
 
 
-async def _connection(url: str) -> Step:
+async def _connection(url: str) -> CheckStep:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
     try:
         with trio.fail_after(CONNECT_SECONDS):
             found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, trio.TooSlowError, UnicodeError):
-        return Step(
+        return CheckStep(
             name="connection",
             state="failed",
             detail=f"the name {host} is not known here",
@@ -119,7 +119,7 @@ async def _connection(url: str) -> Step:
             stream = await trio.open_tcp_stream(host, port)
             await stream.aclose()
     except (OSError, trio.TooSlowError):
-        return Step(
+        return CheckStep(
             name="connection",
             state="failed",
             detail=f"nothing answers on port {port} of {spoken}",
@@ -128,10 +128,12 @@ async def _connection(url: str) -> Step:
             else "check the address, or a firewall",
         )
     named = f"{host} is {spoken}; " if addresses != [host] else ""
-    return Step(name="connection", state="ok", detail=f"{named}port {port} answers")
+    return CheckStep(name="connection", state="ok", detail=f"{named}port {port} answers")
 
 
-async def _discovery(client: httpx2.AsyncClient, file: TokenFile, url: str) -> AsyncGenerator[Step, None]:
+async def _discovery(
+    client: httpx2.AsyncClient, file: TokenFile, url: str
+) -> AsyncGenerator[CheckStep, None]:
     try:
         challenge = await find_challenge(client, url)
     except OpenServer:
@@ -139,19 +141,19 @@ async def _discovery(client: httpx2.AsyncClient, file: TokenFile, url: str) -> A
     except ClientError as error:
         raise _Broken(_failed("challenge", error)) from None
     if challenge.resource_metadata is None:
-        yield Step(
+        yield CheckStep(
             name="challenge",
             state="failed",
             detail="401 without resource_metadata: many clients do not find the login",
             hint="the server's WWW-Authenticate should name its resource metadata (RFC 9728 §5.1)",
         )
     else:
-        yield Step(name="challenge", state="ok", detail="401, and says where the metadata is")
+        yield CheckStep(name="challenge", state="ok", detail="401, and says where the metadata is")
     try:
         resource = await find_resource(client, url, challenge)
     except NoDocument as missing:
         place = await _place_as_of_old(client, url, challenge, missing)
-        yield Step(
+        yield CheckStep(
             name="resource",
             state="failed",
             detail="no resource metadata, as before 2025-06-18: newer clients do not find the login",
@@ -162,15 +164,15 @@ async def _discovery(client: httpx2.AsyncClient, file: TokenFile, url: str) -> A
     else:
         scope = wanted_scope(challenge, resource)
         scopes = f", scope {scope}" if scope else ""
-        yield Step(name="resource", state="ok", detail=f"{resource.resource}{scopes}")
+        yield CheckStep(name="resource", state="ok", detail=f"{resource.resource}{scopes}")
         try:
             server = await find_server(client, url, resource.authorization_server)
         except ClientError as error:
             raise _Broken(_failed("issuer", error)) from None
         place = Place(url=url, resource=resource.resource, scope=login_scope(scope, server), server=server)
-    yield Step(name="issuer", state="ok", detail=place.server.issuer)
+    yield CheckStep(name="issuer", state="ok", detail=place.server.issuer)
     if not place.server.device_login and not place.server.browser_login:
-        yield Step(
+        yield CheckStep(
             name="device login",
             state="failed",
             detail="the authorization server offers neither codes nor a login in a browser",
@@ -192,31 +194,31 @@ async def _place_as_of_old(
         raise _Broken(_failed("issuer", error)) from None
 
 
-async def _device_login(client: httpx2.AsyncClient, place: Place) -> Step:
+async def _device_login(client: httpx2.AsyncClient, place: Place) -> CheckStep:
     name, endpoint = "device login", place.server.device_authorization_endpoint
     if endpoint is None or not place.server.device_login:
-        return Step(name=name, state="skipped", detail="not offered; the way in is a browser")
+        return CheckStep(name=name, state="skipped", detail="not offered; the way in is a browser")
     headers = {"Accept": "application/json", "Content-Type": "application/x-www-form-urlencoded"}
     try:
         answer = await exchange(client, "POST", endpoint, content=REFUSABLE, headers=headers)
         if answer.status == 200:
             raise BadAnswer("the device endpoint hands out codes to nobody in particular")
         read_refusal(answer, endpoint)
-    except Busy:
-        return Step(name=name, state="ok", detail="offered, and busy just now")
+    except ServerBusy:
+        return CheckStep(name=name, state="ok", detail="offered, and busy just now")
     except ClientError as error:
         return _failed(name, error)
-    return Step(name=name, state="ok", detail="offered, and the endpoint answers")
+    return CheckStep(name=name, state="ok", detail="offered, and the endpoint answers")
 
 
-async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Place) -> Step:
+async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Place) -> CheckStep:
     """What `ostiary login --browser` needs, up to the page that a person would see."""
     name, server = "browser login", place.server
     endpoint = server.authorization_endpoint
     if endpoint is None or not server.browser_login:
-        return Step(name=name, state="skipped", detail="not offered; the way in is a code")
+        return CheckStep(name=name, state="skipped", detail="not offered; the way in is a code")
     if METHOD not in server.challenge_methods:
-        return Step(
+        return CheckStep(
             name=name,
             state="failed",
             detail=f"offered, but not protected (PKCE with {METHOD})",
@@ -227,9 +229,9 @@ async def _browser_login(client: httpx2.AsyncClient, file: TokenFile, place: Pla
     except ClientError as error:
         return _failed(name, error)
     if status in (429, 503):
-        return Step(name=name, state="ok", detail="offered, and busy just now")
+        return CheckStep(name=name, state="ok", detail="offered, and busy just now")
     if (server.built_in_client is not None and status >= 400) or status in (404, 405, 410) or status >= 500:
-        return Step(
+        return CheckStep(
             name=name,
             state="failed",
             detail=f"offered, but its page answers with status {status}",
@@ -247,7 +249,7 @@ def _page(place: Place) -> str:
     return browser_login.begin(place, identity, redirect_uri=NOWHERE, scope=place.scope).link
 
 
-async def _introduction(file: TokenFile, place: Place) -> Step:
+async def _introduction(file: TokenFile, place: Place) -> CheckStep:
     """How a program becomes known there, this one and others."""
     name, server = "browser login", place.server
     found = {
@@ -259,7 +261,7 @@ async def _introduction(file: TokenFile, place: Place) -> Step:
     try:
         await recall(file, place, "browser", given=None, now=wall_clock())
     except LoginError:
-        return Step(
+        return CheckStep(
             name=name,
             state="skipped",
             detail=f"{offered}; programs in a terminal cannot register themselves",
@@ -270,24 +272,24 @@ async def _introduction(file: TokenFile, place: Place) -> Step:
         if server.names_itself
         else "its answers do not name it (RFC 9207): a mix-up of servers goes unseen"
     )
-    return Step(name=name, state="ok", detail=offered, hint=hint)
+    return CheckStep(name=name, state="ok", detail=offered, hint=hint)
 
 
-async def _login(access: Access) -> Step:
+async def _login(access: Access) -> CheckStep:
     try:
         if await access.stored() is None:
             error = await access.not_logged_in()
-            return Step(name="login", state="skipped", detail="not logged in from here", hint=error.hint)
+            return CheckStep(name="login", state="skipped", detail="not logged in from here", hint=error.hint)
         login = await access.login()
     except NotLoggedIn as error:
-        return Step(name="login", state="failed", detail=str(error), hint=error.hint)
+        return CheckStep(name="login", state="failed", detail=str(error), hint=error.hint)
     except ClientError as error:
         return _failed("login", error)
-    return Step(name="login", state="ok", detail=f"a token is stored, scope {login.scope or 'not said'}")
+    return CheckStep(name="login", state="ok", detail=f"a token is stored, scope {login.scope or 'not said'}")
 
 
-async def _tools(client: httpx2.AsyncClient, url: str, access: Access) -> Step:
-    mcp = McpClient(Endpoint(client, url, access))
+async def _tools(client: httpx2.AsyncClient, url: str, access: Access) -> CheckStep:
+    mcp = McpClient(RemoteEndpoint(client, url, access))
     try:
         server = await mcp.connect()
         tools = await mcp.tools()
@@ -297,4 +299,4 @@ async def _tools(client: httpx2.AsyncClient, url: str, access: Access) -> Step:
         await mcp.aclose()
     speaker = f"{server.name} {server.server_version}".strip() or "the server"
     count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    return Step(name="tools", state="ok", detail=f"{count} from {speaker}, MCP {server.version}")
+    return CheckStep(name="tools", state="ok", detail=f"{count} from {speaker}, MCP {server.version}")

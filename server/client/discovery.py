@@ -18,7 +18,7 @@ from server.client.address import may_follow, origin, same_resource, well_known
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import DiscoveryError
 from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT
-from server.client.wire import Answer, exchange, host_of, peek
+from server.client.wire import HttpAnswer, exchange, host_of, peek
 
 MODERN = "2026-07-28"
 OFFLINE_ACCESS = "offline_access"
@@ -147,7 +147,7 @@ async def find_challenge(client: httpx2.AsyncClient, url: str) -> Challenge:
     return challenge or Challenge()
 
 
-def _no_challenge(url: str, answer: Answer) -> DiscoveryError:
+def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
     host = host_of(url)
     if answer.status in (301, 302, 303, 307, 308):
         where = answer.headers.get("location", "")[:300]

@@ -27,7 +27,7 @@ class Unreachable(ClientError):
         self.sent = sent
 
 
-class Busy(Unreachable):
+class ServerBusy(Unreachable):
     """The server asked to be left alone for a while (429, 503)."""
 
     def __init__(

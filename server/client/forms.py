@@ -36,7 +36,7 @@ class Option(msgspec.Struct, frozen=True, kw_only=True):
     title: str
 
 
-class Field(msgspec.Struct, frozen=True, kw_only=True):
+class FormField(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: Literal["text", "integer", "number", "boolean", "choice", "choices"]
     title: str = ""
@@ -56,7 +56,7 @@ class Field(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def read_form(schema: Any) -> list[Field]:
+def read_form(schema: Any) -> list[FormField]:
     """The fields of a `requestedSchema`, in their order. Raises `BadAnswer`."""
     properties = _mapping(_mapping(schema).get("properties"))
     if _mapping(schema).get("type") != "object" or not isinstance(_mapping(schema).get("properties"), dict):
@@ -68,7 +68,7 @@ def read_form(schema: Any) -> list[Field]:
     return [_field(name, _mapping(described), name in needed) for name, described in properties.items()]
 
 
-def parse(field: Field, text: str) -> Any:
+def parse(field: FormField, text: str) -> Any:
     """The value that a line means. A choice is made by a value or a title; `parse_numbered` takes numbers as well.
 
     Raises `BadValue`.
@@ -90,7 +90,7 @@ def parse(field: Field, text: str) -> Any:
             )
 
 
-def parse_numbered(field: Field, text: str) -> Any:
+def parse_numbered(field: FormField, text: str) -> Any:
     """Like `parse`, of a field whose options were shown with numbers. A number is always an option's place."""
     match field.kind:
         case "choice":
@@ -103,7 +103,7 @@ def parse_numbered(field: Field, text: str) -> Any:
             return parse(field, text)
 
 
-def check_choices(field: Field, values: Sequence[str]) -> list[str]:
+def check_choices(field: FormField, values: Sequence[str]) -> list[str]:
     found = list(dict.fromkeys(values))
     if field.least is not None and len(found) < field.least:
         raise BadValue(f"choose at least {field.least:g}")
@@ -112,7 +112,7 @@ def check_choices(field: Field, values: Sequence[str]) -> list[str]:
     return found
 
 
-def nothing(field: Field) -> Any:
+def nothing(field: FormField) -> Any:
     """The value of a field that nothing was typed into; None where it is left out. Raises `BadValue`."""
     if field.default is not None:
         return field.default
@@ -123,7 +123,7 @@ def nothing(field: Field) -> Any:
     raise BadValue("this is needed")
 
 
-def wanted(field: Field) -> str:
+def wanted(field: FormField) -> str:
     """What to type, in a few words of ours."""
     match field.kind:
         case "text":
@@ -148,7 +148,7 @@ def wanted(field: Field) -> str:
 # ---- reading a form --------------------------------------------------------------------------------------------------
 
 
-def _field(name: str, described: Mapping[str, Any], required: bool) -> Field:
+def _field(name: str, described: Mapping[str, Any], required: bool) -> FormField:
     if not 1 <= len(name) <= MAX_NAME:
         raise BadAnswer(
             f"the server asks with a form whose fields have no names of 1 to {MAX_NAME} characters"
@@ -162,7 +162,7 @@ def _field(name: str, described: Mapping[str, Any], required: bool) -> Field:
     match described.get("type"):
         case "string":
             options = _options(described, "oneOf")
-            field = Field(
+            field = FormField(
                 **common,
                 kind="text" if options is None else "choice",
                 format=_string(described, "format"),
@@ -175,9 +175,9 @@ def _field(name: str, described: Mapping[str, Any], required: bool) -> Field:
                 "least": _bound(described, "minimum"),
                 "most": _bound(described, "maximum"),
             }
-            field = Field(**common, kind=kind, **bounds)
+            field = FormField(**common, kind=kind, **bounds)
         case "boolean":
-            field = Field(**common, kind="boolean")
+            field = FormField(**common, kind="boolean")
         case "array":
             bounds: dict[str, Any] = {
                 "least": _bound(described, "minItems") or None,
@@ -188,7 +188,7 @@ def _field(name: str, described: Mapping[str, Any], required: bool) -> Field:
                 raise BadAnswer(
                     f"the server asks for “{name}”, a list without choices, which a form cannot have"
                 )
-            field = Field(**common, kind="choices", options=options, **bounds)
+            field = FormField(**common, kind="choices", options=options, **bounds)
         case _:
             raise BadAnswer(f"the server asks for “{name}” in a way that a form cannot have")
     return msgspec.structs.replace(field, default=_default(field, described.get("default")))
@@ -214,7 +214,7 @@ def _options(described: Mapping[str, Any], titled: str) -> list[Option] | None:
     return [Option(value=value, title=title if isinstance(title, str) else value) for value, title in pairs]
 
 
-def _default(field: Field, value: Any) -> Any:
+def _default(field: FormField, value: Any) -> Any:
     """What Enter would take, if it is a value of the field."""
     known = {option.value for option in field.options}
     try:
@@ -240,7 +240,7 @@ def _default(field: Field, value: Any) -> Any:
 # ---- reading a line --------------------------------------------------------------------------------------------------
 
 
-def _text(field: Field, text: str) -> str:
+def _text(field: FormField, text: str) -> str:
     if known := FORMATS.get(field.format):
         found = known.read(text.strip())
         if found is None:
@@ -253,7 +253,7 @@ def _text(field: Field, text: str) -> str:
     return text
 
 
-def _number(field: Field, text: str) -> int | float:
+def _number(field: FormField, text: str) -> int | float:
     if re.fullmatch(r"[+-]?[0-9]{1,16}", text) and abs(int(text)) <= MAX_INTEGER:
         return _in_bounds(field, int(text))
     if field.kind == "integer":
@@ -263,7 +263,7 @@ def _number(field: Field, text: str) -> int | float:
     raise BadValue("that is not a number, as in 3 or 1.5")
 
 
-def _in_bounds(field: Field, value: float) -> int | float:
+def _in_bounds(field: FormField, value: float) -> int | float:
     if not -_LARGEST <= value <= _LARGEST:
         raise BadValue("that is too large a number")
     if field.least is not None and value < field.least:
@@ -281,7 +281,7 @@ def _boolean(text: str) -> bool:
     raise BadValue("yes or no")
 
 
-def _chosen(field: Field, text: str, *, by_number: bool) -> str:
+def _chosen(field: FormField, text: str, *, by_number: bool) -> str:
     options = field.options
     if by_number and re.fullmatch(r"[0-9]{1,4}", text):
         if 1 <= int(text) <= len(options):
@@ -306,7 +306,7 @@ def _chosen(field: Field, text: str, *, by_number: bool) -> str:
     )
 
 
-def _words(field: Field, text: str) -> list[str]:
+def _words(field: FormField, text: str) -> list[str]:
     """Several choices in one line. A comma that is part of a value or a title is not between two."""
     if any(text.strip() in (option.value, option.title) for option in field.options):
         return [text.strip()]
@@ -318,7 +318,7 @@ def _words(field: Field, text: str) -> list[str]:
 # ---- words ---------------------------------------------------------------------------------------------------------
 
 
-def _bounded(words: str, field: Field, unit: str = "") -> str:
+def _bounded(words: str, field: FormField, unit: str = "") -> str:
     unit = f" {unit}" if unit else ""
     # That a text is not empty goes without saying.
     least = None if field.kind == "text" and field.least is not None and field.least <= 1 else field.least

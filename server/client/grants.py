@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import msgspec
 
-from server.client.errors import BadAnswer, Busy
+from server.client.errors import BadAnswer, ServerBusy
 from server.client.identity import ClientIdentity
 from server.client.proof_key import ProofKey, read_nonce
-from server.client.tokens import Login, Millis
-from server.client.wire import Answer, exchange, host_of, retry_after_seconds
+from server.client.tokens import Millis, StoredLogin
+from server.client.wire import HttpAnswer, exchange, host_of, retry_after_seconds
 from server.settings.secret import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -33,7 +33,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
     scope: str | None
     expires_in: float | None
 
-    def renewing(self, login: Login, *, now: Millis) -> Login:
+    def renewing(self, login: StoredLogin, *, now: Millis) -> StoredLogin:
         """`login` after a refresh. A server that does not rotate sends no refresh token: then the old one stays."""
         return msgspec.structs.replace(
             login,
@@ -48,7 +48,7 @@ class Tokens(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.expires_in is None else now + int(self.expires_in * 1000)
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class GrantRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 6749 §5.2: a well-formed no."""
 
     error: str
@@ -64,8 +64,8 @@ async def ask_for_tokens(
     identity: ClientIdentity,
     key: ProofKey | None = None,
     now: Millis = 0,
-) -> Tokens | Refusal:
-    """Raises `Unreachable`, `Busy` (try again later) or `BadAnswer`. With a `key`, only tokens that are bound to it are taken."""
+) -> Tokens | GrantRefusal:
+    """Raises `Unreachable`, `ServerBusy` (try again later) or `BadAnswer`. With a `key`, only tokens that are bound to it are taken."""
     fields, headers = identity.signed(form)
     nonce: str | None = None
     while True:
@@ -83,7 +83,7 @@ async def ask_for_tokens(
 async def revoke(
     client: httpx2.AsyncClient, endpoint: str, token: Secret, *, hint: str, identity: ClientIdentity
 ) -> None:
-    """RFC 7009 §2.1. Raises `Unreachable`, `Busy`, or `BadAnswer` when the server did not agree."""
+    """RFC 7009 §2.1. Raises `Unreachable`, `ServerBusy`, or `BadAnswer` when the server did not agree."""
     fields, headers = identity.signed({"token": token.reveal(), "token_type_hint": hint})
     answer = await exchange(client, "POST", endpoint, form=fields, headers=headers)
     if answer.status != 200:
@@ -91,7 +91,7 @@ async def revoke(
         raise BadAnswer(f"{host_of(endpoint)} did not revoke the login ({refusal.error})")
 
 
-def read_tokens(answer: Answer, endpoint: str, *, bound: bool = False) -> Tokens:
+def read_tokens(answer: HttpAnswer, endpoint: str, *, bound: bool = False) -> Tokens:
     body = answer.json_object()
     if body is None:
         raise BadAnswer(f"the token endpoint at {host_of(endpoint)} did not answer in JSON")
@@ -112,19 +112,19 @@ def read_tokens(answer: Answer, endpoint: str, *, bound: bool = False) -> Tokens
     )
 
 
-def read_refusal(answer: Answer, endpoint: str) -> Refusal:
-    """The error object of an answer that is no success. Raises `Busy` or `BadAnswer` where there is none."""
+def read_refusal(answer: HttpAnswer, endpoint: str) -> GrantRefusal:
+    """The error object of an answer that is no success. Raises `ServerBusy` or `BadAnswer` where there is none."""
     if answer.status in (429, 500, 502, 503, 504):
         wait = retry_after_seconds(answer.headers)
         said = "is busy" if answer.status in (429, 503) else f"answers with status {answer.status}"
         hint = f"try again in {wait:.0f} seconds" if wait else "try again in a moment"
-        raise Busy(f"{host_of(endpoint)} {said}", retry_after_seconds=wait, hint=hint)
+        raise ServerBusy(f"{host_of(endpoint)} {said}", retry_after_seconds=wait, hint=hint)
     body = answer.json_object()
     error = body.get("error") if body else None
     if not body or not isinstance(error, str) or not error:
         raise BadAnswer(f"{host_of(endpoint)} answered with status {answer.status} and no OAuth error")
     description = body.get("error_description")
-    return Refusal(
+    return GrantRefusal(
         error=error[:100],
         description=description[:300] if isinstance(description, str) else "",
         interval=number(body.get("interval")),

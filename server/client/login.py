@@ -18,17 +18,17 @@ from server.client.address import may_follow
 from server.client.discovery import Place
 from server.client.errors import (
     BadAnswer,
-    Busy,
     ClientError,
     ClientUnknown,
     LoginDenied,
     LoginError,
     LoginExpired,
+    ServerBusy,
     Unreachable,
 )
 from server.client.grants import (
     DEVICE_CODE_GRANT,
-    Refusal,
+    GrantRefusal,
     Tokens,
     ask_for_tokens,
     number,
@@ -37,7 +37,7 @@ from server.client.grants import (
 )
 from server.client.identity import ClientIdentity
 from server.client.proof_key import ProofKey
-from server.client.tokens import Login, Millis, TokenFile
+from server.client.tokens import Millis, StoredLogin, TokenFile
 from server.client.wire import exchange, host_of
 from server.settings.secret import Secret
 
@@ -152,7 +152,7 @@ async def wait_for_tokens(
                 trouble(error)
             in_trouble = True
             pause = min(pause * 2, max(MAX_BACK_OFF_SECONDS, interval))
-            if isinstance(error, Busy) and error.retry_after_seconds:
+            if isinstance(error, ServerBusy) and error.retry_after_seconds:
                 pause = max(error.retry_after_seconds, interval)
             continue
         in_trouble = False
@@ -175,8 +175,8 @@ def login_from(
     now: Millis,
     identity: ClientIdentity = OURS,
     key: ProofKey | None = None,
-) -> Login:
-    return Login(
+) -> StoredLogin:
+    return StoredLogin(
         url=place.url,
         resource=place.resource,
         issuer=place.server.issuer,
@@ -194,7 +194,7 @@ def login_from(
     )
 
 
-async def remember(client: httpx2.AsyncClient, file: TokenFile, login: Login) -> None:
+async def remember(client: httpx2.AsyncClient, file: TokenFile, login: StoredLogin) -> None:
     """Store the login; the one it replaces is ended at the server, as far as that can be done quickly."""
     lock = await trio.to_thread.run_sync(file.lock_of, login.url)
     async with lock.held_async():
@@ -208,7 +208,7 @@ async def remember(client: httpx2.AsyncClient, file: TokenFile, login: Login) ->
                 return  # it will expire by itself
 
 
-async def end(client: httpx2.AsyncClient, login: Login) -> bool:
+async def end(client: httpx2.AsyncClient, login: StoredLogin) -> bool:
     """Revoke a login at its server: the refresh token takes the whole grant with it. False: the server offers no way."""
     if login.revocation_endpoint is None:
         return False
@@ -225,7 +225,7 @@ def _expired(place: Place) -> LoginExpired:
     return LoginExpired("nobody approved the login in time", hint=f"ostiary login {place.url}")
 
 
-def refused(refusal: Refusal, endpoint: str, identity: ClientIdentity) -> LoginError:
+def refused(refusal: GrantRefusal, endpoint: str, identity: ClientIdentity) -> LoginError:
     """A refusal (RFC 6749 §4.1.2.1, §5.2; RFC 8628 §3.5) as the end of a login."""
     host = host_of(endpoint)
     if refusal.error == "access_denied":

@@ -17,7 +17,7 @@ from typing import Final
 import trio
 
 from server.client.beside import beside
-from server.client.browser_login import NotOurs
+from server.client.browser_login import StrangeCallback
 from server.client.errors import ClientError
 from server.settings.secret import Secret
 
@@ -49,7 +49,7 @@ h1 {{ font-size: 1.4rem; margin: 0 0 .5rem }}
 
 
 class Callback:
-    """`read` turns the query of a call into the answer, raises `NotOurs` to go on waiting, or a `ClientError` to end it."""
+    """`read` turns the query of a call into the answer, raises `StrangeCallback` to go on waiting, or a `ClientError` to end it."""
 
     def __init__(self, port: int) -> None:
         self.redirect_uri = f"http://{HOST}:{port}{PATH}"
@@ -88,7 +88,7 @@ class Callback:
             return 400, NOT_OURS
         try:
             self._answer.append(self._read(query))
-        except NotOurs:
+        except StrangeCallback:
             return 400, NOT_OURS
         except ClientError as error:
             self._error = error

@@ -11,7 +11,6 @@ import itertools
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Literal, cast
 
-import msgspec
 import trio
 
 from server import __version__
@@ -19,7 +18,8 @@ from server.client.discovery import MODERN
 from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.headers import header_value, parameter_headers
 from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_questions
-from server.client.rpc import Endpoint, OnMessage, Reply
+from server.client.rpc import OnMessage, RemoteEndpoint, RpcReply
+from server.client.server_info import ServerInfo
 from server.client.wire import decode_object, host_of
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -43,18 +43,10 @@ Progress = Callable[[float, float | None, str], None]
 INTERNAL_ERROR: Final = -32603
 
 
-class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
-    era: Literal["modern", "legacy"]
-    version: str
-    name: str = ""  # of the program
-    title: str = ""  # what people call it
-    server_version: str = ""
-
-
 class McpClient:
     """Call `connect` first and `aclose` at the end. Methods raise `ClientError`s and may be cancelled at any time."""
 
-    def __init__(self, endpoint: Endpoint) -> None:
+    def __init__(self, endpoint: RemoteEndpoint) -> None:
         self._endpoint = endpoint
         self._ids = itertools.count(1)
         self._server: ServerInfo | None = None
@@ -274,7 +266,7 @@ class McpClient:
             else:
                 await report(found)
 
-        reply: Reply | None = None
+        reply: RpcReply | None = None
         with trio.move_on_after(seconds):
             try:
                 reply = await self._endpoint.post(
@@ -322,7 +314,7 @@ class McpClient:
             headers["Mcp-Session-Id"] = self._session_id
         return headers
 
-    def _result(self, reply: Reply, method: str) -> dict[str, Any]:
+    def _result(self, reply: RpcReply, method: str) -> dict[str, Any]:
         answer = reply.message or {}
         error = _mapping(answer.get("error"))
         if error:

@@ -5,16 +5,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
+from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 from urllib.parse import urlsplit
 
 import msgspec
 
 from server.client.errors import BadAnswer
-from server.client.forms import Field, read_form
-
-if TYPE_CHECKING:
-    from server.client.mcp import ServerInfo
+from server.client.forms import FormField, read_form
+from server.client.server_info import ServerInfo
 
 Mode = Literal["form", "url"]
 
@@ -29,7 +27,7 @@ DECLINED: Final[Mapping[str, Any]] = {"action": "decline"}
 
 class FormQuestion(msgspec.Struct, frozen=True, kw_only=True):
     message: str
-    fields: list[Field]
+    fields: list[FormField]
 
 
 class PageQuestion(msgspec.Struct, frozen=True, kw_only=True):

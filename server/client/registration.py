@@ -16,7 +16,7 @@ from server.client.discovery import Place
 from server.client.errors import BadAnswer, LoginError
 from server.client.grants import AUTHORIZATION_CODE, DEVICE_CODE_GRANT, REFRESH_TOKEN, number, read_refusal
 from server.client.identity import BUILT_IN, METHODS, NONE, ClientIdentity, method_for
-from server.client.tokens import Millis, Registration, TokenFile
+from server.client.tokens import Millis, StoredRegistration, TokenFile
 from server.client.ways import Way
 from server.client.wire import exchange, host_of
 from server.settings.secret import Secret
@@ -27,7 +27,7 @@ GRANTS: Final = {"device": DEVICE_CODE_GRANT, "browser": AUTHORIZATION_CODE}
 MAX_CREDENTIAL: Final = 4096
 
 
-class Known(msgspec.Struct, frozen=True, kw_only=True):
+class KnownIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """An identity that needs no introduction, and the redirect address it is bound to, if any."""
 
     identity: ClientIdentity
@@ -37,22 +37,22 @@ class Known(msgspec.Struct, frozen=True, kw_only=True):
 
 async def recall(
     file: TokenFile, place: Place, way: Way, *, given: ClientIdentity | None, now: Millis
-) -> Known | None:
+) -> KnownIdentity | None:
     """Who we are there already; None where we must introduce ourselves."""
     server = place.server
     if given is not None:
         method = method_for(server.auth_methods, secret=given.secret is not None)
-        return Known(identity=msgspec.structs.replace(given, method=method))
+        return KnownIdentity(identity=msgspec.structs.replace(given, method=method))
     made = await trio.to_thread.run_sync(file.registration, server.issuer, GRANTS[way])
     if made is not None and (made.expires_at is None or now < made.expires_at):
-        return Known(identity=made.identity, redirect_uri=made.redirect_uri, registered=True)
+        return KnownIdentity(identity=made.identity, redirect_uri=made.redirect_uri, registered=True)
     if server.built_in_client is not None:
-        return Known(identity=ClientIdentity(client_id=server.built_in_client))
+        return KnownIdentity(identity=ClientIdentity(client_id=server.built_in_client))
     if server.registration_endpoint is not None:
         return None
     if way == "device":
         # Perhaps an ostiary from before it said so.
-        return Known(identity=ClientIdentity(client_id=BUILT_IN))
+        return KnownIdentity(identity=ClientIdentity(client_id=BUILT_IN))
     raise LoginError(
         f"{host_of(server.issuer)} lets no program register itself",
         hint="register a client there by hand, and pass its id: --client-id",
@@ -110,7 +110,7 @@ def _wanted(place: Place, way: Way, *, redirect_uri: str | None, scope: str) -> 
 
 def _read(
     body: dict[str, Any], place: Place, way: Way, *, redirect_uri: str | None, endpoint: str
-) -> Registration:
+) -> StoredRegistration:
     """RFC 7591 §3.2.1. The server may have made something else of us than was asked for: that is what counts."""
     client_id, secret = _credential(body.get("client_id")), _credential(body.get("client_secret"))
     method = body.get("token_endpoint_auth_method")
@@ -121,7 +121,7 @@ def _read(
         raise BadAnswer(f"{host_of(endpoint)} registered this program in a way that it cannot use")
     # Never read as a time in the past: zero says that it does not end.
     ends = number(body.get("client_secret_expires_at")) if secret is not None else None
-    return Registration(
+    return StoredRegistration(
         issuer=place.server.issuer,
         grant_type=GRANTS[way],
         client_id=client_id,

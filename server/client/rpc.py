@@ -13,7 +13,7 @@ import httpx2
 import msgspec
 
 from server.client.challenge import Challenge, read_challenge
-from server.client.errors import BadAnswer, Busy, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
+from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, ScopeNeeded, ServerBusy
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.sse import EventDecoder
 from server.client.wire import (
@@ -42,7 +42,7 @@ class TokenSource(Protocol):
     async def not_logged_in(self) -> NotLoggedIn: ...
 
 
-class Reply(msgspec.Struct, frozen=True, kw_only=True):
+class RpcReply(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     session_id: str | None
     message: dict[str, Any] | None  # the JSON-RPC response; None when the body holds none
@@ -59,7 +59,7 @@ async def _ignore(message: dict[str, Any]) -> None:
     return None
 
 
-class Endpoint:
+class RemoteEndpoint:
     """One MCP endpoint and the token for it."""
 
     def __init__(self, client: httpx2.AsyncClient, url: str, tokens: TokenSource) -> None:
@@ -74,23 +74,23 @@ class Endpoint:
         headers: Mapping[str, str],
         silence_seconds: float,
         on_message: OnMessage = _ignore,
-    ) -> Reply:
+    ) -> RpcReply:
         """Send a request or notification. Everything a stream carries besides the answer goes to `on_message`.
 
-        Raises `NotLoggedIn`, `ScopeNeeded`, `Busy`, `Unreachable`, `BadAnswer`; other statuses are in the reply.
+        Raises `NotLoggedIn`, `ScopeNeeded`, `ServerBusy`, `Unreachable`, `BadAnswer`; other statuses are in the reply.
         """
         body = msgspec.json.encode(message)
         token = await self._tokens.token()
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, NonceWanted):
             reply = await self._once(message, body, headers, token, silence_seconds, on_message)
-        if isinstance(reply, Reply):
+        if isinstance(reply, RpcReply):
             return reply
         if token is None:
             raise await self._tokens.not_logged_in()
         token = await self._tokens.renew(token)
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
-        if isinstance(reply, Reply):
+        if isinstance(reply, RpcReply):
             return reply
         raise NotLoggedIn(f"{host_of(self.url)} does not accept this login", hint=f"ostiary login {self.url}")
 
@@ -112,7 +112,7 @@ class Endpoint:
         token: Secret | None,
         silence_seconds: float,
         on_message: OnMessage,
-    ) -> Reply | Challenge | NonceWanted:
+    ) -> RpcReply | Challenge | NonceWanted:
         sent = {
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
@@ -136,7 +136,7 @@ class Endpoint:
                 else:
                     limit = MAX_ANSWER if response.status_code == 200 else MAX_DOCUMENT
                     found = decode_object((await read(response, limit=limit)).body)
-                return Reply(
+                return RpcReply(
                     status=response.status_code,
                     session_id=response.headers.get("mcp-session-id"),
                     message=found,
@@ -165,7 +165,7 @@ class Endpoint:
             raise CallRefused("the arguments are larger than the server takes", code=413)
         if status in (429, 503):
             wait = retry_after_seconds(response.headers)
-            raise Busy(
+            raise ServerBusy(
                 f"{host} is busy",
                 retry_after_seconds=wait,
                 hint=f"try again in {wait:.0f} seconds" if wait else "try again in a moment",

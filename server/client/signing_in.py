@@ -24,8 +24,8 @@ from server.client.grants import Tokens
 from server.client.identity import ClientIdentity
 from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
 from server.client.proof_key import ProofKey
-from server.client.registration import Known, introduce, recall
-from server.client.tokens import Login, TokenFile
+from server.client.registration import KnownIdentity, introduce, recall
+from server.client.tokens import StoredLogin, TokenFile
 from server.client.ways import Way, choose
 from server.client.wire import peek
 
@@ -63,7 +63,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
 
 async def sign_in(
     client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
-) -> Login:
+) -> StoredLogin:
     """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
     wished = wish or Wish()
     place = await discover(client, url)
@@ -95,7 +95,7 @@ async def _by_code(
     place: Place,
     screen: Screen,
     wish: Wish,
-    known: Known | None,
+    known: KnownIdentity | None,
     scope: str,
 ) -> tuple[Tokens, ClientIdentity]:
     identity = (
@@ -121,7 +121,7 @@ async def _by_browser(
     place: Place,
     screen: Screen,
     wish: Wish,
-    known: Known | None,
+    known: KnownIdentity | None,
     scope: str,
 ) -> tuple[Tokens, ClientIdentity]:
     listener, known = await _listen(wish, known)
@@ -153,7 +153,9 @@ async def _by_browser(
     raise LoginExpired("no answer came from the browser in time", hint=f"ostiary login {place.url} --browser")
 
 
-async def _listen(wish: Wish, known: Known | None) -> tuple[trio.SocketListener, Known | None]:
+async def _listen(
+    wish: Wish, known: KnownIdentity | None
+) -> tuple[trio.SocketListener, KnownIdentity | None]:
     """Where the registered address says, or anywhere. A registration whose port is taken is of no use now."""
     bound = known.redirect_uri if known is not None else None
     port = wish.port or (urlsplit(bound).port or 0 if bound else 0)

@@ -29,7 +29,7 @@ FORMAT = 3
 FRESH_FOR_MILLIS = 60_000
 
 
-class Login(msgspec.Struct, frozen=True, kw_only=True):
+class StoredLogin(msgspec.Struct, frozen=True, kw_only=True):
     """What is needed to call one server, and to refresh without discovering it again."""
 
     url: str  # as completed from what was typed
@@ -70,7 +70,7 @@ class Login(msgspec.Struct, frozen=True, kw_only=True):
         return now < self.expires_at - min(FRESH_FOR_MILLIS, (self.expires_at - self.obtained_at) // 10)
 
 
-class Registration(msgspec.Struct, frozen=True, kw_only=True):
+class StoredRegistration(msgspec.Struct, frozen=True, kw_only=True):
     """What an authorization server answered when we introduced ourselves (RFC 7591 §3.2.1)."""
 
     issuer: str
@@ -92,8 +92,8 @@ class Registration(msgspec.Struct, frozen=True, kw_only=True):
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     version: int
-    logins: dict[str, Login]
-    registrations: dict[str, Registration] = {}
+    logins: dict[str, StoredLogin]
+    registrations: dict[str, StoredRegistration] = {}
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -116,23 +116,23 @@ class TokenFile:
         self.directory = directory
         self.path = self._file.path
 
-    def get(self, url: str) -> Login | None:
+    def get(self, url: str) -> StoredLogin | None:
         return self._read().logins.get(url)
 
-    def all(self) -> list[Login]:
+    def all(self) -> list[StoredLogin]:
         return list(self._read().logins.values())
 
-    def put(self, login: Login) -> None:
+    def put(self, login: StoredLogin) -> None:
         """Durable when it returns."""
         self._change(lambda kept: _with(kept, logins={**kept.logins, login.url: login}))
 
     def drop(self, url: str) -> None:
         self._change(lambda kept: _with(kept, logins=_without(kept.logins, url)))
 
-    def registration(self, issuer: str, grant_type: str) -> Registration | None:
+    def registration(self, issuer: str, grant_type: str) -> StoredRegistration | None:
         return self._read().registrations.get(f"{issuer} {grant_type}")
 
-    def put_registration(self, made: Registration) -> None:
+    def put_registration(self, made: StoredRegistration) -> None:
         self._change(lambda kept: _with(kept, registrations={**kept.registrations, made.key: made}))
 
     def drop_registrations(self, issuer: str, client_id: str) -> None:
@@ -205,7 +205,7 @@ def _with(kept: _File, **changes: Any) -> _File:
     return msgspec.structs.replace(kept, **changes)
 
 
-def _without(logins: Mapping[str, Login], url: str) -> dict[str, Login]:
+def _without(logins: Mapping[str, StoredLogin], url: str) -> dict[str, StoredLogin]:
     return {key: login for key, login in logins.items() if key != url}
 
 

@@ -29,7 +29,7 @@ EXCHANGE_SECONDS = 30
 MAX_RETRY_AFTER_SECONDS = 300.0
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
     status: int
     headers: httpx2.Headers
     body: bytes
@@ -77,7 +77,7 @@ async def exchange(
     form: Mapping[str, str] | None = None,
     content: bytes | None = None,
     limit: int = MAX_DOCUMENT,
-) -> Answer:
+) -> HttpAnswer:
     """Send one request and read its whole answer. Raises `Unreachable` or `BadAnswer`; safe to cancel."""
     with trio.move_on_after(EXCHANGE_SECONDS) as deadline, network_trouble(url):
         async with client.stream(
@@ -92,16 +92,18 @@ async def exchange(
     raise Unreachable(f"{host_of(url)} did not finish its answer within {EXCHANGE_SECONDS} seconds")
 
 
-async def peek(client: httpx2.AsyncClient, method: str, url: str, *, headers: Mapping[str, str]) -> Answer:
+async def peek(
+    client: httpx2.AsyncClient, method: str, url: str, *, headers: Mapping[str, str]
+) -> HttpAnswer:
     """Like `exchange`, for status and headers only: the body may be a stream that never ends."""
     with trio.move_on_after(EXCHANGE_SECONDS) as deadline, network_trouble(url):
         async with client.stream(method, url, headers=dict(headers)) as response:
-            return Answer(status=response.status_code, headers=response.headers, body=b"")
+            return HttpAnswer(status=response.status_code, headers=response.headers, body=b"")
     assert deadline.cancelled_caught
     raise Unreachable(f"{host_of(url)} did not begin its answer within {EXCHANGE_SECONDS} seconds")
 
 
-async def read(response: httpx2.Response, *, limit: int) -> Answer:
+async def read(response: httpx2.Response, *, limit: int) -> HttpAnswer:
     """The rest of a streamed response, at most `limit` bytes of it."""
     chunks: list[bytes] = []
     size = 0
@@ -113,7 +115,7 @@ async def read(response: httpx2.Response, *, limit: int) -> Answer:
                     f"{host_of(str(response.url))} sent more than {limit // 1024} KiB in one answer"
                 )
             chunks.append(chunk)
-    return Answer(status=response.status_code, headers=response.headers, body=b"".join(chunks))
+    return HttpAnswer(status=response.status_code, headers=response.headers, body=b"".join(chunks))
 
 
 @asynccontextmanager

@@ -11,7 +11,7 @@ from enum import Enum, auto
 from typing import Final
 
 from .head import HEADER_LINE
-from .refusal import Refused
+from .refusal import RequestRefused
 
 # Some clients pad the size to 8 digits; none needs more.
 _SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,8}")
@@ -38,7 +38,7 @@ class ChunkedBody:
         self._trailer_bytes = trailer_bytes
 
     def feed(self, data: bytes) -> tuple[bytes, bytes, bool]:
-        """→ (content, rest, whether the body has ended). Raises `Refused` at the first byte that breaks the grammar."""
+        """→ (content, rest, whether the body has ended). Raises `RequestRefused` at the first byte that breaks the grammar."""
         if self._kept:
             data = self._kept + data
             self._kept = b""
@@ -49,10 +49,10 @@ class ChunkedBody:
                 end = data.find(b"\r\n", at, at + _SIZE_LINE_BYTES)
                 if end < 0:
                     if _SIZE_SO_FAR.fullmatch(data, at) is None:
-                        raise Refused(400, "a chunk size is malformed")
+                        raise RequestRefused(400, "a chunk size is malformed")
                     break
                 if _SIZE.fullmatch(data, at, end) is None:
-                    raise Refused(400, "a chunk size is malformed")
+                    raise RequestRefused(400, "a chunk size is malformed")
                 self._left = int(data[at:end], 16)
                 self._state = _State.DATA if self._left else _State.TRAILER
                 at = end + 2
@@ -68,7 +68,7 @@ class ChunkedBody:
             elif self._state is _State.DATA_END:
                 end_of_chunk = data[at : at + 2]
                 if not b"\r\n".startswith(end_of_chunk):
-                    raise Refused(400, "a chunk is longer than its size")
+                    raise RequestRefused(400, "a chunk is longer than its size")
                 if len(end_of_chunk) < 2:
                     break
                 at += 2
@@ -88,13 +88,13 @@ class ChunkedBody:
         end = data.find(b"\r\n", at)
         bound = end if end >= 0 else len(data)
         if bound - at > self._trailer_bytes:
-            raise Refused(431, "the trailers are too large")
+            raise RequestRefused(431, "the trailers are too large")
         if end < 0:
             if b"\n" in data[at:]:
-                raise Refused(400, "a line ends without CR")
+                raise RequestRefused(400, "a line ends without CR")
             return None
         if end > at:
             if HEADER_LINE.fullmatch(data, at, end) is None:
-                raise Refused(400, "a trailer is malformed")
+                raise RequestRefused(400, "a trailer is malformed")
             self._trailer_bytes -= end + 2 - at
         return end

@@ -1,4 +1,4 @@
-"""One HTTP/1.1 server connection: its requests in order, each answered in this very task (cycle.py).
+"""One HTTP/1.1 server connection: its requests in order, each answered in this very task (cycle.py) by what its head leads to.
 
 No task per request and no timers: `deadline` is a field that the reaper looks at (roster.py). Bytes are read when somebody
 needs them; what belongs to later requests waits in `buffer`, bounded, and the rest stays with the peer. What a head or a body
@@ -9,26 +9,50 @@ from __future__ import annotations
 
 import contextlib
 import math
+from collections.abc import Callable, Hashable
 from typing import Final, cast
 
 import trio
 
 from . import response
-from .cycle import Cycle
+from .cycle import ConnectionCycle, scope_of
+from .handler import Address, Handler
 from .head import Head, refuse_unfinished
-from .refusal import Disconnected, Refused
-from .serving import Address, Serving
+from .refusal import Disconnected, RequestRefused
+from .serving import Serving
 from .stream import PeerStream
 
 _READ_BYTES: Final = 64 * 1024
+_HEAD_END: Final = b"\r\n\r\n"
+_BLANK_LINE: Final = b"\r\n"
 
 
 class Connection:
     """Runs once. `run` lets out cancellation and what ends a process (KeyboardInterrupt …), nothing that a peer can cause."""
 
     __slots__ = (
-        "_answers_late", "_lot", "_scope", "_served", "_stream", "_timed_out", "_tls", "_wire", "_writing",
-        "buffer", "client", "cut", "deadline", "gone", "idle", "scheme", "sent", "server", "serving",
+        "_answers_late",
+        "_kind",
+        "_lot",
+        "_scope",
+        "_served",
+        "_stream",
+        "_timed_out",
+        "_tls",
+        "_wire",
+        "_writing",
+        "at_drain",
+        "at_end",
+        "buffer",
+        "client",
+        "cut",
+        "deadline",
+        "gone",
+        "idle",
+        "scheme",
+        "sent",
+        "server",
+        "serving",
     )  # fmt: skip
 
     def __init__(
@@ -39,13 +63,17 @@ class Connection:
         tls: trio.SSLStream[PeerStream] | None = None,
         client: Address | None = None,
         server: Address | None = None,
+        proxied: bool = False,
     ) -> None:
+        """`proxied`: its peer may say who calls, so what answers is found anew for each request."""
         self.serving = serving
         self.client = client
         self.server = server
         self.scheme = "http" if tls is None else "https"
         self.buffer = b""
         self.deadline = math.inf
+        self.at_drain: Callable[[], None] | None = None  # of the request in progress, if it wants to know
+        self.at_end: Callable[[], None] | None = None  # of the connection, however it comes
         self.idle = False  # between requests: closed without loss when the drain begins
         self.gone = False  # nothing can be sent any more: the peer left, or a write was cut short
         self.cut = False  # it ends in a reset: half a message was sent that could pass for a whole one, or nobody reads it
@@ -59,6 +87,7 @@ class Connection:
         self._timed_out = False
         self._writing = False
         self._lot: trio.lowlevel.ParkingLot | None = None
+        self._kind: Hashable = None if proxied else (self.scheme, server and server[0])
 
     async def run(self) -> None:
         try:
@@ -67,7 +96,7 @@ class Connection:
             if self._timed_out and self._answers_late and not self.sent and not self.gone:
                 self._scope = trio.CancelScope()
                 with self._scope:
-                    await self._refuse(Refused(408, "the request took too long to arrive"))
+                    await self._refuse(RequestRefused(408, "the request took too long to arrive"))
         except Exception:
             self._crashed()
         except BaseExceptionGroup as group:
@@ -83,6 +112,8 @@ class Connection:
                 self._wire.abort()
             else:
                 self._wire.close()
+            if self.at_end is not None:
+                self.at_end()
 
     def check(self, now: float) -> None:
         """The reaper's question, once a tick: is this connection too late with what it owes?"""
@@ -96,9 +127,16 @@ class Connection:
             self.serving.counters.stalled += 1
             self._scope.cancel()
 
-    def close_if_idle(self) -> None:
+    def begin_drain(self) -> None:
+        """Closed without loss between requests; a request in progress is told, if it wants to know."""
         if self.idle:
             self._scope.cancel()
+        elif self.at_drain is not None:
+            self.at_drain()
+
+    def abandon(self) -> None:
+        self.gone = True
+        self._scope.cancel()
 
     # -- what a cycle needs ------------------------------------------------------------------------------------
 
@@ -149,7 +187,9 @@ class Connection:
     # -- lifecycle -------------------------------------------------------------------------------------------------
 
     async def _serve(self) -> None:
-        limits = self.serving.limits
+        """One loop, not several functions: whatever waits for the peer here is woken for every request."""
+        serving = self.serving
+        limits, known = serving.limits, serving.heads.known
         if self._tls is not None:
             self.due_in(limits.handshake_seconds)
             self.idle = True
@@ -161,16 +201,43 @@ class Connection:
         self.due_in(limits.head_seconds)
         try:
             while True:
-                head = await self._next_head()
-                if head is None:
+                self.sent = False
+                if self.buffer:
+                    await trio.lowlevel.checkpoint()  # a peer that pipelines takes turns with the others
+                elif serving.closing:
                     break
-                cycle = Cycle(self, head)
-                if not await cycle.run():
+                else:
+                    if self._served:
+                        self.deadline = serving.now + limits.idle_seconds
+                        self._answers_late = False
+                    self.idle = True
+                    try:
+                        self.buffer = bytes(await self._stream.receive_some(_READ_BYTES))
+                    except (trio.BrokenResourceError, trio.ClosedResourceError):
+                        self.gone = True
+                    self.idle = False
+                    if not self.buffer:
+                        break
+                if self.buffer.startswith(_BLANK_LINE):
+                    self._skip_blank_line()
+                end = self.buffer.find(_HEAD_END)
+                if end < 0:
+                    end = await self._rest_of_head()
+                    if end < 0:
+                        break
+                self.deadline = math.inf
+                raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
+                head = known.get(raw) or serving.heads.read(raw)
+                handler: Handler | None = head.handlers.get(self._kind)
+                cycle = ConnectionCycle(self, head, handler or self._find_handler(head))
+                alive = await cycle.run()
+                self.at_drain = None
+                if not alive:
                     if cycle.peer_may_be_sending and not self.gone:
                         await self._linger()
                     break
                 self._served = True
-        except Refused as refusal:
+        except RequestRefused as refusal:
             if not self.sent:
                 await self._refuse(refusal)
         if self._tls is not None and not self.gone:
@@ -178,31 +245,16 @@ class Connection:
             with contextlib.suppress(trio.BrokenResourceError):
                 await self._tls.aclose()
 
-    async def _next_head(self) -> Head | None:
-        """None when the peer has no further request, or is to have none. Raises `Refused`."""
-        serving = self.serving
-        self.sent = False
-        if self.buffer:
-            await trio.lowlevel.checkpoint()  # a peer that pipelines takes turns with the others
-        else:
-            if serving.draining.is_set():
-                return None
-            if self._served:
-                self.due_at(serving.now + serving.limits.idle_seconds, answer=False)
-            self.idle = True
-            self.buffer = await self.read()
-            self.idle = False
-            if not self.buffer:
-                return None
-        self._skip_blank_line()
-        end = self.buffer.find(b"\r\n\r\n")
-        if end < 0:
-            end = await self._rest_of_head()
-            if end < 0:
-                return None
-        self.deadline = math.inf
-        raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
-        return serving.heads.read(raw)
+    def _find_handler(self, head: Head) -> Handler:
+        try:
+            handler = self.serving.resolve(scope_of(head, self))
+        except Exception as error:
+            self.serving.counters.crashed += 1
+            self.serving.log.error("http.app_failed", exc_info=error)
+            raise RequestRefused(500, "internal error") from error
+        if self._kind is not None:
+            head.handlers[self._kind] = handler
+        return handler
 
     async def _rest_of_head(self) -> int:
         """Where the head in the buffer ends, or -1 if the peer left before that."""
@@ -227,7 +279,7 @@ class Connection:
         if self.buffer.startswith(b"\r\n"):
             self.buffer = self.buffer[2:]
 
-    async def _refuse(self, refusal: Refused) -> None:
+    async def _refuse(self, refusal: RequestRefused) -> None:
         self.serving.counters.refused += 1
         self.serving.log.debug(
             "http.refused", status=refusal.status, reason=refusal.reason, ip=self.client and self.client[0]

@@ -20,14 +20,14 @@ _ORIGIN: Final = re.compile(r"(https?)://([^/?#@\s]+)")
 _AUTHORITY: Final = re.compile(r"([0-9a-z._-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
 
 
-class Admitted(msgspec.Struct, frozen=True, kw_only=True):
+class OwnRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Host and Origin are ours. `origin` is what the caller typed: scheme and host, no trailing slash."""
 
     origin: str
     cors: bytes | None = None  # for Access-Control-Allow-Origin; None without an Origin header
 
 
-class Denied(msgspec.Struct, frozen=True, kw_only=True):
+class ForeignRequest(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     status: int = 403
 
@@ -50,18 +50,20 @@ class Guard(msgspec.Struct, frozen=True, kw_only=True):
             return True
         return _name_of(name) in LOOPBACK_NAMES and self._is_local(scope)
 
-    def admit(self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]) -> Admitted | Denied:
+    def admit(
+        self, scope: MutableMapping[str, Any], headers: Mapping[bytes, bytes]
+    ) -> OwnRequest | ForeignRequest:
         """For an MCP endpoint: Host, then Origin. `headers` has lower-case names, duplicates joined."""
         host = headers.get(b"host")
         if not self.admits_host(scope, host):
-            return Denied(reason="this server does not answer for the name in the Host header")
+            return ForeignRequest(reason="this server does not answer for the name in the Host header")
         own = f"{scope['scheme']}://{authority(host, scope['scheme'])}"
         origin = headers.get(b"origin")
         if origin is None:
-            return Admitted(origin=own)
+            return OwnRequest(origin=own)
         if self._admits_origin(scope, origin, own):
-            return Admitted(origin=own, cors=origin)
-        return Denied(reason="pages of this origin may not call this server")
+            return OwnRequest(origin=own, cors=origin)
+        return ForeignRequest(reason="pages of this origin may not call this server")
 
     def _admits_origin(self, scope: MutableMapping[str, Any], sent: bytes, own: str) -> bool:
         origin = normal_origin(sent.decode("latin-1"))

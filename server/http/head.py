@@ -1,4 +1,4 @@
-"""One request head: bytes in, `Head` out, or `Refused`. Pure; sockets, deadlines and bodies are elsewhere.
+"""One request head: bytes in, `Head` out, or `RequestRefused`. Pure; sockets, deadlines and bodies are elsewhere.
 
 Two readers must agree. A strict grammar of our own looks at the raw bytes (RFC 9112 §2–§5 without its leniencies: no bare LF,
 no folding, no space before the colon, no control characters, origin-form only), then llhttp takes them apart. llhttp is given
@@ -9,13 +9,14 @@ decided here and in body.py alone (RFC 9112 §6.3). Anything that two servers co
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Hashable
+from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 
-from .limits import Limits
-from .refusal import Refused
+from .limits import HttpLimits
+from .refusal import RequestRefused
 
 CHUNKED: Final = -1
 
@@ -42,29 +43,29 @@ _HEAD_KEPT_BYTES: Final = 4 * 1024
 class Heads:
     """Heads by their bytes, for one server. Bounded, and only valid ones are kept; the newest drives out the oldest."""
 
-    def __init__(self, limits: Limits, *, kept: int = HEADS_KEPT) -> None:
+    def __init__(self, limits: HttpLimits, *, kept: int = HEADS_KEPT) -> None:
         self._limits = limits
         self._kept = kept
-        self._known: dict[bytes, Head] = {}
+        self.known: Final[dict[bytes, Head]] = {}  # whoever looks here first need not `read`
 
     def read(self, raw: bytes) -> Head:
-        """`read_head`, remembered. Raises `Refused`."""
-        head = self._known.get(raw)
+        """`read_head`, remembered. Raises `RequestRefused`."""
+        head = self.known.get(raw)
         if head is None:
             head = read_head(raw, self._limits)
             if len(raw) <= _HEAD_KEPT_BYTES:
-                if len(self._known) >= self._kept:
-                    del self._known[next(iter(self._known))]
-                self._known[raw] = head
+                if len(self.known) >= self._kept:
+                    del self.known[next(iter(self.known))]
+                self.known[raw] = head
         return head
 
 
 class Head:
-    """A request head, valid when `read_head` returned it, and the same for every request that sends these bytes: it is not
-    changed after that. The `on_` methods are llhttp's callbacks."""
+    """A request head, valid when `read_head` returned it, and the same for every request that sends these bytes: what it says is
+    not changed after that. The `on_` methods are llhttp's callbacks."""
 
     __slots__ = (
-        "_fields", "complete", "doubled", "expects_continue", "headers", "keep_alive",
+        "_fields", "complete", "doubled", "expects_continue", "handlers", "headers", "keep_alive",
         "length", "method", "path", "query", "raw_path", "special", "version",
     )  # fmt: skip
 
@@ -83,6 +84,8 @@ class Head:
         self.complete = False
         self.special: dict[bytes, bytes] = {}  # the watched ones
         self.doubled = False  # one that may stand once stood twice
+        # What answers requests with this head, by the kind of connection on which they come; kept here by connection.py.
+        self.handlers: dict[Hashable, Any] = {}
 
     def on_header(self, name: bytes, value: bytes) -> None:
         name = name.lower()
@@ -104,27 +107,27 @@ class Head:
         self.headers = tuple(self._fields)
 
 
-def read_head(raw: bytes, limits: Limits) -> Head:
+def read_head(raw: bytes, limits: HttpLimits) -> Head:
     """`raw` runs from the request line to the empty line, both included."""
     if len(raw) > limits.head_bytes:
         refuse_unfinished(raw, limits)
     line = _GRAMMAR.fullmatch(raw)
     if line is None:
-        raise Refused(400, "the request head is malformed")
+        raise RequestRefused(400, "the request head is malformed")
     head = Head()
     try:
         HttpRequestParser(head).feed_data(raw)
     except HttpParserUpgrade:
         pass  # Upgrade or CONNECT: the head was read all the same.
     except HttpParserError:
-        raise Refused(400, "the request head is malformed") from None
+        raise RequestRefused(400, "the request head is malformed") from None
     if not head.complete:
-        raise Refused(400, "the request head is malformed")
+        raise RequestRefused(400, "the request head is malformed")
     method, target, minor = line.groups()
     if len(target) > limits.target_bytes:
-        raise Refused(414, "the request target is too long")
+        raise RequestRefused(414, "the request target is too long")
     if len(head.headers) > limits.header_count:
-        raise Refused(431, "too many header fields")
+        raise RequestRefused(431, "too many header fields")
     head.method = method.decode("ascii")
     head.version = "1.1" if minor == b"1" else "1.0"
     _read_target(head, target)
@@ -132,52 +135,52 @@ def read_head(raw: bytes, limits: Limits) -> Head:
     return head
 
 
-def refuse_unfinished(raw: bytes, limits: Limits) -> None:
+def refuse_unfinished(raw: bytes, limits: HttpLimits) -> None:
     """Look at a head that has no end yet: refuse what no further byte could mend, so that its sender is told at once."""
     if len(raw) > limits.head_bytes:
         if raw.find(b"\r\n", 0, limits.target_bytes + 64) < 0:
-            raise Refused(414, "the request target is too long")
-        raise Refused(431, "the request head is too large")
+            raise RequestRefused(414, "the request target is too long")
+        raise RequestRefused(431, "the request head is too large")
     if raw.count(b"\n") != raw.count(b"\r\n"):
-        raise Refused(400, "a line ends without CR")
+        raise RequestRefused(400, "a line ends without CR")
     if not raw[:1].isupper() and not b"\r\n".startswith(raw):
-        raise Refused(400, "this is not HTTP/1.1")
+        raise RequestRefused(400, "this is not HTTP/1.1")
 
 
 def _read_target(head: Head, target: bytes) -> None:
     raw_path, _, head.query = target.partition(b"?")
     head.raw_path = raw_path
     if head.method == "CONNECT" or (raw_path == b"*" and head.method != "OPTIONS"):
-        raise Refused(400, "the request target is not a path")
+        raise RequestRefused(400, "the request target is not a path")
     if b"%" not in raw_path:
         head.path = raw_path.decode("ascii")
         return
     try:
         head.path = unquote_to_bytes(raw_path).decode()
     except UnicodeDecodeError:
-        raise Refused(400, "the request target is not UTF-8") from None
+        raise RequestRefused(400, "the request target is not UTF-8") from None
     if _UNSEEN.search(head.path):
-        raise Refused(400, "the request target holds control characters")
+        raise RequestRefused(400, "the request target holds control characters")
 
 
 def _read_special(head: Head) -> None:
     special = head.special
     if head.doubled:
-        raise Refused(400, "a header field that may stand once stands twice")
+        raise RequestRefused(400, "a header field that may stand once stands twice")
     modern = head.version == "1.1"
     host = special.get(b"host")
     if (host is None and modern) or (host is not None and HOST.fullmatch(host) is None):
-        raise Refused(400, "the Host header is missing or malformed")
+        raise RequestRefused(400, "the Host header is missing or malformed")
     coding = special.get(b"transfer-encoding")
     length = special.get(b"content-length")
     if coding is not None:
         # §6.1: with a Content-Length, in HTTP/1.0, or with any other coding, two servers may see two messages.
         if length is not None or not modern or coding.lower() != b"chunked":
-            raise Refused(400, "the body's framing is ambiguous")
+            raise RequestRefused(400, "the body's framing is ambiguous")
         head.length = CHUNKED
     elif length is not None:
         if not length.isdigit() or len(length) > 18:
-            raise Refused(400, "the Content-Length is malformed")
+            raise RequestRefused(400, "the Content-Length is malformed")
         head.length = int(length)
     else:
         head.length = 0

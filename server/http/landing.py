@@ -1,39 +1,61 @@
-"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: 404, 500 and 503."""
+"""What a person sees who opens the address in a browser, and the answers that belong to nobody else: health, 404, 500 and 503."""
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Callable
 
 from markupsafe import Markup
 
-from auth import pages, wire
+from auth import pages
+from auth.values import wire
+from server.observe.log import Logger
 from server.settings.resolve import Resolved
+from server.store.jobs import StoreUnavailable
 
 # A full disk or a crowded queue is rarely over sooner, and a client should not hammer.
 RETRY_AFTER_SECONDS = 5
 
 
-def answer(request: wire.Request, resolved: Resolved, *, entropy: Callable[[int], bytes]) -> wire.Reply:
-    if request.path in ("/", "/healthz") and request.method not in ("GET", "HEAD"):
-        return _plain(405, "wrong method\n", ("allow", "GET, HEAD"))
-    if request.path == "/healthz":
-        return _plain(200, "ok\n")
-    frame = pages.frame_for(request.origin, entropy(pages.NONCE_BYTES))
-    if request.path == "/":
-        # Behind a proxy the request may have come by another name or scheme than callers are to use.
-        origin = request.origin if resolved.loopback else resolved.issuer
-        return pages.shell_page("This is an agent's door", _welcome(origin, resolved), frame)
-    if "text/html" in request.headers.get("accept", ""):
-        return pages.error_page(
-            404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front.",
-            frame, back=("/", "To the front page"),
-        )  # fmt: skip
-    return _plain(404, "nothing here\n")
+def front_page(
+    request: wire.WireRequest, resolved: Resolved, *, entropy: Callable[[int], bytes]
+) -> wire.WireReply:
+    # Behind a proxy the request may have come by another name or scheme than callers are to use.
+    origin = request.origin if resolved.loopback else resolved.issuer
+    return pages.shell_page(
+        "This is an agent's door", _welcome(origin, resolved), _frame_of(request, entropy)
+    )
 
 
-def unavailable(frame: pages.Frame | None) -> wire.Reply:
+def health(request: wire.WireRequest) -> wire.WireReply:
+    return _plain(200, "ok\n") if request.method in ("GET", "HEAD") else wrong_method()
+
+
+def wrong_method() -> wire.WireReply:
+    """For what can only be read."""
+    return _plain(405, "wrong method\n", ("allow", "GET, HEAD"))
+
+
+def nothing_here(request: wire.WireRequest, *, entropy: Callable[[int], bytes]) -> wire.WireReply:
+    """A page for people, a line for programs."""
+    if "text/html" not in request.headers.get("accept", ""):
+        return _plain(404, "nothing here\n")
+    return pages.error_page(
+        404, "Nothing here", "This server has no page at this address.", "Check the address, or start at the front.",
+        _frame_of(request, entropy), back=("/", "To the front page"),
+    )  # fmt: skip
+
+
+def failed(error: Exception, path: str, frame: pages.Frame | None, log: Logger) -> wire.WireReply:
+    """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it."""
+    if isinstance(error, StoreUnavailable):
+        log.warning("store.unavailable", reason=str(error), path=path)
+        return unavailable(frame)
+    log.exception("site.crashed", exc_info=error, path=path)
+    return broken(frame)
+
+
+def unavailable(frame: pages.Frame | None) -> wire.WireReply:
     """The store cannot do it now. `frame` where a person reads the answer; programs get OAuth's form of it."""
     wait = ("retry-after", str(RETRY_AFTER_SECONDS))
     if frame is None:
@@ -45,7 +67,7 @@ def unavailable(frame: pages.Frame | None) -> wire.Reply:
     )  # fmt: skip
 
 
-def broken(frame: pages.Frame | None) -> wire.Reply:
+def broken(frame: pages.Frame | None) -> wire.WireReply:
     """The log has the details."""
     if frame is None:
         return _told(500, "server_error", "internal error")
@@ -55,23 +77,29 @@ def broken(frame: pages.Frame | None) -> wire.Reply:
     )  # fmt: skip
 
 
-def _told(status: int, error: str, description: str, *headers: tuple[str, str]) -> wire.Reply:
+def _frame_of(request: wire.WireRequest, entropy: Callable[[int], bytes]) -> pages.Frame:
+    return pages.frame_for(request.origin, entropy(pages.NONCE_BYTES))
+
+
+def _told(status: int, error: str, description: str, *headers: tuple[str, str]) -> wire.WireReply:
     """Readable by a page of any origin, as every answer of these endpoints is."""
     body = json.dumps({"error": error, "error_description": description}).encode()
     kind = ("content-type", "application/json")
     open_to_all = ("access-control-allow-origin", "*")
-    return wire.Reply(
+    return wire.WireReply(
         status=status, headers=(kind, ("cache-control", "no-store"), open_to_all, *headers), body=body
     )
 
 
-def _plain(status: int, text: str, *headers: tuple[str, str]) -> wire.Reply:
+def _plain(status: int, text: str, *headers: tuple[str, str]) -> wire.WireReply:
     kind = ("content-type", "text/plain; charset=utf-8")
-    return wire.Reply(status=status, headers=(kind, *headers), body=text.encode())
+    return wire.WireReply(status=status, headers=(kind, *headers), body=text.encode())
 
 
 def _welcome(origin: str, resolved: Resolved) -> Markup:
     """The endpoints, and how to get in. Everything from the settings is escaped here."""
+    import html  # a large table of names comes with it
+
     rows: list[str] = []
     for server in resolved.servers:
         url = html.escape(origin + resolved.paths[server.name])

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import trio
 
-from server.http.serving import App, Receive, Scope, Send
+from server.http.handler import App, Receive, Scope, Send
 
 
-class Lazily:
+class LazyApp:
     def __init__(self, make: Callable[[], App]) -> None:
         self._make = make
         self._made: App | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # A request line and its headers. Bearer tokens, cookies and forwarded headers together stay well below.
     head_bytes: int = 32 * 1024
     # Real clients send 10 to 30; each one costs memory and time.

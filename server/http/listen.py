@@ -17,13 +17,15 @@ from typing import Any, Final
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
+
+from server.observe.log import Logger
 
 from .connection import Connection
-from .limits import Limits
+from .handler import Address, Resolve
+from .limits import HttpLimits
 from .response import refusal
-from .roster import Admission, Network, Roster
-from .serving import Address, App, Counters, Serving
+from .roster import ConnectionPlace, Network, Roster
+from .serving import Counters, Serving
 from .sockets import allow_descriptors, open_listeners, url_of
 from .stream import PeerStream
 from .tls import Tls
@@ -36,15 +38,15 @@ _ACCEPTS_PER_TURN: Final = 64
 
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     binds: Sequence[str]  # host:port, [v6]:port, unix:/path, fd://N; a loopback name means both families
-    log: FilteringBoundLogger
+    log: Logger
     tls: Tls | None = None
-    limits: Limits = msgspec.field(default_factory=Limits)
+    limits: HttpLimits = msgspec.field(default_factory=HttpLimits)
     trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
     counters: Counters = msgspec.field(default_factory=Counters)
 
 
 async def serve(
-    app: App,
+    resolve: Resolve,
     settings: ListenSettings,
     *,
     draining: trio.Event,
@@ -57,11 +59,12 @@ async def serve(
     """
     limits = settings.limits
     serving = Serving(
-        app=app,
+        resolve=resolve,
         limits=limits,
         log=settings.log,
         draining=draining,
         now=trio.current_time(),
+        closing=draining.is_set(),
         counters=settings.counters,
     )
     roster = Roster(serving, exempt=settings.trusted_proxies)
@@ -82,9 +85,10 @@ async def serve(
                     scheme = "http" if settings.tls is None else "https"
                     task_status.started([url_of(listener, scheme) for listener in listeners])
                     await draining.wait()
+                    serving.closing = True
                     listening.cancel_scope.cancel()
                 sockets.close()
-                roster.close_idle()
+                roster.begin_drain()
                 connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
             reaper.cancel_scope.cancel()
 
@@ -129,24 +133,25 @@ def _admit(
     server = _address(sock.family, sock.getsockname())
     wire = PeerStream(sock)
     admission, place = roster.admit(client and client[0])
-    if admission is not Admission.GRANTED:
+    if admission is not ConnectionPlace.GRANTED:
         if tls is None:
             with contextlib.suppress(OSError):
                 sock.send(refusal(503, "too many connections"))
         wire.close()
         return
     stream = None if tls is None else trio.SSLStream(wire, tls.context, server_side=True)
-    connection = Connection(serving, wire, tls=stream, client=client, server=server)
-    connections.start_soon(partial(_run, connection, roster, place))
-
-
-async def _run(connection: Connection, roster: Roster, place: str | None) -> None:
+    connection = Connection(
+        serving,
+        wire,
+        tls=stream,
+        client=client,
+        server=server,
+        # Without an address, it came by a Unix socket, behind which a proxy may be as well.
+        proxied=client is None or roster.is_proxy(client[0]),
+    )
     roster.add(connection)
-    try:
-        await connection.run()
-    finally:
-        roster.remove(connection)
-        roster.leave(place)
+    connection.at_end = partial(roster.remove, connection, place)
+    connections.start_soon(connection.run)
 
 
 def _address(family: int, name: Any) -> Address | None:

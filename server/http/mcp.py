@@ -1,9 +1,8 @@
 """`/mcp` over HTTP: POST, a session's GET and DELETE, and the clear refusals of everything else, both eras on one endpoint.
-Raw ASGI.
 
     guard → preflight → who → verb → body → session → classify → run → JSON, or a stream from the first event on
 
-What a message means is server/mcp's, what a call does is calls.py's; here a request becomes the one and the answer of the
+What a message means is server/mcp's, what a call does is server/request's; here a request becomes the one and the answer of the
 other becomes HTTP. Who may come in is visit.py's, what a session's streams are session_*.py's. Spec:
 basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25 and before).
 """
@@ -15,51 +14,32 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
-import trio
-
-from server.caller import SILENT, Line
-from server.crew import Crew
-from server.exchange import Exchange, Lent, Outcome
-from server.http.refusal import Disconnected, Refused
-from server.http.reply import Reply, Send
-from server.http.session_post import answer_in_session, run_exchange, take
+from server.endpoint.endpoint import Endpoint
+from server.http.handler import Resolve
+from server.http.in_place import answer_in_place
+from server.http.session_post import answer_in_session
 from server.http.session_stream import serve_verb
-from server.http.sse import attend, stream
-from server.http.visit import (
-    ALLOW,
-    MAX_BODY_BYTES,
-    Authenticate,
-    Forbid,
-    Guard,
-    Receive,
-    Scope,
-    Threshold,
-    Visit,
-    joined,
-)
-from server.mcp.errors import (
-    InternalError,
-    InvalidRequest,
-    SessionNotFound,
-    SessionRequired,
-    TooManySessions,
-)
-from server.mcp.inbound import (
-    SESSION_HEADER,
-    Rejection,
-    Route,
-    Taken,
-    classify,
-    classify_item,
-    names_session,
-    open_batch,
-    revision_of,
-)
-from server.mcp.messages import Batch, RequestId
-from server.mcp.params import CallToolParams, InitializeParams
-from server.mcp.results import encode_error
+from server.http.threshold import ALLOW, Threshold
+from server.http.visit import McpVisit, leading_to
+from server.mcp.errors import InvalidRequest, SessionNotFound, SessionRequired, TooManySessions
+from server.mcp.inbound import Rejection, Route, classify, open_batch
+from server.mcp.messages import Batch, Notification, RequestId, ResponseMessage
+from server.mcp.params import InitializeParams
 from server.mcp.versions import Revision
-from server.sessions import Session, Sessions, caller_of
+from server.request.dispatch import (
+    answer_batch,
+    begin_session,
+    hear,
+    make_request,
+    run,
+    run_in_session,
+    take_batch,
+)
+from server.request.handlers import answer
+from server.request.line import SILENT, Line
+from server.request.request import Outcome, Request
+from server.sessions.crew import Crew
+from server.sessions.sessions import Session, caller_of
 
 # Requests of one caller at once that belong to no session. Their work goes on without their connections, so it is not bounded by
 # how many of those an address may have; this is as many.
@@ -69,63 +49,29 @@ _SESSION_VERBS: Final = frozenset({"GET", "HEAD", "DELETE"})
 
 
 class McpEndpoint:
-    """`await endpoint(scope, receive, send)` for `/mcp` and `/mcp/`. `name` is the server's name in the configuration.
-    `sessions_required`: requests of the handshake era belong to a session; where `lent` has none, there are none.
-    `batches_widened`: arrays in every revision of that era."""
+    """`resolve` leads to it, at `/mcp` and `/mcp/`. `sessions_required`: requests of the handshake era belong to a session; where
+    `endpoint` has none, there are none. `batches_widened`: arrays in every revision of that era."""
 
     def __init__(
         self,
-        *,
-        name: str,
-        lent: Lent,
+        endpoint: Endpoint,
+        threshold: Threshold,
         crew: Crew,
-        guard: Guard,
-        authenticate: Authenticate,
-        forbid: Forbid,
-        max_body_bytes: int = MAX_BODY_BYTES,
+        *,
         sessions_required: bool = False,
         batches_widened: bool = False,
     ) -> None:
-        self.threshold: Final = Threshold(
-            name=name, guard=guard, authenticate=authenticate, forbid=forbid, max_body_bytes=max_body_bytes
-        )
-        self._lent = lent
-        self._crew = crew
+        self.endpoint: Final = endpoint
+        self.threshold: Final = threshold
+        self.crew: Final = crew
+        self.resolve: Final[Resolve] = leading_to(self._serve, threshold)
         self._sessions_required = sessions_required
         self._batches_widened = batches_widened
         self._alone = Counter[str]()  # requests of each caller that belong to no session
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = joined(scope["headers"])
-        reply = Reply(send, accept=headers.get(b"accept"))
-        reply.revision = revision_of(headers)
-        try:
-            visit = await self.threshold.admit(scope, receive, reply, headers)
-            if visit is None:
-                return None
-            if scope["method"] == "POST":
-                return await self._post(visit)
+    async def _serve(self, visit: McpVisit) -> None:
+        if visit.head.verb != "POST":
             return await self._other_verb(visit)
-        except (Refused, Disconnected):
-            raise  # the connection's own: what became of the body while it was read
-        except Exception:
-            request_id: str = scope["state"]["request_id"]
-            self._lent.log.exception("mcp.crashed", request=request_id)
-            await reply.refuse(InternalError(request_id), status=500)
-
-    async def _other_verb(self, visit: Visit) -> None:
-        """GET, HEAD and DELETE belong to sessions. Where one is named that is gone, the client starts over; where none is
-        named there is nothing here, at once: a stream that stays silent costs some clients seconds."""
-        sessions = self._lent.sessions
-        if visit.scope["method"] in _SESSION_VERBS and names_session(visit.headers):
-            session = self._session(visit)
-            if session is None or sessions is None:
-                return await visit.reply.refuse(SessionNotFound("unknown session"))
-            return await serve_verb(visit, session, sessions)
-        error = InvalidRequest("POST a JSON-RPC message here")
-        return await visit.reply.refuse(error, status=405, extra=(ALLOW,))
-
-    async def _post(self, visit: Visit) -> None:
         reply = visit.reply
         if not (reply.takes_json or reply.takes_events):
             error = InvalidRequest("the answer is application/json or text/event-stream")
@@ -133,66 +79,81 @@ class McpEndpoint:
         message = await visit.message()
         if message is None:
             return None
-        session = self._session(visit) if SESSION_HEADER in visit.headers else None
+        session = None if visit.head.named_session is None else self._session(visit)
         agreed = None if session is None else session.revision
         if isinstance(message, Batch):
             return await self._batch(visit, message, session)
         verdict = classify(message, visit.headers, agreed)
         del message  # the whole body hangs on it, and a stream may last for days
         reply.revision = verdict.revision
+        if isinstance(verdict, Route):
+            return await self._request(visit, verdict, session)
         if isinstance(verdict, Rejection):
             return await reply.refuse(verdict.error, verdict.id)
-        if isinstance(verdict, Taken):
-            if session is not None:
-                take(session, verdict.message)
-            return await reply.empty(202)
-        if verdict.revision.modern:
+        if session is not None:
+            hear(session, verdict.message)
+        return await reply.empty(202)
+
+    async def _other_verb(self, visit: McpVisit) -> None:
+        """GET, HEAD and DELETE belong to sessions. Where one is named that is gone, the client starts over; where none is
+        named there is nothing here, at once: a stream that stays silent costs some clients seconds."""
+        sessions = self.endpoint.sessions
+        if visit.head.verb in _SESSION_VERBS and visit.head.names_session:
+            session = self._session(visit)
+            if session is None or sessions is None:
+                return await visit.reply.refuse(SessionNotFound("unknown session"))
+            return await serve_verb(visit, session, sessions)
+        error = InvalidRequest("POST a JSON-RPC message here")
+        return await visit.reply.refuse(error, status=405, extra=(ALLOW,))
+
+    async def _request(self, visit: McpVisit, route: Route, session: Session | None) -> None:
+        reply, sessions = visit.reply, self.endpoint.sessions
+        if route.revision.modern:
             session = None  # a header that means nothing there
-        elif verdict.method.params is InitializeParams:
-            return await self._initialize(visit, verdict)
+        elif route.method.params is InitializeParams:
+            if sessions is not None:
+                begun, outcome = await begin_session(
+                    self._made(visit, route, visit.request_id, None), sessions, visit.address
+                )
+                if begun is None:
+                    return await visit.finish(outcome)
+                return await reply.finish(200, outcome.body, ((b"mcp-session-id", begun.id.encode()),))
         elif session is None and self._sessions_required:
             error = SessionRequired("begin a session with `initialize`, and send its Mcp-Session-Id")
-            return await reply.refuse(error, verdict.id)
-        return await self._run(visit, verdict, session)
-
-    async def _run(self, visit: Visit, route: Route, session: Session | None) -> None:
-        if route.method.streams and not visit.reply.takes_events:
+            return await reply.refuse(error, route.id)
+        if route.method.streams and not reply.takes_events:
             error = InvalidRequest(f"{route.method.name} is answered with text/event-stream")
-            return await visit.reply.refuse(error, route.id, status=406)
-        exchange = self._exchange(visit, route, visit.request_id, session)
-        if route.method.streams:
-            end = partial(_end_at, visit.draining, exchange)
-            outcome = await attend(exchange.run, visit.reply, gone=visit.wait_gone, alongside=end)
-        elif self._returns_at_once(route):
-            outcome = await exchange.run()
-        elif session is not None:
-            job = partial(run_exchange, session, exchange)
-            return await answer_in_session(visit, session, self._crew, job)
-        elif route.revision.modern:
-            outcome = await stream(exchange.run, visit.reply, gone=visit.wait_gone)
-        else:
-            return await self._run_alone(visit, exchange.run, 1, route.id)
-        if outcome is not None:
-            await visit.finish(outcome)
-        return None
-
-    async def _initialize(self, visit: Visit, route: Route) -> None:
-        sessions, params = self._lent.sessions, route.params
-        if sessions is None or not isinstance(params, InitializeParams):
-            return await visit.finish(await self._exchange(visit, route, visit.request_id, None).run())
-        try:
-            session = sessions.create(visit.principal, visit.address, route.revision, params)
-        except TooManySessions as error:
-            return await visit.reply.refuse(error, route.id)
-        outcome = await self._exchange(visit, route, visit.request_id, session).run()
-        if outcome.error is not None:
-            sessions.end(session)
+            return await reply.refuse(error, route.id, status=406)
+        request = make_request(
+            self.endpoint,
+            visit.principal,
+            route,
+            visit.request_id,
+            headers=visit.headers,
+            session=session,
+            # Whoever takes no stream here and has none open besides would never see the question.
+            hears_questions=session is not None and (reply.takes_events or session.unsolicited.attended),
+            still_allowed=visit.still_allowed,
+        )
+        if request.at_once:
+            outcome = await answer(request)
+            if outcome.error is None:
+                return await reply.finish(200, outcome.body)
             return await visit.finish(outcome)
-        self._lent.log.info("session.began", client=session.client, version=session.revision.version)
-        named = (b"mcp-session-id", session.id.encode())
-        return await visit.reply.finish(200, outcome.body, (named,))
+        if session is not None:
+            job = partial(run_in_session, session, request)
+            return await answer_in_session(visit, session, self.crew, job)
+        if not route.revision.modern:
+            return await self._run_alone(visit, partial(run, request), 1, route.id)
+        cycle = visit.cycle
+        if route.method.streams:
+            cycle.at_drain(request.end)
+        outcome = await answer_in_place(
+            partial(run, request), reply, cycle, cancels=True, pings=not route.method.streams
+        )
+        return await visit.finish(outcome)
 
-    async def _batch(self, visit: Visit, batch: Batch, session: Session | None) -> None:
+    async def _batch(self, visit: McpVisit, batch: Batch, session: Session | None) -> None:
         reply = visit.reply
         agreed = None if session is None else session.revision
         revision = open_batch(batch, visit.headers, agreed, widened=self._batches_widened)
@@ -206,13 +167,13 @@ class McpEndpoint:
             )
         job = partial(self._answer_batch, visit, batch, revision, session)
         if session is not None:
-            return await answer_in_session(visit, session, self._crew, job)
+            return await answer_in_session(visit, session, self.crew, job)
         # Nothing but the answers is sent: what belongs to one of several requests is not for those without a session.
         return await self._run_alone(visit, lambda _line: job(SILENT), len(batch.items))
 
     async def _run_alone(
         self,
-        visit: Visit,
+        visit: McpVisit,
         produce: Callable[[Line], Awaitable[Outcome | None]],
         count: int,
         request_id: RequestId | None = None,
@@ -224,7 +185,7 @@ class McpEndpoint:
             return await visit.reply.refuse(error, request_id)
         self._alone[caller] += count
         try:
-            outcome = await stream(produce, visit.reply, gone=None)
+            outcome = await answer_in_place(produce, visit.reply, visit.cycle, cancels=False)
         finally:
             self._alone[caller] -= count
             if not self._alone[caller]:
@@ -232,54 +193,36 @@ class McpEndpoint:
         return await (visit.reply.empty(202) if outcome is None else visit.finish(outcome))
 
     async def _answer_batch(
-        self, visit: Visit, batch: Batch, revision: Revision, session: Session | None, line: Line
+        self, visit: McpVisit, batch: Batch, revision: Revision, session: Session | None, line: Line
     ) -> Outcome | None:
-        """The answers in the order of the requests, which run side by side. None: nothing is to be answered."""
-        answers: list[bytes | None] = [None] * len(batch.items)
+        def take(route: Route, place: int) -> Request:
+            return self._made(visit, route, f"{visit.request_id}.{place}", session)
 
-        async def run(place: int, exchange: Exchange) -> None:
-            outcome = await (exchange.run(line) if session is None else run_exchange(session, exchange, line))
-            answers[place] = None if outcome is None else outcome.body
+        def listen(message: Notification | ResponseMessage) -> None:
+            if session is not None:
+                hear(session, message)
 
-        async with trio.open_nursery() as nursery:
-            for place, item in enumerate(batch.items):
-                verdict = classify_item(item, revision)
-                if isinstance(verdict, Rejection):
-                    answers[place] = encode_error(verdict.id, verdict.error, revision)
-                elif isinstance(verdict, Route):
-                    exchange = self._exchange(visit, verdict, f"{visit.request_id}.{place}", session)
-                    nursery.start_soon(run, place, exchange)
-                elif session is not None:
-                    take(session, verdict.message)
-        given = [answer for answer in answers if answer is not None]
-        return Outcome(b"[%s]" % b",".join(given)) if given else None
+        async def answer_one(request: Request) -> Outcome | None:
+            return await (run(request, line) if session is None else run_in_session(session, request, line))
 
-    def _exchange(self, visit: Visit, route: Route, call_id: str, session: Session | None) -> Exchange:
-        return Exchange(
-            route,
+        return await answer_batch(take_batch(batch, revision, hear=listen, take=take), answer_one)
+
+    def _made(self, visit: McpVisit, route: Route, call_id: str, session: Session | None) -> Request:
+        return make_request(
+            self.endpoint,
             visit.principal,
-            self._lent,
+            route,
+            call_id,
             headers=visit.headers,
-            call_id=call_id,
-            still_allowed=visit.still_allowed,
             session=session,
             # Whoever takes no stream here and has none open besides would never see the question.
-            can_ask=session is not None and (visit.reply.takes_events or session.unsolicited.attended),
+            hears_questions=session is not None
+            and (visit.reply.takes_events or session.unsolicited.attended),
+            still_allowed=visit.still_allowed,
         )
 
-    def _session(self, visit: Visit) -> Session | None:
-        sessions: Sessions | None = self._lent.sessions
-        if sessions is None:
+    def _session(self, visit: McpVisit) -> Session | None:
+        sessions, named = self.endpoint.sessions, visit.head.named_session
+        if sessions is None or named is None:
             return None
-        named = visit.headers[SESSION_HEADER].decode("latin-1")
         return sessions.find(named, visit.principal, visit.address)
-
-    def _returns_at_once(self, route: Route) -> bool:
-        if not route.method.waits:
-            return True
-        return isinstance(route.params, CallToolParams) and self._lent.calls.quick(route.params.name)
-
-
-async def _end_at(draining: trio.Event, exchange: Exchange) -> None:
-    await draining.wait()
-    exchange.end()

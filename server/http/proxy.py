@@ -12,9 +12,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from .handler import Scope
 from .head import HOST
 from .roster import IpAddress, Network, plain_address
-from .serving import Scope
 
 # More hops than this are no deployment that anybody runs.
 _MAX_HOPS: Final = 16

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Final
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """A request that is answered here, with `status` and a fixed sentence (never an echo of what was sent), then closed."""
 
     def __init__(self, status: int, reason: str) -> None:

@@ -5,20 +5,17 @@ What is answered is decided elsewhere; a status can be chosen until the first by
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from contextlib import suppress
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, TypeAlias
+from typing import Final
 
+from server.http.handler import Cycle, Pairs
 from server.http.sse import KEEP_ALIVE, frame
 from server.mcp.errors import WIRE, McpError
 from server.mcp.messages import RequestId
 from server.mcp.results import encode_error
-from server.mcp.versions import LATEST, REVISIONS, Revision
-
-Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-HeaderList: TypeAlias = list[tuple[bytes, bytes]]
+from server.mcp.versions import REVISIONS, Revision
 
 EXPOSED: Final = b", ".join(
     (
@@ -79,41 +76,63 @@ def _is_zero(parameter: bytes) -> bool:
     return name.strip() == b"q" and not value.strip().strip(b"0.")
 
 
-class Reply:
-    """Implements `sse.Sink`. `revision` and `cors` are set as soon as they are known. A caller who has left is no error of
-    the last write: there is nobody to answer, and nothing more to do."""
+class McpReply:
+    """Of one request. `revision` is set as soon as it is known. A caller who has left is no error of the last write: there is
+    nobody to answer, and nothing more to do."""
 
-    __slots__ = ("_ended", "_send", "cors", "opening", "revision", "streaming", "takes_events", "takes_json")
+    __slots__ = (
+        "_cors",
+        "_cycle",
+        "_ended",
+        "opening",
+        "revision",
+        "streaming",
+        "takes_events",
+        "takes_json",
+    )
 
-    def __init__(self, send: Send, *, accept: bytes | None) -> None:
-        self._send = send
+    def __init__(
+        self, cycle: Cycle, *, takes_json: bool, takes_events: bool, cors: bytes | None, revision: Revision
+    ) -> None:
+        """`cors` is for Access-Control-Allow-Origin; None without an Origin header."""
+        self._cycle = cycle
+        self._cors = cors
         self._ended = False
         self.streaming = False
-        self.cors: bytes | None = None  # for Access-Control-Allow-Origin
-        self.revision: Revision = LATEST
+        self.revision = revision
         self.opening = b""  # what a stream begins with
-        self.takes_json, self.takes_events = accepted(accept)
+        self.takes_json: Final = takes_json
+        self.takes_events: Final = takes_events
 
-    async def finish(self, status: int, body: bytes, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
+    async def finish(self, status: int, body: bytes, extra: Pairs = ()) -> None:
         """The whole answer, or the last event of the stream that was opened meanwhile."""
-        if self.streaming:
-            return await self._end(None, [], frame(body))
-        if status == 200 and not self.takes_json:
-            # A client that takes nothing but event streams gets its one answer as the only event.
-            body = frame(body)
-            headers: HeaderList = [*_STREAM_HEADERS[self.revision.version]]
-        else:
-            headers = [*_JSON_HEADERS[self.revision.version]]
-        headers.append((b"content-length", b"%d" % len(body)))
-        headers += extra
-        return await self._end(status, headers, body)
+        if self._ended:
+            return
+        self._ended = True
+        try:
+            if self.streaming:
+                await self._cycle.piece(frame(body), more=False)
+            elif status == 200 and not self.takes_json:
+                # A client that takes nothing but event streams gets its one answer as the only event.
+                headers = _stream_headers(self.revision.version, self._cors)
+                await self._cycle.answer(status, headers + extra, frame(body))
+            else:
+                headers = _json_headers(self.revision.version, self._cors)
+                await self._cycle.answer(status, headers + extra, body)
+        except OSError:
+            return
 
-    async def empty(self, status: int, extra: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        headers: HeaderList = [(b"mcp-protocol-version", self.revision.version.encode())]
-        if status != 204:
-            headers.append((b"content-length", b"0"))
-        headers += extra
-        await self._end(status, headers, b"")
+    async def empty(self, status: int, extra: Pairs = ()) -> None:
+        if self._ended:
+            return
+        self._ended = True
+        headers = (
+            (b"mcp-protocol-version", self.revision.version.encode()),
+            *extra,
+            *_cors_headers(self._cors),
+        )
+        with suppress(OSError):
+            await self._cycle.answer(status, headers, b"")
 
     async def refuse(
         self,
@@ -121,7 +140,7 @@ class Reply:
         request_id: RequestId | None = None,
         *,
         status: int | None = None,
-        extra: Iterable[tuple[bytes, bytes]] = (),
+        extra: Pairs = (),
     ) -> None:
         """A JSON-RPC error; its status is the table's, unless HTTP has its own for it."""
         body = encode_error(request_id, error, self.revision)
@@ -137,13 +156,13 @@ class Reply:
 
     async def push(self, framed: bytes, *, more: bool = True) -> None:
         """A piece of the stream as it is, the last one unless `more`. The first piece opens the stream."""
-        if self.streaming:
-            return await self._body(framed, more=more)
-        if not self.takes_events:
-            return None
-        self.streaming = True
-        await self._start(200, [*_STREAM_HEADERS[self.revision.version]])
-        return await self._body(self.opening + framed, more=more)
+        if not self.streaming:
+            if not self.takes_events:
+                return
+            self.streaming = True
+            await self._cycle.start(200, _stream_headers(self.revision.version, self._cors))
+            framed = self.opening + framed
+        await self._cycle.piece(framed, more=more)
 
     async def close(self, last: bytes = b"") -> None:
         """The end of a stream that has no answer, or not on this connection; it is opened for `last` if need be."""
@@ -152,26 +171,26 @@ class Reply:
             with suppress(OSError):
                 await self.push(last, more=False)
 
-    async def _end(self, status: int | None, headers: HeaderList, body: bytes) -> None:
-        if self._ended:
-            return
-        self._ended = True
-        try:
-            if status is not None:
-                await self._start(status, headers)
-            await self._body(body, more=False)
-        except OSError:
-            return
 
-    async def _start(self, status: int, headers: HeaderList) -> None:
-        if self.cors is not None:
-            headers.append((b"access-control-allow-origin", self.cors))
-            headers.append((b"access-control-expose-headers", EXPOSED))
-            headers.append((b"vary", b"origin"))
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+# The handful of heads that good answers have, for each page that may call.
+@lru_cache(maxsize=64)
+def _json_headers(version: str, cors: bytes | None) -> Pairs:
+    return (*_JSON_HEADERS[version], *_cors_headers(cors))
 
-    async def _body(self, body: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+@lru_cache(maxsize=64)
+def _stream_headers(version: str, cors: bytes | None) -> Pairs:
+    return (*_STREAM_HEADERS[version], *_cors_headers(cors))
+
+
+def _cors_headers(origin: bytes | None) -> Pairs:
+    if origin is None:
+        return ()
+    return (
+        (b"access-control-allow-origin", origin),
+        (b"access-control-expose-headers", EXPOSED),
+        (b"vary", b"origin"),
+    )
 
 
 def status_of(error: McpError, revision: Revision) -> int:

@@ -6,9 +6,11 @@ import email.utils
 import time
 from collections.abc import Iterable
 from enum import Enum, auto
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
+from .handler import Pairs
 from .head import Head
 from .refusal import PHRASES
 
@@ -27,27 +29,27 @@ class BadResponse(Exception):
     """The application broke the rules of HTTP or ASGI. A bug of ours, so it is logged and shown as 500."""
 
 
-class Framing(Enum):
+class BodyFraming(Enum):
     NONE = auto()  # HEAD, 204, 304
     COUNTED = auto()
     CHUNKED = auto()
     UNTIL_CLOSE = auto()  # HTTP/1.0 without a length
 
 
-class Response:
+class HttpResponse:
     """One response being written. `head` builds its first bytes, `frame` the bytes of each piece of body."""
 
     __slots__ = ("_framing", "_left", "keep_alive")
 
     def __init__(self) -> None:
-        self._framing = Framing.NONE
+        self._framing = BodyFraming.NONE
         self._left = 0
         self.keep_alive = False
 
     @property
     def ends_by_close(self) -> bool:
         """Nothing but the end of the connection tells the reader that it has it all."""
-        return self._framing is Framing.UNTIL_CLOSE
+        return self._framing is BodyFraming.UNTIL_CLOSE
 
     def head(
         self, status: int, headers: Iterable[tuple[bytes, bytes]], request: Head, *, keep_alive: bool
@@ -76,16 +78,16 @@ class Response:
                 parts.append(b"content-length: %s\r\n" % length)
                 lines += 1
         if bodiless:
-            self._framing = Framing.NONE
+            self._framing = BodyFraming.NONE
         elif length is not None:
-            self._framing = Framing.COUNTED
+            self._framing = BodyFraming.COUNTED
             self._left = int(length)
         elif request.version == "1.1":
-            self._framing = Framing.CHUNKED
+            self._framing = BodyFraming.CHUNKED
             parts.append(b"transfer-encoding: chunked\r\n")
             lines += 1
         else:
-            self._framing = Framing.UNTIL_CLOSE
+            self._framing = BodyFraming.UNTIL_CLOSE
             keep_alive = False
         if not keep_alive:
             parts.append(b"connection: close\r\n")
@@ -104,18 +106,56 @@ class Response:
     def frame(self, body: bytes, *, more: bool) -> bytes:
         """The bytes on the wire for one piece of body. Raises `BadResponse` if it breaks the announced length."""
         framing = self._framing
-        if framing is Framing.COUNTED:
+        if framing is BodyFraming.COUNTED:
             self._left -= len(body)
             if self._left < 0 or (self._left and not more):
                 raise BadResponse("the body is not as long as its content-length")
             return body
-        if framing is Framing.CHUNKED:
+        if framing is BodyFraming.CHUNKED:
             if not body:
                 return b"" if more else b"0\r\n\r\n"
             if more:
                 return b"%x\r\n%b\r\n" % (len(body), body)
             return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
-        return b"" if framing is Framing.NONE else body
+        return b"" if framing is BodyFraming.NONE else body
+
+
+# Headers that do not depend on the request come again and again; whatever else is kept pushes them out only briefly.
+@lru_cache(maxsize=256)
+def _block(headers: Pairs) -> tuple[bytes, bool]:
+    """→ (the lines, whether one of them closes the connection)."""
+    closes = False
+    parts: list[bytes] = []
+    for name, value in headers:
+        name = name.lower()
+        if name in _OURS:
+            closes = closes or (name == b"connection" and value.lower() == b"close")
+        else:
+            parts.append(b"%s: %s\r\n" % (name, value))
+    block = b"".join(parts)
+    if block.count(b"\n") != len(parts) or block.count(b"\r") != len(parts):
+        raise BadResponse("a response header holds a line break")
+    return block, closes
+
+
+def whole(
+    status: int, headers: Pairs, body: bytes, request: Head, *, keep_alive: bool, date: bytes
+) -> tuple[bytes, bytes, bool]:
+    """A response whose body is known: → (its head, what of the body is sent, whether the connection may go on)."""
+    line = _STATUS_LINES.get(status)
+    if line is None:
+        raise BadResponse(f"status {status} cannot be sent")
+    block, closes = _block(headers)
+    if closes:
+        keep_alive = False
+    length = b"" if status == 204 else b"content-length: %d\r\n" % len(body)
+    if not keep_alive:
+        connection = b"connection: close\r\n"
+    else:
+        connection = b"" if request.version == "1.1" else b"connection: keep-alive\r\n"
+    if request.method == "HEAD" or status == 204 or status == 304:
+        body = b""
+    return b"%b%b%b%b%b\r\n" % (line, block, length, connection, date), body, keep_alive
 
 
 def refusal(status: int, reason: str) -> bytes:

@@ -9,7 +9,9 @@ from typing import Final
 
 import trio
 
+from .companion import Companion
 from .connection import Connection
+from .response import date_line
 from .serving import Serving
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
@@ -19,7 +21,7 @@ IpAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _IPV6_SITE_BITS: Final = 64
 
 
-class Admission(Enum):
+class ConnectionPlace(Enum):
     GRANTED = auto()
     OVER_CAP = auto()
     OVER_IP_CAP = auto()
@@ -38,23 +40,23 @@ class Roster:
     def __len__(self) -> int:
         return self._taken
 
-    def admit(self, ip: str | None) -> tuple[Admission, str | None]:
+    def admit(self, ip: str | None) -> tuple[ConnectionPlace, str | None]:
         """→ (the decision, the key to give back to `leave`). A place is taken when granted."""
         limits = self._serving.limits
         counters = self._serving.counters
         counters.accepted += 1
         if self._taken >= limits.connections:
             counters.over_cap += 1
-            return Admission.OVER_CAP, None
+            return ConnectionPlace.OVER_CAP, None
         key = None if ip is None else self._key(ip)
         if key is not None:
             held = self._places.get(key, 0)
             if held >= limits.connections_per_ip:
                 counters.over_ip_cap += 1
-                return Admission.OVER_IP_CAP, None
+                return ConnectionPlace.OVER_IP_CAP, None
             self._places[key] = held + 1
         self._taken += 1
-        return Admission.GRANTED, key
+        return ConnectionPlace.GRANTED, key
 
     def leave(self, key: str | None) -> None:
         self._taken -= 1
@@ -68,20 +70,44 @@ class Roster:
     def add(self, connection: Connection) -> None:
         self._live.add(connection)
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: Connection, place: str | None) -> None:
         self._live.discard(connection)
+        self.leave(place)
 
-    def close_idle(self) -> None:
-        for connection in self._live:
-            connection.close_if_idle()
+    def begin_drain(self) -> None:
+        for connection in tuple(self._live):
+            connection.begin_drain()
 
     async def reap(self) -> None:
-        """For ever, every tick: end the connections whose peers are too late."""
-        while True:
-            await trio.sleep(self._serving.limits.tick_seconds)
-            now = self._serving.now = trio.current_time()
-            for connection in self._live:
-                connection.check(now)
+        """For ever, every tick: end the connections whose peers are too late, and give companions to requests that last."""
+        serving = self._serving
+        async with trio.open_nursery() as companions:
+            while True:
+                await trio.sleep(serving.limits.tick_seconds)
+                now = serving.now = trio.current_time()
+                serving.date = date_line()
+                for connection in self._live:
+                    connection.check(now)
+                while serving.companions:
+                    companion = serving.companions.pop()
+                    companion.prepare()
+                    companions.start_soon(self._accompany, companion)
+
+    async def _accompany(self, companion: Companion) -> None:
+        """A fault of ours costs the request, not the server."""
+        try:
+            await companion.run()
+        except Exception as error:
+            self._serving.counters.crashed += 1
+            self._serving.log.error("http.companion_failed", exc_info=error)
+            companion.give_up()
+
+    def is_proxy(self, ip: str | None) -> bool:
+        """Whether this peer is one of those that speak for many."""
+        try:
+            return ip is not None and any(plain_address(ip) in network for network in self._exempt)
+        except ValueError:
+            return False
 
     def _key(self, ip: str) -> str | None:
         """What this peer's connections are counted under; None where one address stands for many callers."""

@@ -1,26 +1,22 @@
-"""What all connections of one server share: the application, its bounds, the live set, the counts. Built by listen.py."""
+"""What all connections of one server share: what answers, its bounds, the counts. Built by listen.py."""
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Any
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
+from server.observe.log import Logger
+
+from .companion import Companion
+from .handler import Resolve
 from .head import Heads
-from .limits import Limits
-
-Address = tuple[str, int]
-Scope = dict[str, Any]
-Message = Mapping[str, Any]
-Receive = Callable[[], Awaitable[Any]]
-Send = Callable[[Any], Awaitable[None]]
-App = Callable[[Any, Receive, Send], Awaitable[None]]  # ASGI 3
+from .limits import HttpLimits
+from .response import date_line
 
 
 class Counters(msgspec.Struct):
@@ -39,14 +35,19 @@ class Counters(msgspec.Struct):
 
 @dataclass(kw_only=True, slots=True)
 class Serving:
-    app: App
-    limits: Limits
-    log: FilteringBoundLogger
+    resolve: Resolve
+    limits: HttpLimits
+    log: Logger
     draining: trio.Event
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
+    closing: bool = False  # the drain has begun: no further requests on a connection
+    # The Date line of responses, renewed with `now`.
+    date: bytes = field(default_factory=date_line)
     counters: Counters = field(default_factory=Counters)
     heads: Heads = field(init=False)
+    # Of requests that wait for what answers them. The reaper starts one when its request has lasted for a tick.
+    companions: set[Companion] = field(default_factory=set[Companion])
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
     sequence: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
 

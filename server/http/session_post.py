@@ -13,18 +13,14 @@ from typing import Final, TypeAlias
 
 import trio
 
-from server.caller import Line
-from server.crew import Crew
-from server.event_log import Event, EventStream, Reader
-from server.exchange import Exchange, Outcome
-from server.feeds import KEEP_ALIVE_SECONDS
-from server.http.sse import cancel_after, frame
-from server.http.visit import Visit
-from server.mcp.errors import McpError
-from server.mcp.messages import Notification, Response
-from server.mcp.results import encode_error
+from server.http.sse import frame
+from server.http.visit import McpVisit
 from server.mcp.versions import Revision
-from server.sessions import Session
+from server.request.line import KEEP_ALIVE_SECONDS, Line
+from server.request.request import Outcome
+from server.sessions.crew import Crew
+from server.sessions.event_log import Event, EventStream, StreamReader
+from server.sessions.sessions import Session
 
 # What a client whose stream was closed on purpose waits before it comes back. Its tool may have given up the connection
 # because it takes long; a second is soon enough for that, and often enough to poll.
@@ -86,25 +82,7 @@ class SessionLine:
         self.stream.end()
 
 
-async def run_exchange(session: Session, exchange: Exchange, line: Line) -> Outcome | None:
-    """None when the client has cancelled it, or the session is over."""
-    outcome: Outcome | None = None
-    try:
-        with session.running(exchange.id) as running:
-            outcome = await exchange.run(line)
-        return None if running.cancelled else outcome
-    except McpError as error:
-        return Outcome(encode_error(exchange.id, error, session.revision), error)
-
-
-def take(session: Session, message: Notification | Response) -> None:
-    if isinstance(message, Notification):
-        session.note(message)
-    else:
-        session.answer(message)
-
-
-async def answer_in_session(visit: Visit, session: Session, crew: Crew, job: Job) -> None:
+async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: Job) -> None:
     """Have it done, and pass on what it says for as long as the client stays."""
     reply = visit.reply
     line = SessionLine(session, heard=reply.takes_events)
@@ -134,8 +112,8 @@ def as_event(event: Event) -> bytes:
 
 
 async def follow(
-    visit: Visit,
-    reader: Reader,
+    visit: McpVisit,
+    reader: StreamReader,
     *,
     until: trio.Event | None = None,
     on_ping: Callable[[], None] = lambda: None,
@@ -148,13 +126,17 @@ async def follow(
 
         async def watch() -> None:
             nonlocal parting
-            await visit.wait_gone()
+            await visit.cycle.wait_gone()
             parting = Parting.GONE
+            nursery.cancel_scope.cancel()
+
+        async def end_with(event: trio.Event) -> None:
+            await event.wait()
             nursery.cancel_scope.cancel()
 
         nursery.start_soon(watch)
         if until is not None:
-            nursery.start_soon(cancel_after, until.wait, nursery.cancel_scope)
+            nursery.start_soon(end_with, until)
         try:
             parting = await _pass_on(visit, reader, on_ping, framed)
         except OSError:
@@ -164,7 +146,7 @@ async def follow(
 
 
 async def _pass_on(
-    visit: Visit, reader: Reader, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
+    visit: McpVisit, reader: StreamReader, on_ping: Callable[[], None], framed: Callable[[Event], bytes]
 ) -> Parting:
     reply = visit.reply
     due_at = trio.current_time() + KEEP_ALIVE_SECONDS

@@ -9,33 +9,33 @@ from __future__ import annotations
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
-from server.http.visit import Visit
+from server.http.visit import McpVisit
 from server.mcp.errors import BadVersionHeader, InvalidRequest
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
-from server.sessions import Session, Sessions
+from server.sessions.sessions import Session, Sessions
 
 LAST_EVENT_ID: Final = b"last-event-id"
 
 
-async def serve_verb(visit: Visit, session: Session, sessions: Sessions) -> None:
+async def serve_verb(visit: McpVisit, session: Session, sessions: Sessions) -> None:
     """GET, HEAD and DELETE."""
     reply = visit.reply
     reply.revision = session.revision
     version = visit.headers.get(VERSION_HEADER)
     if version is not None and version.decode("latin-1").strip() not in REVISIONS:
         return await reply.refuse(BadVersionHeader("MCP-Protocol-Version names no version that we know"))
-    if visit.scope["method"] == "DELETE":
+    if visit.head.verb == "DELETE":
         sessions.end(session)
         return await reply.empty(204)
     if not reply.takes_events:
         return await reply.refuse(InvalidRequest("the answer is text/event-stream"), status=406)
-    if visit.scope["method"] == "HEAD":
+    if visit.head.verb == "HEAD":
         return await reply.close()
     return await _listen(visit, session)
 
 
-async def _listen(visit: Visit, session: Session) -> None:
+async def _listen(visit: McpVisit, session: Session) -> None:
     """For as long as the client stays, or to the end of the stream that it resumes. A client that opens it again has lost
     the one it had: that one ends."""
     stream, after = session.unsolicited, session.unsolicited.handed
@@ -54,7 +54,7 @@ async def _listen(visit: Visit, session: Session) -> None:
             await visit.reply.ping()  # so that the client sees that it is connected
         except OSError:
             return None
-        parting = await follow(visit, reader, until=visit.draining)
+        parting = await follow(visit, reader, until=visit.cycle.draining)
     if parting is not Parting.GONE:
         await visit.reply.close(farewell(parting, session.revision))
     return None

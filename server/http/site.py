@@ -1,70 +1,105 @@
-"""The Quart-Trio app: pages, documents, health and metrics; everything but the MCP endpoints and OAuth's form endpoints. Pages are
-`auth`'s, which knows no framework; here a Quart request becomes its `wire.Request` and its `wire.Reply` a Quart response.
+"""The Quart-Trio app: the blueprints of `pages/`.
 
-Quart appears in this file and nowhere else.
+Here is what holds for a whole app: its limits, its errors, what comes before every request. Quart appears in this file and in `pages/`,
+and nowhere else. What programs ask for does not come here: MCP (mcp.py), OAuth's endpoints and
+documents (values.py), health and metrics (probes.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final, cast
+import secrets
+from collections.abc import Callable
+from typing import Any, Final
 
-import msgspec
 from quart import Response, request
 from quart_trio import QuartTrio
-from werkzeug.exceptions import HTTPException, RequestEntityTooLarge
+from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
-from auth import wire
-from server.http.values import FORM_BYTES, Answer, FormTooLarge, request_of
+from auth import entry
+from auth.pages import NONCE_BYTES, Frame, frame_for
+from auth.parts import Parts
+from server.http import guard, landing
+from server.http.pages import NAME as PAGES
+from server.http.pages import door, front, make_pages
+from server.http.values import FORM_BYTES
+from server.observe.log import Logger
+from server.settings.resolve import Resolved
+from server.store.jobs import StoreUnavailable
 
-METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+# In the order in which an Allow header names them: no page has any other.
+PAGE_METHODS: Final = ("GET", "POST", "HEAD")
+# A log line is for reading.
+LOGGED_PATH_CHARACTERS: Final = 200
 
 
-class Probe(msgspec.Struct, frozen=True, kw_only=True):
-    """What health and metrics are read from."""
-
-    ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing
-    metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
+class PublicSite(QuartTrio):
+    def log_exception(self, exception_info: Any) -> None:
+        """Not here: Quart's line would have the path in it, and a link's path is a secret. `landing.failed` tells it."""
 
 
-def make_site(answer: Answer) -> QuartTrio:
-    """The public app: every path goes to `answer`, which knows its own 404."""
-    app = _bare_app()
+def make_site(
+    resolved: Resolved,
+    parts: Parts | None,
+    log: Logger,
+    *,
+    entropy: Callable[[int], bytes] = secrets.token_bytes,
+) -> PublicSite:
+    """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one."""
+    app = PublicSite("server", static_folder=None, template_folder=None)
+    _bound(app)
+    app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
+    app.before_request(door.take_in)
+    app.register_blueprint(front.make_front(resolved, entropy))
+    if parts is not None:
+        app.register_blueprint(make_pages(parts))
 
-    async def anything(path: str = "") -> Response:
-        return _response(await answer(await _request()))
+    async def refuse_method(error: MethodNotAllowed) -> Response:
+        has = error.valid_methods
+        if has is None:  # a method that no path has: `take_in` said so
+            return await _as_plain(error)
+        if parts is None or request.path == front.PATH:
+            return door.respond(landing.wrong_method())
+        allowed = [method for method in PAGE_METHODS if method in has]
+        return door.page(entry.refuse_method(door.asked(), parts, allowed))
 
-    app.add_url_rule("/", "root", anything, methods=list(METHODS))
-    app.add_url_rule("/<path:path>", "anything", anything, methods=list(METHODS))
+    async def miss(_: NotFound) -> Response:
+        return door.respond(landing.nothing_here(door.asked(), entropy=entropy))
+
+    async def fail(error: StoreUnavailable | InternalServerError) -> Response:
+        cause = error if isinstance(error, StoreUnavailable) else error.original_exception
+        assert isinstance(cause, Exception)  # no view raises a 500 by itself
+        return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log))
+
+    app.register_error_handler(NotFound, miss)
+    app.register_error_handler(MethodNotAllowed, refuse_method)
+    app.register_error_handler(StoreUnavailable, fail)
+    app.register_error_handler(InternalServerError, fail)
     return app
 
 
-def make_admin_site(probe: Probe) -> QuartTrio:
-    """The admin listener's app, for this machine's eyes: health and metrics."""
-    app = _bare_app()
-
-    async def healthz() -> Response:
-        return _plain("ok\n")
-
-    async def readyz() -> Response:
-        missing = await probe.ready()
-        return _plain("ready\n") if not missing else _plain(f"not ready: {missing}\n", 503)
-
-    async def metrics() -> Response:
-        body, content_type = probe.metrics()
-        return Response(body, content_type=content_type)
-
-    for path, view in (("/healthz", healthz), ("/readyz", readyz), ("/metrics", metrics)):
-        app.add_url_rule(path, path, view, methods=["GET"])
-    return app
-
-
-def _bare_app() -> QuartTrio:
-    app = QuartTrio("server", static_folder=None, template_folder=None)
+def _bound(app: QuartTrio) -> None:
+    """No body larger than a form of ours, no answer to OPTIONS that nobody wrote, errors in a line."""
     app.config["MAX_CONTENT_LENGTH"] = FORM_BYTES
     app.config["PROVIDE_AUTOMATIC_OPTIONS"] = False
     app.register_error_handler(HTTPException, _as_plain)
-    return app
+
+
+def _is_page() -> bool:
+    return PAGES in request.blueprints
+
+
+def _path_for_log() -> str:
+    """Of a page its route, since a link's secret stands in the path."""
+    if _is_page() and request.url_rule is not None:
+        return request.url_rule.rule.replace("<", "{").replace(">", "}")
+    return request.scope["path"][:LOGGED_PATH_CHARACTERS]
+
+
+def _frame(entropy: Callable[[int], bytes]) -> Frame | None:
+    """Around an answer that a person reads; None where a program may."""
+    if not _is_page():
+        return None
+    return frame_for(guard.origin_of(dict(request.scope)), entropy(NONCE_BYTES))
 
 
 async def _as_plain(error: HTTPException) -> Response:
@@ -73,22 +108,3 @@ async def _as_plain(error: HTTPException) -> Response:
 
 def _plain(text: str, status: int = 200) -> Response:
     return Response(text, status=status, content_type="text/plain; charset=utf-8")
-
-
-async def _request() -> wire.Request:
-    body = (
-        cast("bytes", await request.get_data(cache=False, as_text=False)) if request.method == "POST" else b""
-    )
-    try:
-        return request_of(cast("dict[str, Any]", request.scope), body)
-    except FormTooLarge as error:
-        raise RequestEntityTooLarge from error
-
-
-def _response(reply: wire.Reply) -> Response:
-    response = Response(reply.body, status=reply.status)
-    response.headers.clear()
-    for name, value in reply.headers:
-        response.headers.add(name, value)
-    response.headers["content-length"] = str(len(reply.body))
-    return response

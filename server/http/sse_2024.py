@@ -8,34 +8,27 @@ The stream is the session: when it ends, so does that. Served where it is switch
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
 import trio
 
-from server.caller import SILENT, Line
-from server.crew import Crew
-from server.event_log import Allowance, Event, EventLog
-from server.exchange import Exchange, Lent, Outcome
-from server.http.refusal import Disconnected, Refused
-from server.http.reply import Reply, Send
-from server.http.session_post import Parting, follow, run_exchange, take
-from server.http.visit import Receive, Scope, Threshold, Visit, joined
-from server.mcp.errors import (
-    InternalError,
-    InvalidRequest,
-    McpError,
-    SessionNotFound,
-    TooManySessions,
-    TooManySubscriptions,
-)
-from server.mcp.inbound import Rejection, Route, Taken, classify_line
+from server.endpoint.endpoint import Endpoint
+from server.http.handler import Resolve
+from server.http.session_post import Parting, follow
+from server.http.threshold import Threshold
+from server.http.visit import McpVisit, leading_to
+from server.mcp.errors import InvalidRequest, McpError, SessionNotFound, TooManySubscriptions
+from server.mcp.inbound import Acknowledged, Rejection, Route, classify_line
 from server.mcp.messages import Batch, RequestId
 from server.mcp.params import InitializeParams
 from server.mcp.results import encode_error
 from server.mcp.versions import REVISIONS
-from server.sessions import Session, Sessions, caller_of
+from server.request.dispatch import begin_session, hear, make_request, run, run_in_session
+from server.request.request import Request
+from server.sessions.crew import Crew
+from server.sessions.event_log import Allowance, Event, EventLog
+from server.sessions.sessions import Session, Sessions, caller_of
 
 OLDEST: Final = REVISIONS["2024-11-05"]
 # As many streams as a caller may have sessions, and each is a connection.
@@ -83,46 +76,24 @@ class _Wire:
 
 
 class SseEndpoint:
-    """`listen` is what answers at `/sse`, `post` at `/messages` beside it. `lent` has sessions."""
+    """`listening` leads to what answers at `/sse`, `posting` to `/messages` beside it."""
 
-    def __init__(self, *, lent: Lent, sessions: Sessions, crew: Crew, threshold: Threshold) -> None:
-        self._lent = lent
+    def __init__(self, endpoint: Endpoint, threshold: Threshold, crew: Crew, *, sessions: Sessions) -> None:
+        self.listening: Final[Resolve] = leading_to(self._listen, threshold, OLDEST)
+        self.posting: Final[Resolve] = leading_to(self._post, threshold, OLDEST)
+        self._endpoint = endpoint
         self._sessions = sessions
         self._crew = crew
-        self._threshold = threshold
         self._wires: dict[str, _Wire] = {}
         self._allowance = Allowance()
 
     def count(self) -> int:
         return len(self._wires)
 
-    async def listen(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._admit(scope, receive, send, self._listen)
-
-    async def post(self, scope: Scope, receive: Receive, send: Send) -> None:
-        await self._admit(scope, receive, send, self._post)
-
-    async def _admit(
-        self, scope: Scope, receive: Receive, send: Send, serve: Callable[[Visit], Awaitable[None]]
-    ) -> None:
-        headers = joined(scope["headers"])
-        reply = Reply(send, accept=headers.get(b"accept"))
-        reply.revision = OLDEST
-        try:
-            visit = await self._threshold.admit(scope, receive, reply, headers)
-            if visit is not None:
-                await serve(visit)
-        except (Refused, Disconnected):
-            raise  # the connection's own
-        except Exception:
-            request_id: str = scope["state"]["request_id"]
-            self._lent.log.exception("mcp.crashed", request=request_id)
-            await reply.refuse(InternalError(request_id), status=500)
-
-    async def _listen(self, visit: Visit) -> None:
+    async def _listen(self, visit: McpVisit) -> None:
         reply = visit.reply
         caller = caller_of(visit.principal, visit.address)
-        if visit.scope["method"] != "GET":
+        if visit.head.verb != "GET":
             await reply.refuse(InvalidRequest("GET the stream here"), status=405, extra=(_GET_ONLY,))
         elif not reply.takes_events:
             await reply.refuse(InvalidRequest("the answer is text/event-stream"), status=406)
@@ -138,8 +109,8 @@ class SseEndpoint:
             return TooManySubscriptions(f"{MAX_PER_CALLER} streams are open already: close one first")
         return None
 
-    async def _serve(self, visit: Visit, wire: _Wire) -> None:
-        posts = visit.scope["path"].rstrip("/").removesuffix("/sse") + "/messages"
+    async def _serve(self, visit: McpVisit, wire: _Wire) -> None:
+        posts = visit.head.path.rstrip("/").removesuffix("/sse") + "/messages"
         visit.reply.opening = b"event: endpoint\ndata: %s?session=%s\n\n" % (posts.encode(), wire.id.encode())
         self._wires[wire.id] = wire
         try:
@@ -147,7 +118,7 @@ class SseEndpoint:
                 await visit.reply.ping()
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(wire.tell_changes)
-                    parting = await follow(visit, reader, until=visit.draining, framed=_as_message)
+                    parting = await follow(visit, reader, until=visit.cycle.draining, framed=_as_message)
                     nursery.cancel_scope.cancel()
             if parting is not Parting.GONE:
                 await visit.reply.close()
@@ -159,16 +130,16 @@ class SseEndpoint:
                 self._sessions.end(wire.session)
             wire.log.close()
 
-    async def _post(self, visit: Visit) -> None:
+    async def _post(self, visit: McpVisit) -> None:
         reply = visit.reply
-        if visit.scope["method"] != "POST":
+        if visit.head.verb != "POST":
             error = InvalidRequest("POST a JSON-RPC message here")
             return await reply.refuse(error, status=405, extra=(_POST_ONLY,))
         message = await visit.message()
         if message is None:
             return None
         # Looked up only now: the stream may have ended while the body came.
-        wire = self._wires.get(_named(visit.scope["query_string"]))
+        wire = self._wires.get(_named(visit.head.query))
         if wire is None or wire.caller != caller_of(visit.principal, visit.address):
             return await reply.refuse(SessionNotFound("unknown session"))
         session = wire.session
@@ -180,9 +151,9 @@ class SseEndpoint:
                 reply.revision = OLDEST
                 return await reply.refuse(verdict.error)
             self._refuse(wire, verdict.error, verdict.id)
-        elif isinstance(verdict, Taken):
+        elif isinstance(verdict, Acknowledged):
             if session is not None:
-                take(session, verdict.message)
+                hear(session, verdict.message)
         elif verdict.revision.modern:
             error = InvalidRequest("this endpoint is for clients of the handshake era: use the other one")
             self._refuse(wire, error, verdict.id)
@@ -192,37 +163,31 @@ class SseEndpoint:
             self._crew.start(partial(self._run, visit, wire, verdict))
         return await reply.empty(202)
 
-    async def _initialize(self, visit: Visit, wire: _Wire, route: Route) -> None:
-        params = route.params
-        if wire.session is not None or not isinstance(params, InitializeParams):
+    async def _initialize(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
+        if wire.session is not None:
             return self._refuse(wire, InvalidRequest("initialize was answered already"), route.id)
-        try:
-            session = self._sessions.create(visit.principal, visit.address, route.revision, params)
-        except TooManySessions as error:
-            return self._refuse(wire, error, route.id)
-        wire.begin(session)
-        self._lent.log.info("session.began", client=session.client, version=session.revision.version)
-        wire.stream.append((await self._exchange(visit, route, session).run(SILENT)).body)
+        session, outcome = await begin_session(self._made(visit, route, None), self._sessions, visit.address)
+        if session is not None:
+            wire.begin(session)
+        wire.stream.append(outcome.body)
         return None
 
-    async def _run(self, visit: Visit, wire: _Wire, route: Route) -> None:
-        session, exchange = wire.session, self._exchange(visit, route, wire.session)
-        line: Line = wire
-        outcome: Outcome | None = await (
-            exchange.run(line) if session is None else run_exchange(session, exchange, line)
-        )
+    async def _run(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
+        session = wire.session
+        request = self._made(visit, route, session)
+        outcome = await (run(request, wire) if session is None else run_in_session(session, request, wire))
         if outcome is not None:
             wire.stream.append(outcome.body)
 
-    def _exchange(self, visit: Visit, route: Route, session: Session | None) -> Exchange:
-        return Exchange(
-            route,
+    def _made(self, visit: McpVisit, route: Route, session: Session | None) -> Request:
+        return make_request(
+            self._endpoint,
             visit.principal,
-            self._lent,
+            route,
+            visit.request_id,
             headers=visit.headers,
-            call_id=visit.request_id,
-            still_allowed=visit.still_allowed,
             session=session,
+            still_allowed=visit.still_allowed,
         )
 
     def _refuse(self, wire: _Wire, error: McpError, request_id: RequestId) -> None:
@@ -230,9 +195,9 @@ class SseEndpoint:
         wire.stream.append(encode_error(request_id, error, revision))
 
 
-def _named(query: bytes) -> str:
+def _named(query: str) -> str:
     """The id in a query, which is all that there is in it."""
-    name, _, value = query.decode("latin-1").partition("=")
+    name, _, value = query.partition("=")
     return value if name == "session" else ""
 
 

@@ -13,7 +13,7 @@ import struct
 
 import trio
 
-from .limits import Limits
+from .limits import HttpLimits
 
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # SO_LINGER: on, zero seconds
 # Unsent bytes that the kernel keeps per connection. Small, so that progress is seen as the peer makes it, not in one lump
@@ -53,19 +53,16 @@ class PeerStream(trio.abc.HalfCloseableStream):
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Returns without a checkpoint when the kernel takes all of it, which is nearly always."""
-        sent = self._send(data)
-        if sent < len(data):
-            await self._send_rest(memoryview(data)[sent:])
-
-    def _send(self, data: bytes | bytearray | memoryview) -> int:
         if self._closed:
             raise trio.ClosedResourceError("this connection was closed")
         try:
-            return self._socket.send(data)
+            sent = self._socket.send(data)
         except BlockingIOError:
-            return 0
+            sent = 0
         except OSError as error:
             raise trio.BrokenResourceError("the peer is gone") from error
+        if sent < len(data):
+            await self._send_rest(memoryview(data)[sent:])
 
     async def _send_rest(self, rest: memoryview) -> None:
         while rest:
@@ -75,11 +72,18 @@ class PeerStream(trio.abc.HalfCloseableStream):
             finally:
                 self._waited += trio.current_time() - self._waiting_since
                 self._waiting_since = None
-            sent = self._send(rest)
+            if self._closed:
+                raise trio.ClosedResourceError("this connection was closed")
+            try:
+                sent = self._socket.send(rest)
+            except BlockingIOError:
+                continue
+            except OSError as error:
+                raise trio.BrokenResourceError("the peer is gone") from error
             self._taken += sent
             rest = rest[sent:]
 
-    def overdue(self, now: float, limits: Limits) -> bool:
+    def overdue(self, now: float, limits: HttpLimits) -> bool:
         """Whether the peer reads too slowly to be served any longer: asked every tick, about the wait in progress."""
         since = self._waiting_since
         if since is None:

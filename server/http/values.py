@@ -1,57 +1,92 @@
-"""HTTP as identity wants it: an ASGI request becomes a `wire.Request`, a `wire.Reply` becomes ASGI messages.
+"""HTTP as identity wants it: a request becomes a `WireRequest`, and a `WireReply` goes out in one write.
 
-The form endpoints of OAuth are answered by `Direct`, straight from the router: a token refresh spends less time in identity than a
-framework needs to hand it over. Pages take the same two functions by way of Quart (site.py).
+The form endpoints of OAuth are answered by `FormHandler`, straight from the router: a token refresh spends less time in identity than a
+framework needs to hand it over. Pages make their requests by `request_of` as well (pages/door.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from functools import lru_cache, partial
+from typing import Final, TypeAlias, cast
 from urllib.parse import parse_qsl
 
-from auth import wire
+from auth.values import wire
 from server.http import guard
-from server.http.serving import Receive, Scope, Send
+from server.http.handler import Address, Cycle, Receive, Resolve, Scope
 
 FORM_BYTES: Final = 64 * 1024  # more is not a form of ours
 FORM_FIELDS: Final = 100
 FORM: Final = "application/x-www-form-urlencoded"
 JSON: Final = "application/json"
 
-Answer = Callable[[wire.Request], Awaitable[wire.Reply]]
+Answer: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply]]
+Pairs: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class FormTooLarge(ValueError):
     """More bytes or fields than any form of ours has."""
 
 
-class Direct:
-    """An ASGI application for paths that identity answers with plain values."""
+class FormHandler:
+    """Implements `Handler` for paths that identity answers with plain values."""
 
-    def __init__(self, answer: Answer) -> None:
+    __slots__ = ("_answer", "_headers", "_kind", "_origin", "_query", "_scope", "client")
+
+    def __init__(self, answer: Answer, scope: Scope) -> None:
         self._answer = answer
+        self._scope = scope
+        self._headers = _headers(scope)
+        self._kind = _kind(self._headers)
+        self._query: Pairs | None = None  # not read yet: a request is refused, not a head
+        self._origin = guard.origin_of(scope)
+        self.client: Final = (
+            cast("Address | None", scope["client"]) if scope["state"].get("proxied") else None
+        )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def answer(self, cycle: Cycle) -> None:
+        body = cycle.arrived()
         try:
-            body = await _read(receive)
             if body is None:
-                return
-            reply = await self._answer(request_of(scope, body))
+                body = await _read(cycle.receive)
+                if body is None:
+                    return
+            elif len(body) > FORM_BYTES:
+                raise FormTooLarge
+            reply = await self._answer(self._request(cycle, body))
         except FormTooLarge:
             reply = _TOO_LARGE
-        await _send(send, scope["method"], reply)
+        await cycle.answer(reply.status, _encoded(reply.headers), reply.body)
+
+    def done(self, cycle: Cycle, seconds: float) -> None:
+        """Whatever there is to tell was told."""
+
+    def _request(self, cycle: Cycle, body: bytes) -> wire.WireRequest:
+        if self._query is None:
+            self._query = _pairs(self._scope["query_string"])
+        method: str = self._scope["method"]
+        return wire.WireRequest(
+            method=method,
+            path=self._scope["path"],
+            query=self._query,
+            form=_pairs(body) if self._kind == FORM and method == "POST" else (),
+            json=body if self._kind == JSON and method in ("POST", "PUT") else b"",
+            headers=self._headers,
+            origin=self._origin,
+            ip=cycle.client[0] if cycle.client else "",
+        )
 
 
-def request_of(scope: Scope, body: bytes) -> wire.Request:
+def form_handler(answer: Answer) -> Resolve:
+    return partial(FormHandler, answer)
+
+
+def request_of(scope: Scope, body: bytes) -> wire.WireRequest:
     """Raises `FormTooLarge`. Only a POST with a form's content type has a form, only a POST or PUT of JSON has JSON."""
-    headers: dict[str, str] = {}
-    for name, value in scope["headers"]:
-        key, text = name.decode("latin-1"), value.decode("latin-1")
-        headers[key] = f"{headers[key]}, {text}" if key in headers else text
-    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    headers = _headers(scope)
+    kind = _kind(headers)
     client = scope.get("client")
-    return wire.Request(
+    return wire.WireRequest(
         method=scope["method"],
         path=scope["path"],
         query=_pairs(scope["query_string"]),
@@ -63,9 +98,32 @@ def request_of(scope: Scope, body: bytes) -> wire.Request:
     )
 
 
-def _pairs(text: bytes) -> tuple[tuple[str, str], ...]:
+def _headers(scope: Scope) -> dict[str, str]:
+    headers: dict[str, str] = {}
+    for name, value in scope["headers"]:
+        key, text = name.decode("latin-1"), value.decode("latin-1")
+        headers[key] = f"{headers[key]}, {text}" if key in headers else text
+    return headers
+
+
+def _kind(headers: Mapping[str, str]) -> str:
+    return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _pairs(text: bytes) -> Pairs:
     if not text:
         return ()
+    if text.isascii() and b"%" not in text and b"+" not in text:
+        # Nothing in it stands for something else, as in nearly every form of a program.
+        fields = text.decode().split("&")
+        if len(fields) > FORM_FIELDS:
+            raise FormTooLarge
+        found: list[tuple[str, str]] = []
+        for field in fields:
+            if field:
+                name, _, value = field.partition("=")
+                found.append((name, value))
+        return tuple(found)
     try:
         return tuple(
             parse_qsl(text.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=FORM_FIELDS)
@@ -88,7 +146,7 @@ async def _read(receive: Receive) -> bytes | None:
             return body
 
 
-_TOO_LARGE: Final = wire.Reply(
+_TOO_LARGE: Final = wire.WireReply(
     status=413,
     headers=(
         ("content-type", "application/json"),
@@ -100,9 +158,7 @@ _TOO_LARGE: Final = wire.Reply(
 )
 
 
-async def _send(send: Send, method: str, reply: wire.Reply) -> None:
-    headers = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in reply.headers]
-    headers.append((b"content-length", b"%d" % len(reply.body)))
-    start: dict[str, Any] = {"type": "http.response.start", "status": reply.status, "headers": headers}
-    await send(start)
-    await send({"type": "http.response.body", "body": b"" if method == "HEAD" else reply.body})
+# Most replies have the headers of the one before.
+@lru_cache(maxsize=64)
+def _encoded(headers: tuple[tuple[str, str], ...]) -> tuple[tuple[bytes, bytes], ...]:
+    return tuple((name.encode("latin-1"), value.encode("latin-1")) for name, value in headers)

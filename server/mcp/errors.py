@@ -154,6 +154,13 @@ class BackendFailed(McpError):
     """The tool could not be run; its own failures are results, not errors."""
 
 
+class AgentTooSlow(BackendFailed):
+    """The agent was stopped because its time was over."""
+
+    def __init__(self, name: str, seconds: float) -> None:
+        super().__init__(f"{name} did not answer within {seconds:g} seconds")
+
+
 class AgentReplaced(BackendFailed):
     """The agent was put aside for a newer one while the call ran."""
 
@@ -203,6 +210,7 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     InvalidArguments:     Wire(-32602, 200, 200),
     BackendFailed:        Wire(-32603, 200, 200),
     AgentReplaced:        Wire(-32603, 200, 200),
+    AgentTooSlow:         Wire(-32603, 200, 200),
     InternalError:        Wire(-32603, 200, 200),
     AgentError:           Wire(-32603, 200, 200),  # or its own
     WasmTaskNotFound:     Wire(-32010, 200, 200),

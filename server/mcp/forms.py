@@ -79,7 +79,7 @@ class _Choices(_Field, frozen=True, kw_only=True, rename="camel", tag="array", f
 _AnyField: TypeAlias = _Text | _Number | _Integer | _Boolean | _Choices
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+class RequestedForm(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     """`requestedSchema`. The last three are not in the protocol's schema, but generators of schemas write them."""
 
     schema: str | UnsetType = msgspec.field(default=UNSET, name="$schema")
@@ -91,7 +91,7 @@ class Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unk
     additional_properties: bool | UnsetType = UNSET
 
 
-def fault_in_form(form: Form, schema: Mapping[str, Any]) -> str | None:
+def fault_in_form(form: RequestedForm, schema: Mapping[str, Any]) -> str | None:
     """What its author has to change; `form` is the decoded `schema`."""
     if len(form.properties) > MAX_FIELDS:
         return f"a form has at most {MAX_FIELDS} fields"

@@ -1,6 +1,6 @@
 """Which era a message belongs to, whether its headers say what its body says, and which method answers it.
 
-Pure: a decoded message and the headers in, a `Route`, `Taken` or `Rejection` out. The order of the checks is the order
+Pure: a decoded message and the headers in, a `Route`, `Acknowledged` or `Rejection` out. The order of the checks is the order
 in which clients that speak both eras read our refusals. Spec: basic/versioning and basic/transports/streamable-http
 (2026-07-28); basic/transports (2025-11-25 and before).
 """
@@ -34,9 +34,9 @@ from server.mcp.messages import (
     Malformed,
     Message,
     Notification,
-    Request,
     RequestId,
-    Response,
+    RequestMessage,
+    ResponseMessage,
     decode_one,
 )
 from server.mcp.methods import METHODS, Method
@@ -48,7 +48,6 @@ from server.mcp.versions import (
     MODERN_VERSIONS,
     REVISIONS,
     UNNAMED,
-    Era,
     Revision,
     negotiate,
 )
@@ -75,11 +74,11 @@ class Route(msgspec.Struct, frozen=True):
     problem: McpError | None = None  # with the parameters: said only if the method is offered at all
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Acknowledged(msgspec.Struct, frozen=True):
     """A notification, or a response: nothing is answered but that it came."""
 
     revision: Revision
-    message: Notification | Response
+    message: Notification | ResponseMessage
 
 
 class Rejection(msgspec.Struct, frozen=True):
@@ -88,7 +87,7 @@ class Rejection(msgspec.Struct, frozen=True):
     revision: Revision
 
 
-Verdict: TypeAlias = Route | Taken | Rejection
+Verdict: TypeAlias = Route | Acknowledged | Rejection
 
 _VISIBLE: Final = re.compile(rb"[\x20-\x7e]*").fullmatch
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}").fullmatch
@@ -101,8 +100,11 @@ _VERSION_FIELD: Final = "io.modelcontextprotocol/protocolVersion"
 def classify(message: Message, headers: Headers, session: Revision | None = None) -> Verdict:
     """Never raises. `session` is what was agreed in the session that the headers name; None where they name none, or one that
     is gone or somebody else's."""
-    if isinstance(message, Request):
-        return _request(message, headers, session)
+    if isinstance(message, RequestMessage):
+        row, params, problem = _params(message)
+        if params is not None and params.meta.protocol_version is not UNSET:
+            return _modern(message, row, params, problem, params.meta.protocol_version, headers)
+        return _handshake_era(message, row, params, problem, headers, session)
     revision, unknown = _named(headers)
     if isinstance(message, Malformed):
         return Rejection(message.error, message.id, session or revision or LATEST)
@@ -112,10 +114,10 @@ def classify(message: Message, headers: Headers, session: Revision | None = None
     if unknown is not None:
         return Rejection(_unknown_version(unknown), None, LATEST if modern else UNNAMED)
     if session is not None:
-        return Taken(session, message)
+        return Acknowledged(session, message)
     if modern and not isinstance(message, Notification):
         return Rejection(InvalidRequest("a client sends no responses in this version"), None, LATEST)
-    return Taken(revision or UNNAMED, message)
+    return Acknowledged(revision or UNNAMED, message)
 
 
 def classify_line(message: Message, agreed: Revision | None) -> Verdict:
@@ -123,8 +125,8 @@ def classify_line(message: Message, agreed: Revision | None) -> Verdict:
     the handshake that was `agreed` on, if there was one. Never raises."""
     if isinstance(message, Malformed):
         return Rejection(message.error, message.id, agreed or LATEST)
-    if not isinstance(message, Request):
-        return Taken(agreed or LATEST, message)
+    if not isinstance(message, RequestMessage):
+        return Acknowledged(agreed or LATEST, message)
     row, params, problem = _params(message)
     version = UNSET if params is None else params.meta.protocol_version
     if params is not None and version is not UNSET:
@@ -188,8 +190,8 @@ def classify_item(item: Raw, revision: Revision) -> Verdict:
     message = decode_one(item)
     if isinstance(message, Malformed):
         return Rejection(message.error, message.id, revision)
-    if not isinstance(message, Request):
-        return Taken(revision, message)
+    if not isinstance(message, RequestMessage):
+        return Acknowledged(revision, message)
     if message.method == "initialize":
         return Rejection(InvalidRequest("initialize is never part of a batch"), message.id, revision)
     row, params, problem = _params(message)
@@ -199,8 +201,15 @@ def classify_item(item: Raw, revision: Revision) -> Verdict:
     return _route(message, row, params, problem, revision)
 
 
-def _request(message: Request, headers: Headers, session: Revision | None) -> Route | Rejection:
-    row, params, problem = _params(message)
+def _handshake_era(
+    message: RequestMessage,
+    row: Method | None,
+    params: Params | None,
+    problem: McpError | None,
+    headers: Headers,
+    session: Revision | None,
+) -> Route | Rejection:
+    """A request that does not say itself that it is modern."""
     if params is None:
         # The part that tells the eras apart could not be read as what it should be.
         modern = _looks_modern(message)
@@ -212,9 +221,6 @@ def _request(message: Request, headers: Headers, session: Revision | None) -> Ro
         if isinstance(problem, BadEnvelope):
             problem = BadParams(str(problem))
         return Rejection(problem or BadParams("malformed params"), message.id, session or revision or UNNAMED)
-    version = params.meta.protocol_version
-    if version is not UNSET:
-        return _modern(message, row, params, problem, version, headers)
     if message.method == "initialize":
         # Whatever the version header says: real clients send the one they would like.
         asked = params.protocol_version if isinstance(params, InitializeParams) else None
@@ -227,7 +233,7 @@ def _request(message: Request, headers: Headers, session: Revision | None) -> Ro
     if session is not None:
         # What was agreed holds, whichever of our versions the header names: a refusal would break real clients.
         return _route(message, row, params, problem, session)
-    only_modern = row is not None and Era.LEGACY not in row.eras
+    only_modern = row is not None and not row.legacy
     if (revision is not None and revision.modern) or (revision is None and only_modern):
         return Rejection(
             BadEnvelope(f"params._meta lacks {_VERSION_FIELD}, which every request of this version carries"),
@@ -238,7 +244,7 @@ def _request(message: Request, headers: Headers, session: Revision | None) -> Ro
 
 
 def _modern(
-    message: Request,
+    message: RequestMessage,
     row: Method | None,
     params: Params,
     problem: McpError | None,
@@ -259,21 +265,32 @@ def _modern(
         error = HeaderMismatch("Mcp-Method is missing, or is not the method in the body")
     if error is not None:
         return Rejection(error, message.id, LATEST)
-    if problem is None and row is not None and row.named_by is not None and Era.MODERN in row.eras:
+    if problem is None and row is not None and row.named_by is not None and row.modern:
         name: Any = getattr(params, row.named_by)
-        if isinstance(name, str) and not mirrors(headers.get(NAME_HEADER), name):
+        if (
+            isinstance(name, str)
+            and (
+                # What mostly comes: printable ASCII, as it is.
+                headers.get(NAME_HEADER) != name.encode()
+                or not (name.isascii() and name.isprintable())
+                or name.startswith("=?")
+            )
+            and not mirrors(headers.get(NAME_HEADER), name)
+        ):
             return Rejection(
                 HeaderMismatch("Mcp-Name is missing, malformed, or is not what the body names"),
                 message.id,
                 LATEST,
             )
+    if row is not None and row.modern and not row.streams:
+        return Route(row, message.id, params, revision or LATEST, problem)
     return _route(message, row, params, problem, revision or LATEST)
 
 
 def _route(
-    message: Request, row: Method | None, params: Params, problem: McpError | None, revision: Revision
+    message: RequestMessage, row: Method | None, params: Params, problem: McpError | None, revision: Revision
 ) -> Route | Rejection:
-    if row is None or revision.era not in row.eras:
+    if row is None or not (row.modern if revision.modern else row.legacy):
         return Rejection(MethodNotFound(message.method), message.id, revision)
     if row.streams:
         params = _lean(params)
@@ -291,7 +308,7 @@ def _lean(params: Params) -> Params:
     return replace(params, meta=replace(params.meta, client_capabilities=kept))
 
 
-def _params(message: Request) -> tuple[Method | None, Params | None, McpError | None]:
+def _params(message: RequestMessage) -> tuple[Method | None, Params | None, McpError | None]:
     """The method's row, its parameters, and what is wrong with them. Without the method's own parameters the common
     ones are returned, so that the era can be told; None when not even these could be read."""
     row = METHODS.get(message.method)
@@ -310,7 +327,7 @@ def _params(message: Request) -> tuple[Method | None, Params | None, McpError | 
         return row, None, ParseError("the body is not JSON, or is nested too deeply")
 
 
-def _looks_modern(message: Request) -> bool:
+def _looks_modern(message: RequestMessage) -> bool:
     try:
         return _VERSION_FIELD in _decode_loose(_decode_loose(message.params)["_meta"])
     except (msgspec.DecodeError, RecursionError, KeyError):

@@ -17,7 +17,7 @@ import msgspec
 from msgspec import Raw
 
 from server.mcp.errors import InvalidRequest, McpError, SessionNotFound
-from server.mcp.messages import Notification, Request, Response
+from server.mcp.messages import Notification, RequestMessage, ResponseMessage
 
 
 class State(Enum):
@@ -27,7 +27,7 @@ class State(Enum):
     CLOSED = auto()
 
 
-class Said(Enum):
+class ClientHello(Enum):
     """What a client says, as far as the handshake cares."""
 
     INITIALIZE = auto()
@@ -48,8 +48,8 @@ _OVER: Final[Refusal] = partial(SessionNotFound, "the session has ended")
 # A client that asks before it has said `initialized` is served: many do, and nothing they may ask for depends on it.
 # fmt: off
 _NEW, _INIT, _READY, _SHUT = State
-_COLUMNS: Final = tuple(Said)
-_TABLE: Final[Mapping[State, Mapping[Said, State | Refusal]]] = MappingProxyType({
+_COLUMNS: Final = tuple(ClientHello)
+_TABLE: Final[Mapping[State, Mapping[ClientHello, State | Refusal]]] = MappingProxyType({
     state: MappingProxyType(dict(zip(_COLUMNS, row, strict=True)))
     for state, *row in (
         # in       INITIALIZE  PING    REQUEST  INITIALIZED  NOTE    ANSWER  GOODBYE
@@ -61,21 +61,23 @@ _TABLE: Final[Mapping[State, Mapping[Said, State | Refusal]]] = MappingProxyType
 })
 # fmt: on
 
-_SAID: Final[Mapping[str, Said]] = MappingProxyType({"initialize": Said.INITIALIZE, "ping": Said.PING})
+_SAID: Final[Mapping[str, ClientHello]] = MappingProxyType(
+    {"initialize": ClientHello.INITIALIZE, "ping": ClientHello.PING}
+)
 
 # What a server may say before the client has said that it is ready.
 _EARLY: Final = frozenset({"ping", "notifications/message"})
 
 
-def heard(message: Request | Notification | Response) -> Said:
-    if isinstance(message, Request):
-        return _SAID.get(message.method, Said.REQUEST)
+def heard(message: RequestMessage | Notification | ResponseMessage) -> ClientHello:
+    if isinstance(message, RequestMessage):
+        return _SAID.get(message.method, ClientHello.REQUEST)
     if isinstance(message, Notification):
-        return Said.INITIALIZED if message.method == "notifications/initialized" else Said.NOTE
-    return Said.ANSWER
+        return ClientHello.INITIALIZED if message.method == "notifications/initialized" else ClientHello.NOTE
+    return ClientHello.ANSWER
 
 
-def step(state: State, said: Said) -> State | McpError:
+def step(state: State, said: ClientHello) -> State | McpError:
     """The state after it, or why it may not be said now."""
     then = _TABLE[state][said]
     return then if isinstance(then, State) else then()

@@ -162,7 +162,7 @@ class Implementation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     website_url: str | UnsetType = UNSET
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
+class RequestMessage(msgspec.Struct, frozen=True, kw_only=True):
     id: RequestId
     method: str
     params: Raw
@@ -173,7 +173,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     params: Raw
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class ResponseMessage(msgspec.Struct, frozen=True, kw_only=True):
     """An answer to a request of ours: its result, or else its error."""
 
     id: RequestId | None
@@ -192,7 +192,7 @@ class Batch(msgspec.Struct, frozen=True, kw_only=True):
     items: Sequence[Raw]
 
 
-Message: TypeAlias = Request | Notification | Response | Malformed
+Message: TypeAlias = RequestMessage | Notification | ResponseMessage | Malformed
 
 
 class _Envelope(msgspec.Struct):
@@ -226,12 +226,20 @@ def decode(body: bytes) -> Message | Batch:
             body.decode()
         except UnicodeDecodeError:
             return Malformed(error=ParseError("the body is not UTF-8"))
-    if body.lstrip(b" \t\r\n")[:1] == b"[":
+    if body[:1] != b"{" and body.lstrip(b" \t\r\n")[:1] == b"[":
         try:
             return Batch(items=_decode_items(body))
         except (msgspec.DecodeError, RecursionError):
             return Malformed(error=ParseError("the body is not JSON, or is nested too deeply"))
-    return decode_one(body)
+    try:
+        envelope = _decode_envelope(body)
+    except (msgspec.DecodeError, RecursionError):
+        return decode_one(body)
+    params = envelope.params
+    # The usual message; every other kind goes the long way.
+    if envelope.method is UNSET or envelope.id is UNSET or params is UNSET or params == _NULL:
+        return decode_one(body)
+    return RequestMessage(id=envelope.id, method=envelope.method, params=params)
 
 
 def decode_one(body: bytes | Raw) -> Message:
@@ -248,7 +256,7 @@ def decode_one(body: bytes | Raw) -> Message:
                 error=InvalidRequest("neither a request, a notification nor a response"),
                 id=None if request_id is UNSET else request_id,
             )
-        return Response(
+        return ResponseMessage(
             id=None if request_id is UNSET else request_id,
             result=None if envelope.result is UNSET else envelope.result,
             error=None if envelope.error is UNSET else envelope.error,
@@ -258,7 +266,7 @@ def decode_one(body: bytes | Raw) -> Message:
         params = EMPTY_PARAMS
     if request_id is UNSET:
         return Notification(method=method, params=params)
-    return Request(id=request_id, method=method, params=params)
+    return RequestMessage(id=request_id, method=method, params=params)
 
 
 def _malformed(body: bytes | Raw, reason: str) -> Malformed:

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from server.mcp.forms import Form, fault_in_form, problem_in_form, with_enum_names
+from server.mcp.forms import RequestedForm, fault_in_form, problem_in_form, with_enum_names
 from server.mcp.sampling import Sampling, fault_in_sampling, one_block_each, problem_in_sampled
 from server.mcp.versions import Revision
 
@@ -51,7 +51,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class _FormQuestion(msgspec.Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
     mode: Literal["form"] = "form"
     message: str
-    requested_schema: Form
+    requested_schema: RequestedForm
 
 
 class _UrlQuestion(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

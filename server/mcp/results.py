@@ -44,7 +44,7 @@ LIST_TTL_MS: Final = 60_000
 CACHE_SCOPE: Final = "private"
 
 
-class Server:
+class ServerIdentity:
     """Who we are, encoded once."""
 
     __slots__ = ("info", "instructions", "meta")
@@ -68,21 +68,21 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     changes: bool = True  # the caller has a way to hear of changed lists
 
 
-class Nothing(msgspec.Struct, frozen=True):
+class EmptyResult(msgspec.Struct, frozen=True):
     """Done, and there is nothing to say (`ping`)."""
 
 
-class Initialized(msgspec.Struct, frozen=True):
+class InitializeResult(msgspec.Struct, frozen=True):
     """The handshake's answer; the revision it is shaped for is the negotiated one."""
 
     offers: Offers
 
 
-class Discovered(msgspec.Struct, frozen=True):
+class DiscoverResult(msgspec.Struct, frozen=True):
     offers: Offers
 
 
-class Listed(msgspec.Struct, frozen=True):
+class ListResult(msgspec.Struct, frozen=True):
     """One page of a list; `kind` is its key in the result."""
 
     kind: str
@@ -90,7 +90,7 @@ class Listed(msgspec.Struct, frozen=True):
     next_cursor: str | None = None
 
 
-class ReadResult(msgspec.Struct, frozen=True):
+class ReadResourceResult(msgspec.Struct, frozen=True):
     contents: Sequence[ResourceContents]
 
 
@@ -99,7 +99,7 @@ class PromptResult(msgspec.Struct, frozen=True):
     description: str | None = None
 
 
-class Completed(msgspec.Struct, frozen=True):
+class CompletionResult(msgspec.Struct, frozen=True):
     values: Sequence[str]
     total: int | None = None
     has_more: bool | None = None
@@ -112,36 +112,36 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     meta: Mapping[str, Any] | None = None
 
 
-class Shaped(msgspec.Struct, frozen=True):
+class RawResult(msgspec.Struct, frozen=True):
     """A result whose fields are already those of its method; what every modern result has is added."""
 
     fields: Mapping[str, Any]
     result_type: str = "complete"
 
 
-class InputRequired(msgspec.Struct, frozen=True):
+class InputRequiredResult(msgspec.Struct, frozen=True):
     """Ask the client this, and let it send the request again with the answers (2026-07-28)."""
 
     requests: Mapping[str, Question]
     state: str
 
 
-class ListenEnded(msgspec.Struct, frozen=True):
+class ListenResult(msgspec.Struct, frozen=True):
     subscription_id: RequestId
 
 
 Result: TypeAlias = (
-    Nothing
-    | Initialized
-    | Discovered
-    | Listed
-    | ReadResult
+    EmptyResult
+    | InitializeResult
+    | DiscoverResult
+    | ListResult
+    | ReadResourceResult
     | PromptResult
-    | Completed
+    | CompletionResult
     | ToolResult
-    | Shaped
-    | InputRequired
-    | ListenEnded
+    | RawResult
+    | InputRequiredResult
+    | ListenResult
 )
 
 
@@ -184,14 +184,19 @@ class _Progress(msgspec.Struct, omit_defaults=True, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-def encode_result(request_id: RequestId, result: Result, revision: Revision, server: Server) -> bytes:
+def encode_result(request_id: RequestId, result: Result, revision: Revision, server: ServerIdentity) -> bytes:
     """Raises what msgspec raises when a back-end put something into its answer that JSON does not have."""
-    shaped = (
-        _tool_result(result, revision, server)
-        if type(result) is ToolResult
-        else _shape(result, revision, server)
+    if type(result) is not ToolResult:
+        return _encode(_Response(request_id, _shape(result, revision, server)))
+    if not revision.modern:
+        return _encode(_Response(request_id, _older_tool_result(result, revision)))
+    meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.info}
+    return _encode(
+        _Response(
+            request_id,
+            _ToolResult(result.content, result.is_error, result.structured, "complete", meta),
+        )
     )
-    return _encode(_Response(request_id, shaped))
 
 
 def code_of(error: McpError, revision: Revision) -> int:
@@ -228,10 +233,7 @@ def encode_log(level: Level, data: Any, logger: str | None) -> bytes:
     return _encode(_Notification("notifications/message", told))
 
 
-def _tool_result(result: ToolResult, revision: Revision, server: Server) -> _ToolResult:
-    if revision.modern:
-        meta = server.meta if result.meta is None else {**result.meta, SERVER_INFO: server.info}
-        return _ToolResult(result.content, result.is_error, result.structured, "complete", meta)
+def _older_tool_result(result: ToolResult, revision: Revision) -> _ToolResult:
     structured = result.structured
     if not revision.structured or (structured is not UNSET and not isinstance(structured, Mapping)):
         structured = UNSET  # the text block carries it
@@ -254,9 +256,9 @@ def _older(block: Content, revision: Revision) -> Content:
     return block
 
 
-def _shape(result: Result, revision: Revision, server: Server) -> dict[str, Any]:
+def _shape(result: Result, revision: Revision, server: ServerIdentity) -> dict[str, Any]:
     match result:
-        case Initialized(offers):
+        case InitializeResult(offers):
             shaped: dict[str, Any] = {
                 "protocolVersion": revision.version,
                 "capabilities": _capabilities(offers, revision),
@@ -264,40 +266,40 @@ def _shape(result: Result, revision: Revision, server: Server) -> dict[str, Any]
             }
             if server.instructions is not None:
                 shaped["instructions"] = server.instructions
-        case Discovered(offers):
+        case DiscoverResult(offers):
             shaped = {"supportedVersions": MODERN_VERSIONS, "capabilities": _capabilities(offers, revision)}
             if server.instructions is not None:
                 shaped["instructions"] = server.instructions
-        case Listed(kind, items, next_cursor):
+        case ListResult(kind, items, next_cursor):
             shaped = {kind: [_item(item, revision) for item in items]}
             if next_cursor is not None:
                 shaped["nextCursor"] = next_cursor
-        case ReadResult(contents):
+        case ReadResourceResult(contents):
             shaped = {"contents": contents}
         case PromptResult(messages, description):
             shaped = {"messages": [_message(message, revision) for message in messages]}
             if description is not None:
                 shaped["description"] = description
-        case Completed(values, total, has_more):
+        case CompletionResult(values, total, has_more):
             completion: dict[str, Any] = {"values": values}
             if total is not None:
                 completion["total"] = total
             if has_more is not None:
                 completion["hasMore"] = has_more
             shaped = {"completion": completion}
-        case Shaped(fields):
+        case RawResult(fields):
             shaped = {**fields}
-        case InputRequired(requests, state):
+        case InputRequiredResult(requests, state):
             shaped = {"inputRequests": requests, "requestState": state}
-        case ListenEnded(subscription_id):
+        case ListenResult(subscription_id):
             shaped = {"_meta": {SUBSCRIPTION_ID: subscription_id}}
         case _:
             shaped = {}
     if not revision.modern:
         return shaped
-    if isinstance(result, Listed | Discovered | ReadResult):
+    if isinstance(result, ListResult | DiscoverResult | ReadResourceResult):
         # What is read may change at any moment, so it is only good for the moment in which it was asked for.
-        shaped["ttlMs"] = 0 if isinstance(result, ReadResult) else LIST_TTL_MS
+        shaped["ttlMs"] = 0 if isinstance(result, ReadResourceResult) else LIST_TTL_MS
         shaped["cacheScope"] = CACHE_SCOPE
     shaped["resultType"] = _result_type(result)
     shaped["_meta"] = {**shaped.get("_meta", {}), SERVER_INFO: server.info}
@@ -305,9 +307,9 @@ def _shape(result: Result, revision: Revision, server: Server) -> dict[str, Any]
 
 
 def _result_type(result: Result) -> str:
-    if isinstance(result, Shaped):
+    if isinstance(result, RawResult):
         return result.result_type
-    return "input_required" if isinstance(result, InputRequired) else "complete"
+    return "input_required" if isinstance(result, InputRequiredResult) else "complete"
 
 
 def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class Binding(msgspec.Struct, frozen=True, kw_only=True):
     salient: Mapping[str, Any]  # the parameters that make it this request: name or uri, and arguments
 
 
-class Opened(msgspec.Struct, frozen=True, kw_only=True):
+class RoundState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a call stands between two runs."""
 
     answers: Mapping[str, Any] = MappingProxyType({})  # raw, by the key of their question
@@ -70,7 +70,7 @@ class Opened(msgspec.Struct, frozen=True, kw_only=True):
 
 
 # A call that runs for the first time.
-FRESH: Final = Opened()
+FRESH: Final = RoundState()
 
 
 class _Sealed(msgspec.Struct, array_like=True, frozen=True):
@@ -103,7 +103,7 @@ class Rounds:
         self._entropy = entropy
         self._lifetime_ms = lifetime_seconds * 1000
 
-    def seal(self, binding: Binding, opened: Opened) -> str:
+    def seal(self, binding: Binding, opened: RoundState) -> str:
         """Raises `BackendFailed` where the call cannot be paused (again): it asks too often, or has too much to keep."""
         if opened.round > MAX_ROUNDS:
             raise BackendFailed(f"the call asked its caller more than {MAX_ROUNDS} times")
@@ -129,7 +129,7 @@ class Rounds:
             )
         return text
 
-    def open(self, binding: Binding, token: str) -> Opened:
+    def open(self, binding: Binding, token: str) -> RoundState:
         """Raises `BadState`. Whoever shows a state that is not theirs is told no more than that."""
         raw = _bytes(token)
         if raw is None or raw[:_HEAD_BYTES] != self._head:
@@ -141,7 +141,7 @@ class Rounds:
             raise BadState(_REFUSED) from None
         if self._clock() >= state.expires_ms:
             raise BadState("requestState has expired: send the request again without it")
-        return Opened(
+        return RoundState(
             answers=state.answers, asked=state.asked, checkpoint=state.checkpoint, round=state.round
         )
 
@@ -166,7 +166,7 @@ class Replay:
     """The answers of one run. `given` is `inputResponses` as the client sent them, `opened` the state that came along; a
     client that sent answers and no state is taken at its word that they are for what will be asked."""
 
-    def __init__(self, opened: Opened = FRESH, given: Any = None) -> None:
+    def __init__(self, opened: RoundState = FRESH, given: Any = None) -> None:
         fresh = opened.round == 0
         unanswered = opened.asked.keys() - opened.answers.keys()
         self._answers = {**opened.answers, **take_answers(None if fresh else unanswered, given)}
@@ -218,10 +218,10 @@ class Replay:
             self._open |= unanswered
         return Open(questions=unanswered, required=required)
 
-    def pause(self) -> Opened:
+    def pause(self) -> RoundState:
         """What to seal when the run has ended for want of answers."""
         asked = {**self._asked, **{key: self._seen[key] for key in self._open}}
-        return Opened(
+        return RoundState(
             answers={
                 key: answer for key, answer in self._answers.items() if key in asked and key not in self._open
             },

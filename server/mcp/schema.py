@@ -46,7 +46,7 @@ class BadTool(ValueError):
     """A tool that cannot be offered; the text says what to change."""
 
 
-class Problem(msgspec.Struct, frozen=True):
+class ArgumentProblem(msgspec.Struct, frozen=True):
     """What is wrong with one argument. Never holds its value."""
 
     field: str
@@ -63,7 +63,7 @@ class Mirror(msgspec.Struct, frozen=True):
 class ToolSchema:
     """Raises `BadTool` when the tool cannot be offered."""
 
-    __slots__ = ("_input", "_output", "mirrored")
+    __slots__ = ("_input", "_output", "mirrored", "promises")
 
     def __init__(self, tool: Tool) -> None:
         if not _NAME(tool.name):
@@ -74,15 +74,16 @@ class ToolSchema:
         self._output: Final = (
             None if tool.output_schema is UNSET else _compile(tool.name, "outputSchema", tool.output_schema)
         )
+        self.promises: Final = self._output is not None  # that its answer has a shape
         self.mirrored: Final = _mirrored(tool)
 
-    def problems(self, arguments: Mapping[str, Any]) -> tuple[Problem, ...]:
+    def problems(self, arguments: Mapping[str, Any]) -> tuple[ArgumentProblem, ...]:
         """Empty when the arguments are as the schema wants them."""
         try:
             if self._input.is_valid(arguments):
                 return ()
             if _has_more_values(arguments, MAX_EXPLAINED):
-                return (Problem("", "do not fit the schema, and are too many to say which"),)
+                return (ArgumentProblem("", "do not fit the schema, and are too many to say which"),)
             found = (
                 problem
                 for error in self._input.iter_errors(arguments)
@@ -90,7 +91,7 @@ class ToolSchema:
             )
             return tuple(islice(found, MAX_PROBLEMS))
         except ValueError:  # how the compiler says that it does not go that deep
-            return (Problem("", "are nested too deeply"),)
+            return (ArgumentProblem("", "are nested too deeply"),)
 
     def conforms(self, structured: Any) -> bool:
         """Whether a structured answer is what the tool promised; one that promised nothing always keeps it."""
@@ -134,22 +135,24 @@ def _reason(error: Exception) -> str:
     return f"at {pointer[:MAX_REASON]}: {error.message[:MAX_REASON]}"
 
 
-def _problems(error: jsonschema_rs.ValidationError, arguments: Mapping[str, Any]) -> Iterator[Problem]:
+def _problems(
+    error: jsonschema_rs.ValidationError, arguments: Mapping[str, Any]
+) -> Iterator[ArgumentProblem]:
     where = _dotted(error.instance_path)
     match error.kind:
         case Kind.Required(property=missing):
-            yield Problem(_join(where, str(missing)), "is required")
+            yield ArgumentProblem(_join(where, str(missing)), "is required")
         case Kind.AdditionalProperties(unexpected=names) | Kind.UnevaluatedProperties(unexpected=names):
             for name in names:
-                yield Problem(_join(where, name[:MAX_REASON]), "is not a known argument")
+                yield ArgumentProblem(_join(where, name[:MAX_REASON]), "is not a known argument")
         case Kind.FalseSchema() if error.schema_path[-1:] == ["additionalProperties"]:
             # How the compiler puts it where no argument is known at all; it names none of them.
             for name in reduce(getitem, error.instance_path, cast("Any", arguments)):
-                yield Problem(_join(where, name[:MAX_REASON]), "is not a known argument")
+                yield ArgumentProblem(_join(where, name[:MAX_REASON]), "is not a known argument")
         case Kind.FalseSchema():
-            yield Problem(where, "is not allowed")
+            yield ArgumentProblem(where, "is not allowed")
         case _:
-            yield Problem(where, error.message[:MAX_REASON])
+            yield ArgumentProblem(where, error.message[:MAX_REASON])
 
 
 def _has_more_values(arguments: Mapping[str, Any], limit: int) -> bool:

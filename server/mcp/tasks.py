@@ -25,7 +25,7 @@ from msgspec import UNSET, UnsetType
 from server.mcp.errors import WIRE, AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
 from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.questions import Question
-from server.mcp.results import Shaped, ToolResult
+from server.mcp.results import RawResult, ToolResult
 
 EXTENSION_NAME: Final = "io.modelcontextprotocol/tasks"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
@@ -45,13 +45,13 @@ class Face(StrEnum):
     WASMAGENT = "wasmagent"
 
 
-class Completed(msgspec.Struct, frozen=True, tag="completed"):
+class TaskCompleted(msgspec.Struct, frozen=True, tag="completed"):
     """The tool answered. An answer that says `is_error` is an answer, too."""
 
     result: ToolResult
 
 
-class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
+class TaskFailed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     """The call ended in a JSON-RPC error."""
 
     code: int
@@ -59,7 +59,7 @@ class Failed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):
     data: Mapping[str, Any] | None = None
 
 
-Ending: TypeAlias = Completed | Failed
+Ending: TypeAlias = TaskCompleted | TaskFailed
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,11 +105,11 @@ class ByHand(msgspec.Struct, frozen=True):
     after_seconds: float | None = None
 
 
-class Refuse(msgspec.Struct, frozen=True):
+class TaskRefusal(msgspec.Struct, frozen=True):
     error: McpError
 
 
-Manner: TypeAlias = Sync | AtOnce | ByHand | Refuse
+Manner: TypeAlias = Sync | AtOnce | ByHand | TaskRefusal
 
 
 def manner(
@@ -130,12 +130,14 @@ def manner(
             if support == "forbidden":
                 return Sync()
             if not declared:
-                return Refuse(MissingCapability(REQUIRED_CAPABILITY)) if support == "required" else Sync()
+                return (
+                    TaskRefusal(MissingCapability(REQUIRED_CAPABILITY)) if support == "required" else Sync()
+                )
             return ByHand() if by_hand else AtOnce(or_waits=support == "optional")
         case Face.CORE:
             if asked:
-                return Refuse(MethodNotFound("tools/call with a task, for this tool")) if support == "forbidden" else AtOnce()  # fmt: skip
-            return Refuse(MethodNotFound("tools/call without a task, for this tool")) if support == "required" else Sync()  # fmt: skip
+                return TaskRefusal(MethodNotFound("tools/call with a task, for this tool")) if support == "forbidden" else AtOnce()  # fmt: skip
+            return TaskRefusal(MethodNotFound("tools/call without a task, for this tool")) if support == "required" else Sync()  # fmt: skip
         case Face.WASMAGENT:
             if support == "required" or sync_timeout_seconds <= 0:
                 return AtOnce(or_waits=support != "required")
@@ -157,16 +159,16 @@ def wasmagent_tool(tool: Tool) -> Tool:
 # ── what a task looks like ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def created(face: Face, task: Snapshot) -> Shaped | ToolResult:
+def created(face: Face, task: Snapshot) -> RawResult | ToolResult:
     """The answer to the tools/call that is a task now."""
     match face:
         case Face.EXTENSION:
-            return Shaped(_flat(task), "task")
+            return RawResult(_flat(task), "task")
         case Face.CORE:
             fields: dict[str, Any] = {"task": core(task)}
             if task.immediate is not None:
                 fields["_meta"] = {IMMEDIATE_RESPONSE: task.immediate}
-            return Shaped(fields)
+            return RawResult(fields)
         case Face.WASMAGENT:
             text = f"{task.tool} takes longer: continue via tasks/get with id {task.id}"
             return ToolResult(content=(TextContent(text=text),), meta={"taskId": task.id})
@@ -178,9 +180,9 @@ def extension(task: Snapshot) -> dict[str, Any]:
     if task.state == "input_required":
         fields["inputRequests"] = task.questions
     match task.ending:
-        case Completed(result):
+        case TaskCompleted(result):
             fields["result"] = _call_result(result)
-        case Failed(code, message, data):
+        case TaskFailed(code, message, data):
             fields["error"] = _error(code, message, data)
         case None:
             pass
@@ -215,12 +217,12 @@ def core(task: Snapshot) -> dict[str, Any]:
 def core_result(task: Snapshot) -> ToolResult:
     """What tasks/result answers of a task that is over: the call's own result, or its own error, raised."""
     match task.ending:
-        case Completed(result):
+        case TaskCompleted(result):
             return msgspec.structs.replace(result, meta={**(result.meta or {}), **related(task.id)})
-        case Failed(code, message) if code == WIRE[MissingCapability].code:
+        case TaskFailed(code, message) if code == WIRE[MissingCapability].code:
             # The handshake era has no such error: as where the call is waited for, it is said to the model.
             return ToolResult(content=(TextContent(text=message),), is_error=True, meta=related(task.id))
-        case Failed(code, message, data):
+        case TaskFailed(code, message, data):
             error = AgentError(code, message, data)
             error.code = code  # it was settled when the call failed, and may be one of the protocol's own
             raise error
@@ -256,11 +258,11 @@ def wasmagent(task: Snapshot) -> dict[str, Any]:
         "events": task.events,
     }
     match task.ending:
-        case Completed(result) if result.is_error:
+        case TaskCompleted(result) if result.is_error:
             fields["error"] = _text(result) or "the tool failed"
-        case Completed(result):
+        case TaskCompleted(result):
             fields["result"] = _text(result) if result.structured is UNSET else result.structured
-        case Failed(message=message):
+        case TaskFailed(message=message):
             fields["error"] = message
         case None:
             if task.state == "cancelled":

@@ -18,7 +18,7 @@ from urllib.parse import quote, unquote_to_bytes
 import msgspec
 
 MAX_TEMPLATE: Final = 2048
-MAX_URI: Final = 2048
+MAX_COMPARED: Final = 2048
 MAX_VARIABLES: Final = 32
 
 _NAME: Final = re.compile(r"[A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*").fullmatch
@@ -89,7 +89,7 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """The value of every variable that is there; None when the URI is not one of the template's."""
-        if len(uri) > MAX_URI or not self._may_match(uri) or not _UNSAFE.isdisjoint(uri):
+        if len(uri) > MAX_COMPARED or not self._may_match(uri) or not _UNSAFE.isdisjoint(uri):
             return None
         ends = _ends(self._parts, uri)
         if ends is None:

@@ -31,10 +31,7 @@ class Revision(msgspec.Struct, frozen=True, kw_only=True):
     elicits_by_url: bool = True  # and be sent to a page
     primes: bool = False  # a stream begins with an empty event, may be closed early, and is come back to
     tasks: bool = False  # as a capability of the core
-
-    @property
-    def modern(self) -> bool:
-        return self.era is Era.MODERN
+    modern: bool = False  # its era, as it is asked for most
 
 
 # fmt: off
@@ -43,7 +40,7 @@ _TABLE: Final = (
     Revision(version="2025-03-26", era=Era.LEGACY, batches=True,      structured=False, icons=False, elicits=False, elicits_by_url=False),
     Revision(version="2025-06-18", era=Era.LEGACY, icons=False, elicits_by_url=False),
     Revision(version="2025-11-25", era=Era.LEGACY, primes=True, tasks=True),
-    Revision(version="2026-07-28", era=Era.MODERN, any_structured=True),
+    Revision(version="2026-07-28", era=Era.MODERN, modern=True, any_structured=True),
 )
 # fmt: on
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from structlog.typing import FilteringBoundLogger
-
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
+from server.observe.log import Logger
 
 # What clients do by themselves, all day long.
 ROUTINE: Final = frozenset({"refresh.rotated", "refresh.replayed", "token.introspected", "api_key.used"})
@@ -22,7 +21,7 @@ ALARMING: Final = frozenset(
 ALARMING_ENDINGS: Final = (".reuse", ".reused", ".replay", ".locked", ".locked_out")
 
 
-def log_decisions(log: FilteringBoundLogger) -> Callable[[Sequence[AuditEntry]], None]:
+def log_decisions(log: Logger) -> Callable[[Sequence[AuditEntry]], None]:
     """For the store's `on_audit`."""
 
     def listen(entries: Sequence[AuditEntry]) -> None:

@@ -1,7 +1,9 @@
-"""Log events as JSON lines or for a terminal. One logger is made here and handed on; nothing is configured globally, except
-that foreign loggers are kept quiet: Authlib's print tokens at debug level.
+"""Log events as JSON lines or for a terminal. One logger is made here and handed on (as log.py's `Logger`); nothing is configured
+globally, except that foreign loggers are kept quiet: Authlib's print tokens at debug level.
 
 Redaction here is the last net, not the rule: callers do not pass secrets in the first place.
+
+Every call of every tool writes a line, so the way of one is short: the function that is called, and `Lines.info`.
 """
 
 from __future__ import annotations
@@ -10,22 +12,17 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Generator, MutableMapping
+import traceback
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import lru_cache
 from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
-import structlog
-from structlog.typing import FilteringBoundLogger, Processor
 
-LEVELS: Final = {
-    "debug": logging.DEBUG,
-    "info": logging.INFO,
-    "warning": logging.WARNING,
-    "error": logging.ERROR,
-}
+from server.observe.log import Logger
+
+LEVELS: Final = ("debug", "info", "warning", "error")
 
 # Values under these names never leave the process, whoever logs them.
 SECRET_NAMES: Final = frozenset(
@@ -44,7 +41,15 @@ SECRET_SHAPES: Final = re.compile(
 LINES_HELD: Final = 512
 FLUSHED_EVERY_SECONDS: Final = 0.1
 
-_ENCODER: Final = msgspec.json.Encoder(enc_hook=repr)
+
+class _Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A `Logger`: one function a level, so that a level which is not wanted costs one call of nothing."""
+
+    debug: Callable[..., None]
+    info: Callable[..., None]
+    warning: Callable[..., None]
+    error: Callable[..., None]
+    exception: Callable[..., None]
 
 
 def make_logger(
@@ -53,30 +58,92 @@ def make_logger(
     style: Literal["auto", "json", "console"],
     stream: TextIO | None = None,
     lines: Lines | None = None,
-) -> FilteringBoundLogger:
+) -> Logger:
     """`lines` must be those of `stream`; without them every line is written at once."""
     out = stream or sys.stderr
-    console = style == "console" or (style == "auto" and out.isatty())
-    if console:
-        processors = [*_for_people(structlog.dev.ConsoleRenderer(colors=out.isatty())), _end_line]
+    taken = lines or Lines(out)
+    for_people = style == "console" or (style == "auto" and out.isatty())
+    writers: dict[str, Callable[..., None]] = {}
+    for name in LEVELS:
+        put = taken.info if name in ("debug", "info") else taken.warning
+        if LEVELS.index(name) < LEVELS.index(level):
+            writers[name] = _say_nothing
+        elif for_people:
+            writers[name] = _for_people(name, put, coloured=out.isatty())
+        else:
+            writers[name] = _as_json(name, put)
+    return _Said(**writers, exception=_with_exception(writers["error"]))
+
+
+def _say_nothing(event: str, **fields: object) -> None:
+    pass
+
+
+def _with_exception(error: Callable[..., None]) -> Callable[..., None]:
+    def exception(event: str, **fields: object) -> None:
+        error(event, **{"exc_info": True, **fields})
+
+    return exception
+
+
+def _as_json(level: str, put: Callable[[str], None]) -> Callable[..., None]:
+    encode, time_ns = msgspec.json.Encoder(enc_hook=repr).encode, time.time_ns
+    stamp = (0, "")  # many lines fall into one millisecond
+
+    def write(event: str, **fields: Any) -> None:
+        nonlocal stamp
+        if not SECRET_NAMES.isdisjoint(fields):
+            redact(fields)
+        fields["event"] = event
+        if "exc_info" in fields and (exception := _exception(fields.pop("exc_info"))) is not None:
+            fields["exception"] = exception
+        fields["level"] = level
+        millis = time_ns() // 1_000_000
+        if stamp[0] != millis:
+            stamp = (millis, _written(millis))
+        fields["at"] = stamp[1]
+        put(encode(fields).decode() + "\n")
+
+    return write
+
+
+def _for_people(level: str, put: Callable[[str], None], *, coloured: bool) -> Callable[..., None]:
+    from server.observe import console
+
+    paint = console.COLOURED if coloured else console.PLAIN
+
+    def write(event: str, **fields: Any) -> None:
+        redact(fields)
+        exception = _exception(fields.pop("exc_info", None))
+        fields["at"] = _written(time.time_ns() // 1_000_000)
+        put(console.line(level, event, fields, exception, paint))
+
+    return write
+
+
+def redact(fields: dict[str, Any]) -> None:
+    for name in SECRET_NAMES.intersection(fields):
+        fields[name] = "***"
+
+
+def _exception(exc_info: object) -> str | None:
+    """Its traceback, without whatever looks like a credential; None when there is no exception."""
+    if isinstance(exc_info, BaseException):
+        kind, error, trace = type(exc_info), exc_info, exc_info.__traceback__
+    elif isinstance(exc_info, tuple):
+        kind, error, trace = cast("Any", exc_info)
     else:
-        processors = [_json_line]
-    logger = structlog.wrap_logger(
-        lines or Lines(out),
-        processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
-        context_class=dict,
-    )
-    # Bound once: an unbound one is put together again at every event.
-    return cast("FilteringBoundLogger", logger.bind())
+        kind, error, trace = sys.exc_info() if exc_info else (None, None, None)
+    if error is None:
+        return None
+    return _scrub("".join(traceback.format_exception(kind, error, trace)).removesuffix("\n"))
 
 
-def _for_people(renderer: Processor) -> list[Processor]:
-    formatting = structlog.processors
-    return [formatting.add_log_level, _stamp, redact, formatting.format_exc_info, _scrub_traceback, renderer]
+def _written(millis: int) -> str:
+    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
 
 
-def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:
+def quieten_foreign_loggers(log: Logger) -> None:
     """Send what libraries log at warning and above to ours, and nothing below it, whatever level we run at."""
     root = logging.getLogger()
     root.handlers[:] = [_Forward(log)]
@@ -86,7 +153,7 @@ def quieten_foreign_loggers(log: FilteringBoundLogger) -> None:
 
 
 class _Forward(logging.Handler):
-    def __init__(self, log: FilteringBoundLogger) -> None:
+    def __init__(self, log: Logger) -> None:
         super().__init__(logging.WARNING)
         self._log = log
 
@@ -138,47 +205,6 @@ class Lines:
         self._waiting.append(line)
         self.flush()
 
-    debug = info
-    error = critical = exception = msg = warning
-
-
-def _end_line(_: object, __: str, line: Any) -> str:
-    return f"{line}\n"
-
-
-def _stamp(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    event["at"] = _written(time.time_ns() // 1_000_000)
-    return event
-
-
-@lru_cache(maxsize=4)  # many lines fall into one millisecond
-def _written(millis: int) -> str:
-    return datetime.fromtimestamp(millis / 1000, UTC).isoformat(timespec="milliseconds")
-
-
-def redact(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if not SECRET_NAMES.isdisjoint(event):
-        for name in SECRET_NAMES.intersection(event):
-            event[name] = "***"
-    return event
-
-
-def _scrub_traceback(_: object, __: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    if "exception" in event:
-        event["exception"] = _scrub(event["exception"])
-    return event
-
 
 def _scrub(text: str) -> str:
     return SECRET_SHAPES.sub("***", text)
-
-
-def _json_line(logger: object, level: str, event: MutableMapping[str, Any]) -> str:
-    """All steps in one function: every call of every tool writes a line, and each step of its own costs as much as the writing."""
-    redact(logger, level, event)
-    if "exc_info" in event:
-        _scrub_traceback(
-            logger, level, structlog.processors.format_exc_info(cast("Any", logger), level, event)
-        )
-    event["level"] = level
-    return _ENCODER.encode(_stamp(logger, level, event)).decode() + "\n"

@@ -5,9 +5,10 @@ reads is made when it asks (exposition.py). Labels are from closed sets: nothing
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, Literal
 
+OTHER: Final = "other"  # the route of whatever has none of its own
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 # From an echo to an agent that thinks for minutes.
 SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -31,9 +32,16 @@ class Metrics:
         self.durations: dict[tuple[str, str], Durations] = {}
         self.read: list[tuple[Literal["counter", "gauge"], str, str, Callable[[], float]]] = []
 
-    def request(self, route: str, status: int) -> None:
-        key = (route, status)
-        self.requests[key] = self.requests.get(key, 0) + 1
+    def counting_requests(self, routes: Mapping[str, str]) -> Callable[[str, int], None]:
+        """What the router calls with the path and status of each request: one function, because there is one call of it for
+        every request. Paths that are not in `routes` are counted together."""
+        requests, route_of = self.requests, routes.get
+
+        def request_answered(path: str, status: int) -> None:
+            key = (route_of(path, OTHER), status)
+            requests[key] = requests.get(key, 0) + 1
+
+        return request_answered
 
     def tool_called(self, server: str, tool: str, outcome: str, seconds: float) -> None:
         key = (server, tool, outcome)
@@ -51,10 +59,3 @@ class Metrics:
     def counter(self, name: str, help_text: str, read: Callable[[], float]) -> None:
         """The same, for one that only grows."""
         self.read.append(("counter", name, help_text, read))
-
-    def exposition(self) -> bytes:
-        from server.observe import (
-            exposition,  # loads the library, which a server that nobody watches need not carry
-        )
-
-        return exposition.render(self)

@@ -9,8 +9,8 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from auth.clients.document_store import ClientDocuments
-from auth.clients.documents import NO_DOCUMENTS, Documents, Fetch, Fetched
-from auth.policy import RegistrationPolicy
+from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument, FetchedDocument
+from auth.values.policy import RegistrationPolicy
 from server.outgoing.single_flight import SingleFlight
 from server.store.jobs import Store
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def open_documents(
     store: Store, policy: RegistrationPolicy, *, reach: Reach | None = None
-) -> tuple[Documents, Fetch | None]:
+) -> tuple[Documents, FetchDocument | None]:
     """The documents, and what fetches key sets. `reach` is for tests; there is no setting for it."""
     share = SingleFlight[str | None]()
     match policy.documents:
@@ -34,11 +34,11 @@ def open_documents(
             return documents, fetch_keys
 
 
-def _fetches(reach: Reach | None) -> tuple[Fetch, Fetch]:
+def _fetches(reach: Reach | None) -> tuple[FetchDocument, FetchDocument]:
     """For documents and for key sets; both are made, over one reach, when the first of them is used."""
 
     @cache
-    def made() -> tuple[Fetch, Fetch]:
+    def made() -> tuple[FetchDocument, FetchDocument]:
         from server.outgoing import pinned as pinned_fetch
 
         outside = reach or pinned_fetch.Reach.system()
@@ -47,10 +47,10 @@ def _fetches(reach: Reach | None) -> tuple[Fetch, Fetch]:
             pinned_fetch.make_fetch(outside, limit=pinned_fetch.KEY_SET_BYTES),
         )
 
-    async def fetch_document(url: str) -> Fetched:
+    async def fetch_document(url: str) -> FetchedDocument:
         return await made()[0](url)
 
-    async def fetch_keys(url: str) -> Fetched:
+    async def fetch_keys(url: str) -> FetchedDocument:
         return await made()[1](url)
 
     return fetch_document, fetch_keys

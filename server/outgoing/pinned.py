@@ -2,7 +2,7 @@
 
 A name is looked up once, every address it has must be public (addresses.py), and the connection is made to one of those
 addresses: what connects takes addresses, not names, so no second look-up can lead elsewhere. TLS is checked against the
-name. There are no redirects, cookies, proxies or credentials to leak: httpcore2 has none at this level. Addresses that the
+name. There are no redirects, cookies, proxies or credentials to leak: connection.py knows none. Addresses that the
 configuration names are fetch.py's.
 """
 
@@ -11,22 +11,26 @@ from __future__ import annotations
 import re
 import socket
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from ipaddress import IPv4Address, ip_address
 from itertools import zip_longest
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
-import httpcore2
 import msgspec
 import trio
 
-from auth.clients.documents import Address as Url
-from auth.clients.documents import CannotFetch, Fetch, Fetched, read_address
+from auth.clients.documents import CannotFetch, FetchDocument, FetchedDocument, read_address
+from auth.clients.documents import DocumentAddress as Url
 from server.outgoing.addresses import Address, is_public
-from server.outgoing.fetch import USER_AGENT
+from server.outgoing.connection import UpstreamConnection
+from server.outgoing.dialing import secure
+from server.outgoing.failures import BadCertificate, BrokenOff, NotConnected, NotHttp, TooLarge
+from server.outgoing.fetch import request_head
+from server.outgoing.response_head import ResponseHead
 from server.outgoing.single_flight import SingleFlight
+from server.outgoing.trust import system_trust
+from server.outgoing.upstream_socket import UpstreamSocket
 
 DOCUMENT_BYTES: Final = 5_120
 KEY_SET_BYTES: Final = 64 * 1_024
@@ -40,9 +44,9 @@ EXCHANGES: Final = 8
 LOOKUPS: Final = 16
 # Head, chunk sizes, and everything else that is not the body.
 OVERHEAD_BYTES: Final = 64 * 1_024
-CLOSE_SECONDS: Final = 1.0
 
 HTTPS: Final = 443
+_HEADERS: Final = (("Accept", "application/json"), ("Connection", "close"))
 _MAX_AGE: Final = re.compile(r"max-age\s*=\s*\"?([0-9]{1,10})", re.IGNORECASE)
 
 # Its server's last word is one of these, or the document itself. All other refusals may be about us (a challenge to
@@ -50,7 +54,7 @@ _MAX_AGE: Final = re.compile(r"max-age\s*=\s*\"?([0-9]{1,10})", re.IGNORECASE)
 _NO_WORD: Final = frozenset({401, 403, 407, 408, 421, 425, 429})
 
 Resolve: TypeAlias = Callable[[str], Awaitable[Sequence[Address]]]
-Connect: TypeAlias = Callable[[Address, int], Awaitable[trio.abc.Stream]]
+Connect: TypeAlias = Callable[[Address, int], Awaitable[trio.SocketStream]]
 
 
 class _Lookups:
@@ -66,7 +70,7 @@ class _Lookups:
         return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
 
 
-async def connect_to(address: Address, port: int) -> trio.abc.Stream:
+async def connect_to(address: Address, port: int) -> trio.SocketStream:
     """A TCP connection to this address. Raises `OSError`."""
     family = socket.AF_INET if isinstance(address, IPv4Address) else socket.AF_INET6
     connecting = trio.socket.socket(family, socket.SOCK_STREAM)
@@ -91,12 +95,12 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             resolve=_Lookups(),
             connect=connect_to,
-            trust=httpcore2.default_ssl_context,
+            trust=system_trust,
             slots=trio.Semaphore(EXCHANGES),
         )
 
 
-def make_fetch(reach: Reach, *, limit: int = DOCUMENT_BYTES) -> Fetch:
+def make_fetch(reach: Reach, *, limit: int = DOCUMENT_BYTES) -> FetchDocument:
     """A fetch of bodies of up to `limit` bytes. Those that share a `reach` share its bound on exchanges at once."""
     return _PinnedFetch(reach, limit)
 
@@ -105,10 +109,10 @@ class _PinnedFetch:
     def __init__(self, reach: Reach, limit: int) -> None:
         self._reach = reach
         self._limit = limit
-        self._flights = SingleFlight[Fetched | CannotFetch]()
+        self._flights = SingleFlight[FetchedDocument | CannotFetch]()
         self._tls: ssl.SSLContext | None = None
 
-    async def __call__(self, url: str) -> Fetched:
+    async def __call__(self, url: str) -> FetchedDocument:
         asked = read_address(url)
         if isinstance(asked, str):
             raise CannotFetch(asked, definite=True)
@@ -117,7 +121,7 @@ class _PinnedFetch:
             raise CannotFetch(str(outcome), definite=outcome.definite)  # each caller's own: tracebacks grow
         return outcome
 
-    async def _outcome(self, asked: Url) -> Fetched | CannotFetch:
+    async def _outcome(self, asked: Url) -> FetchedDocument | CannotFetch:
         with trio.move_on_after(EXCHANGE_SECONDS):
             try:
                 async with self._reach.slots:
@@ -126,35 +130,27 @@ class _PinnedFetch:
                 return problem
         return CannotFetch(f"did not answer within {EXCHANGE_SECONDS:.0f} seconds")
 
-    async def _exchange(self, asked: Url) -> Fetched:
+    async def _exchange(self, asked: Url) -> FetchedDocument:
         addresses = await self._addresses(asked.host)
         if self._tls is None:  # reading the system's authorities takes tens of milliseconds: not at the start
             self._tls = self._reach.trust()
-        async with self._connected(addresses) as stream:
-            connection = httpcore2.AsyncHTTPConnection(
-                origin=httpcore2.Origin(b"https", asked.host.encode(), HTTPS),
-                ssl_context=self._tls,
-                network_backend=_OneConnection(stream, most=self._limit + OVERHEAD_BYTES),
-            )
-            url = httpcore2.URL(
-                scheme=b"https", host=asked.host.encode(), port=HTTPS, target=asked.target.encode()
-            )
-            headers = [
-                ("Host", asked.host),
-                ("User-Agent", USER_AGENT),
-                ("Accept", "application/json"),
-                ("Accept-Encoding", "identity"),
-                ("Connection", "close"),
-            ]
-            try:
-                async with connection.stream("GET", url, headers=headers) as response:
-                    return await self._read(response)
-            except httpcore2.ConnectError as error:
-                raise CannotFetch("cannot be reached: no TLS connection can be made") from error
-            except httpcore2.NetworkError as error:
-                raise CannotFetch("closed the connection before it had answered") from error
-            except httpcore2.ProtocolError as error:
-                raise CannotFetch("did not answer in HTTP") from error
+        wire = UpstreamSocket(await self._connect(addresses))
+        try:
+            tls = await secure(wire, self._tls, asked.host)
+            connection = UpstreamConnection(tls, most=self._limit + OVERHEAD_BYTES)
+            return await self._read(connection, await connection.begin(_request(asked)))
+        except BadCertificate as error:
+            raise CannotFetch("showed a certificate that is not accepted") from error
+        except NotConnected as error:
+            raise CannotFetch("cannot be reached: no TLS connection can be made") from error
+        except BrokenOff as error:
+            raise CannotFetch("closed the connection before it had answered") from error
+        except NotHttp as error:
+            raise CannotFetch("did not answer in HTTP") from error
+        except TooLarge as error:
+            raise CannotFetch(str(error), definite=True) from error
+        finally:
+            wire.close()
 
     async def _addresses(self, host: str) -> list[Address]:
         try:
@@ -168,113 +164,43 @@ class _PinnedFetch:
             raise CannotFetch("is not on the public internet")
         return _alternating(addresses)[:CONNECT_ATTEMPTS]
 
-    @asynccontextmanager
-    async def _connected(self, addresses: Sequence[Address]) -> AsyncGenerator[trio.abc.Stream]:
-        """A connection to the first of these that picks up, closed at the end whatever happens."""
+    async def _connect(self, addresses: Sequence[Address]) -> trio.SocketStream:
+        """To the first of these that picks up."""
         for address in addresses:
             with trio.move_on_after(CONNECT_SECONDS):
                 try:
-                    stream = await self._reach.connect(address, HTTPS)
+                    return await self._reach.connect(address, HTTPS)
                 except OSError:
                     continue
-                break
-        else:
-            raise CannotFetch("cannot be reached: nobody picked up")
-        try:
-            yield stream
-        finally:
-            with trio.move_on_after(CLOSE_SECONDS, shield=True):
-                await trio.aclose_forcefully(stream)
+        raise CannotFetch("cannot be reached: nobody picked up")
 
-    async def _read(self, response: httpcore2.Response) -> Fetched:
-        status = response.status
+    async def _read(self, connection: UpstreamConnection, head: ResponseHead) -> FetchedDocument:
+        status = head.status
         if status != 200:
             definite = 200 <= status < 500 and status not in _NO_WORD
             text = "sent us elsewhere" if 300 <= status < 400 else f"answered with status {status}"
             raise CannotFetch(text, definite=definite)
-        media = _header(response, b"content-type").partition(";")[0].strip().lower()
+        media = head.value(b"content-type").partition(";")[0].strip().lower()
         if media != "application/json" and not re.fullmatch(r"application/[a-z0-9.!#$&^_-]+\+json", media):
             raise CannotFetch("answered with something else than JSON", definite=True)
-        if _header(response, b"content-encoding").strip().lower() not in ("", "identity"):
+        if head.encoded:
             # It was asked not to: what unfolds may be any size.
             raise CannotFetch("sent a compressed answer that was not asked for", definite=True)
         too_large = CannotFetch(f"answered with more than {self._limit} bytes", definite=True)
-        declared = _header(response, b"content-length")
-        if declared.isdecimal() and int(declared[:20]) > self._limit:
+        if head.length > self._limit:
             raise too_large
         body = bytearray()
-        async with aclosing(response.aiter_stream()) as parts:
-            async for part in parts:
-                body += part
-                if len(body) > self._limit:
-                    raise too_large
-        age = _MAX_AGE.search(_header(response, b"cache-control"))
-        return Fetched(body=bytes(body), max_age_seconds=int(age[1]) if age else None)
+        while part := await connection.part():
+            body += part
+            if len(body) > self._limit:
+                raise too_large
+        age = _MAX_AGE.search(head.value(b"cache-control"))
+        return FetchedDocument(body=bytes(body), max_age_seconds=int(age[1]) if age else None)
 
 
-class _OneConnection(httpcore2.AsyncNetworkBackend):
-    """Hands out the connection that was made; there is no other to be had."""
-
-    def __init__(self, stream: trio.abc.Stream, *, most: int) -> None:
-        self._stream: trio.abc.Stream | None = stream
-        self._most = most
-
-    async def connect_tcp(
-        self,
-        host: str,
-        port: int,
-        timeout: float | None = None,
-        local_address: str | None = None,
-        socket_options: Iterable[httpcore2.SOCKET_OPTION] | None = None,
-    ) -> httpcore2.AsyncNetworkStream:
-        stream, self._stream = self._stream, None
-        if stream is None:
-            raise httpcore2.ConnectError("one connection, one exchange")
-        return _Checked(stream, most=self._most)
-
-
-class _Checked(httpcore2.AsyncNetworkStream):
-    """A connection from which only so many bytes are read. Whoever made it closes it."""
-
-    def __init__(self, stream: trio.abc.Stream, *, most: int) -> None:
-        self._stream = stream
-        self._left = most
-
-    async def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
-        try:
-            data = bytes(await self._stream.receive_some(max_bytes))
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise httpcore2.ReadError(str(error)) from error
-        self._left -= len(data)
-        if self._left < 0:
-            raise CannotFetch("answered with more than anybody needs", definite=True)
-        return data
-
-    async def write(self, buffer: bytes, timeout: float | None = None) -> None:
-        try:
-            await self._stream.send_all(buffer)
-        except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            raise httpcore2.WriteError(str(error)) from error
-
-    async def aclose(self) -> None:
-        await trio.aclose_forcefully(self._stream)
-
-    def get_extra_info(self, info: str) -> Any:
-        return None  # asked for the protocol that TLS agreed on: it is HTTP/1.1
-
-    async def start_tls(
-        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
-    ) -> httpcore2.AsyncNetworkStream:
-        tls = trio.SSLStream(
-            self._stream, ssl_context=ssl_context, server_hostname=server_hostname, https_compatible=True
-        )
-        try:
-            await tls.do_handshake()
-        except trio.BrokenResourceError as error:
-            if isinstance(error.__cause__, ssl.SSLCertVerificationError):
-                raise CannotFetch("showed a certificate that is not accepted") from error
-            raise httpcore2.ConnectError(str(error)) from error
-        return _Checked(tls, most=self._left)
+def _request(asked: Url) -> bytes:
+    # Of a GET without a Content-Length, which ends with its head.
+    return request_head("GET", asked.target, asked.host, _HEADERS) + b"\r\n"
 
 
 def _alternating(addresses: Sequence[Address]) -> list[Address]:
@@ -282,9 +208,3 @@ def _alternating(addresses: Sequence[Address]) -> list[Address]:
     first = [address for address in addresses if address.version == addresses[0].version]
     second = [address for address in addresses if address.version != addresses[0].version]
     return [address for pair in zip_longest(first, second) for address in pair if address is not None]
-
-
-def _header(response: httpcore2.Response, name: bytes) -> str:
-    """The value, several joined by commas, or an empty text."""
-    found = [value for known, value in response.headers if known.lower() == name]
-    return b", ".join(found).decode("latin-1")

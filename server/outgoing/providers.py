@@ -11,22 +11,25 @@ from typing import Final
 
 import trio
 
-from auth.upstream.provider import Answer, CannotAsk
+from auth.upstream.provider import ProviderAnswer, ProviderUnavailable
 
 ANSWER_BYTES: Final = 256 * 1024  # some providers publish a dozen keys with their certificates
 SECONDS: Final = 10.0  # somebody looks at a blank page meanwhile
 AT_ONCE: Final = 8
 
 
-class Asking:
-    """`auth.upstream_provider.Ask`. A sign-in is rare: no connection is kept for the next."""
+class ProviderClient:
+    """`auth.upstream.provider.Ask`. A sign-in is rare: no connection is kept for the next."""
 
     def __init__(self) -> None:
         self._slots = trio.CapacityLimiter(AT_ONCE)
 
-    async def __call__(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def __call__(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ProviderAnswer:
         # Megabytes and tenths of a second that a server without providers never spends.
-        from server.outgoing.fetch import DeadlinePassed, Fetcher, FetchFailed
+        from server.outgoing.failures import DeadlinePassed, FetchFailed
+        from server.outgoing.fetch import Fetcher
 
         deadline = trio.current_time() + SECONDS
         try:
@@ -41,12 +44,12 @@ class Asking:
                             deadline=deadline,
                             limit=ANSWER_BYTES,
                         ) as answer:
-                            return Answer(status=answer.status, body=await answer.read())
+                            return ProviderAnswer(status=answer.status, body=await answer.read())
                     finally:
                         await fetcher.aclose()
         except (DeadlinePassed, trio.TooSlowError):
-            raise CannotAsk("does not answer in time") from None
+            raise ProviderUnavailable("does not answer in time") from None
         except FetchFailed as problem:
-            raise CannotAsk(str(problem)) from problem
+            raise ProviderUnavailable(str(problem)) from problem
         except ValueError:
-            raise CannotAsk("has an address that cannot be used") from None
+            raise ProviderUnavailable("has an address that cannot be used") from None

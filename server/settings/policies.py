@@ -11,9 +11,10 @@ from typing import Annotated, Final, Literal, Protocol
 import msgspec
 from msgspec import Meta
 
-from auth import scopes
-from auth.scopes import Scope, Vocabulary
-from server.selection import GROUP, WORDS, BadSelection, Tier, parse
+from auth.values import scopes
+from auth.values.scopes import Scope, Vocabulary
+from server.backends.terms import Tier
+from server.rights.selection import GROUP, WORDS, BadSelection, parse
 
 Accepted = Literal["login", "api-key", "basic"]
 
@@ -57,7 +58,7 @@ class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     financial: Annotated[bool, Meta(description="true or false")] = False
 
 
-class Server(Protocol):
+class SelectionSettings(Protocol):
     """What is looked at of a `ServerConfig`."""
 
     @property
@@ -79,7 +80,7 @@ class Server(Protocol):
 Fault = tuple[str, str, str]  # the setting, what is wrong, what to write instead
 
 
-def vocabulary(written: Sequence[ScopeConfig], servers: Iterable[Server]) -> Vocabulary:
+def vocabulary(written: Sequence[ScopeConfig], servers: Iterable[SelectionSettings]) -> Vocabulary:
     """The scopes of the installation. `financial` is published where a server lets its tools move money."""
     more = [Scope(name=one.name, words=one.description, financial=one.financial) for one in written]
     if any(server.financial for server in servers):
@@ -89,7 +90,7 @@ def vocabulary(written: Sequence[ScopeConfig], servers: Iterable[Server]) -> Voc
     return Vocabulary(more)
 
 
-def faults(written: Sequence[ScopeConfig], servers: Sequence[Server]) -> list[Fault]:
+def faults(written: Sequence[ScopeConfig], servers: Sequence[SelectionSettings]) -> list[Fault]:
     found = _scope_faults(written)
     known = vocabulary(written, servers)
     for place, server in enumerate(servers, 1):
@@ -124,7 +125,7 @@ def _scope_faults(written: Sequence[ScopeConfig]) -> list[Fault]:
     return found
 
 
-def _faults(server: Server, known: Vocabulary) -> list[Fault]:
+def _faults(server: SelectionSettings, known: Vocabulary) -> list[Fault]:
     found: list[Fault] = []
     for name, tool in server.tools.items():
         if tool.scope and tool.scope not in known:

@@ -6,10 +6,8 @@ reports all problems at once. What the settings come to on this machine (address
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -42,7 +40,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     servers: tuple[ServerConfig, ...]
     source: Path | None  # the file, where there was one
@@ -50,7 +48,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: tuple[UpstreamConfig, ...] = ()
 
 
-class Problem(msgspec.Struct, frozen=True, kw_only=True):
+class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong, where, and what to write instead. Never holds a secret's value."""
 
     key: str
@@ -62,7 +60,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConfigInvalid(Exception):
-    def __init__(self, problems: Sequence[Problem], source: str) -> None:
+    def __init__(self, problems: Sequence[SettingsProblem], source: str) -> None:
         super().__init__(f"{len(problems)} problem{'s' if len(problems) > 1 else ''} in {source}")
         self.problems = tuple(problems)
         self.source = source
@@ -78,7 +76,7 @@ def find_file(named: str | None, environment: Mapping[str, str]) -> Path | None:
         if not path.is_file():
             raise ConfigInvalid(
                 [
-                    Problem(
+                    SettingsProblem(
                         key="config",
                         what=f"there is no file {path}",
                         instead="a path that exists, or `ostiary init`",
@@ -97,22 +95,23 @@ def load(
     file: Path | None,
     environment: Mapping[str, str] = os.environ,
     flags: Mapping[str, object] = MappingProxyType({}),
-) -> Loaded:
+) -> LoadedSettings:
     """Read file, environment and flags, later ones winning. Raises `ConfigInvalid` with every problem found."""
-    problems: list[Problem] = []
+    problems: list[SettingsProblem] = []
     table = _read_toml(file, problems) if file else {}
     servers_written = table.pop("server", None)
     scopes_written = table.pop("scope", None)
     upstreams_written = table.pop("upstream", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
-    about_servers: list[Problem] = []
+    about_servers: list[SettingsProblem] = []
     servers = _servers(servers_written, about_servers)
     scopes = _scopes(scopes_written, about_servers)
     upstreams = _upstreams(upstreams_written, about_servers)
     if not about_servers:
         about_servers += [
-            Problem(key=key, what=what, instead=instead) for key, what, instead in faults(scopes, servers)
+            SettingsProblem(key=key, what=what, instead=instead)
+            for key, what, instead in faults(scopes, servers)
         ]
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
@@ -136,7 +135,7 @@ def load(
     problems += about_servers
     if problems:
         raise ConfigInvalid(problems, str(file) if in_file else "the settings")
-    return Loaded(
+    return LoadedSettings(
         config=msgspec.convert(settings, Config),
         servers=servers,
         source=file,
@@ -153,12 +152,16 @@ def misspelt(environment: Mapping[str, str]) -> list[str]:
         key = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         if not variable.startswith(ENVIRONMENT_PREFIX) or key in names or variable in NOT_SETTINGS:
             continue
+        import difflib  # for whoever mistyped something: nobody else waits for it
+
         if close := difflib.get_close_matches(key, names, n=1, cutoff=0.8):
             found.append(f"{variable} is not a setting; did you mean {ENVIRONMENT_PREFIX}{close[0].upper()}?")
     return found
 
 
-def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:
+def _read_toml(file: Path, problems: list[SettingsProblem]) -> dict[str, Any]:
+    import tomllib
+
     try:
         with file.open("rb") as handle:
             raw = handle.read(CONFIG_BYTES + 1)
@@ -167,12 +170,14 @@ def _read_toml(file: Path, problems: list[Problem]) -> dict[str, Any]:
         return tomllib.loads(raw.decode("utf-8"))
     except UnicodeDecodeError:
         problems.append(
-            Problem(key=str(file), what="is not text in UTF-8", instead="it anew, as `ostiary init` does")
+            SettingsProblem(
+                key=str(file), what="is not text in UTF-8", instead="it anew, as `ostiary init` does"
+            )
         )
     except OSError as error:
-        problems.append(Problem(key=str(file), what=f"cannot be read: {error.strerror}"))
+        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error.strerror}"))
     except ValueError as error:  # TOMLDecodeError is one
-        problems.append(Problem(key=str(file), what=f"cannot be read: {error}"))
+        problems.append(SettingsProblem(key=str(file), what=f"cannot be read: {error}"))
     return {}
 
 
@@ -181,11 +186,11 @@ def _take(
     value: object,
     hints: Mapping[str, Any],
     into: dict[str, object],
-    problems: list[Problem],
+    problems: list[SettingsProblem],
     shown: str,
 ) -> None:
     if key not in hints:
-        problems.append(Problem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
+        problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
     if isinstance(base, type) and issubclass(base, msgspec.Struct):
@@ -204,7 +209,7 @@ def _take(
     except msgspec.ValidationError:
         # Where a reference belongs, people write the secret itself.
         bad = "what is written" if key.endswith(("secret", "token")) else _shown(value)
-        problems.append(Problem(key=shown, what=f"cannot be {bad}", instead=_rule(hints[key])))
+        problems.append(SettingsProblem(key=shown, what=f"cannot be {bad}", instead=_rule(hints[key])))
 
 
 def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
@@ -223,18 +228,22 @@ def _each(value: object) -> list[tuple[str, object]]:
     return []
 
 
-def _take_parts(value: object, shape: type[msgspec.Struct], problems: list[Problem], shown: str) -> None:
+def _take_parts(
+    value: object, shape: type[msgspec.Struct], problems: list[SettingsProblem], shown: str
+) -> None:
     """What is wrong with the parts of a table, each by its own name."""
     hints = typing.get_type_hints(shape, include_extras=True)
     for name, part in (cast("dict[str, object]", value) if isinstance(value, dict) else {}).items():
         _take(name, part, hints, {}, problems, f"{shown}.{name}")
 
 
-def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ...]:
+def _servers(written: object, problems: list[SettingsProblem]) -> tuple[ServerConfig, ...]:
     if written is None:
         return (ServerConfig(name="main", title="Ostiary demo", agents=(_default_agent(),)),)
     if not isinstance(written, list) or not written:
-        problems.append(Problem(key="server", what="must be one or more tables", instead="[[server]]"))
+        problems.append(
+            SettingsProblem(key="server", what="must be one or more tables", instead="[[server]]")
+        )
         return ()
     found = tuple(
         server
@@ -245,7 +254,7 @@ def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ..
     for server in found:
         if server.name in seen:
             problems.append(
-                Problem(
+                SettingsProblem(
                     key="server.name",
                     what=f'"{server.name}" is used twice',
                     instead="a name of its own for each",
@@ -255,7 +264,7 @@ def _servers(written: object, problems: list[Problem]) -> tuple[ServerConfig, ..
     return found
 
 
-def _scopes(written: object, problems: list[Problem]) -> tuple[ScopeConfig, ...]:
+def _scopes(written: object, problems: list[SettingsProblem]) -> tuple[ScopeConfig, ...]:
     shape = Annotated[
         tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
     ]
@@ -265,7 +274,7 @@ def _scopes(written: object, problems: list[Problem]) -> tuple[ScopeConfig, ...]
     return cast("tuple[ScopeConfig, ...]", into.get("scope", ()))
 
 
-def _upstreams(written: object, problems: list[Problem]) -> tuple[UpstreamConfig, ...]:
+def _upstreams(written: object, problems: list[SettingsProblem]) -> tuple[UpstreamConfig, ...]:
     shape = Annotated[
         tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
     ]
@@ -274,14 +283,14 @@ def _upstreams(written: object, problems: list[Problem]) -> tuple[UpstreamConfig
         _take("upstream", written, {"upstream": shape}, into, problems, "upstream")
     found = cast("tuple[UpstreamConfig, ...]", into.get("upstream", ()))
     problems += [
-        Problem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
+        SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
     ]
     return found
 
 
-def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig | None:
+def _server(table: object, where: str, problems: list[SettingsProblem]) -> ServerConfig | None:
     if not isinstance(table, dict):
-        problems.append(Problem(key=where, what="must be a table", instead="[[server]]"))
+        problems.append(SettingsProblem(key=where, what="must be a table", instead="[[server]]"))
         return None
     fields = dict(cast("dict[str, object]", table))
     agents_written = fields.pop("agent", None)
@@ -292,7 +301,7 @@ def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig 
         _take(key, value, {**hints, "agent": None}, values, problems, f"{where}.{key}")
     if not isinstance(agents_written, list) or not agents_written:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key=f"{where}.agent",
                 what="is missing",
                 instead='[[server.agent]] with kind = "demo", "chat", "openai" or "python"',
@@ -307,17 +316,17 @@ def _server(table: object, where: str, problems: list[Problem]) -> ServerConfig 
     try:
         return msgspec.structs.replace(msgspec.convert(values, ServerConfig), agents=complete)
     except msgspec.ValidationError as error:  # every value was checked alone above, so this is a missing one
-        problems.append(Problem(key=where, what=str(error)))
+        problems.append(SettingsProblem(key=where, what=str(error)))
         return None
 
 
-def _agent(table: object, where: str, problems: list[Problem]) -> msgspec.Struct | None:
+def _agent(table: object, where: str, problems: list[SettingsProblem]) -> msgspec.Struct | None:
     fields = dict(cast("dict[str, object]", table)) if isinstance(table, dict) else {}
     kind = fields.pop("kind", None)
     if not isinstance(kind, str) or kind not in AGENT_KINDS:
         known = ", ".join(f'"{name}"' for name in AGENT_KINDS)
         problems.append(
-            Problem(key=f"{where}.kind", what=f"cannot be {_shown(kind)}", instead=f"one of {known}")
+            SettingsProblem(key=f"{where}.kind", what=f"cannot be {_shown(kind)}", instead=f"one of {known}")
         )
         return None
     shape = agent_shape(kind)
@@ -327,7 +336,7 @@ def _agent(table: object, where: str, problems: list[Problem]) -> msgspec.Struct
     for key, value in fields.items():
         _take(key, value, hints, values, problems, f"{where}.{key}")
     problems.extend(
-        Problem(key=f"{where}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
+        SettingsProblem(key=f"{where}.{field.name}", what="is missing", instead=_rule(hints[field.name]))
         for field in msgspec.structs.fields(shape)
         if field.required and field.name not in fields
     )
@@ -336,7 +345,7 @@ def _agent(table: object, where: str, problems: list[Problem]) -> msgspec.Struct
     agent = msgspec.convert(values, shape)
     own_rules = getattr(importlib.import_module(shape.__module__), "problems", None)
     if own_rules is not None:
-        problems.extend(Problem(key=f"{where}.{key}", what=what) for key, what in own_rules(agent))
+        problems.extend(SettingsProblem(key=f"{where}.{key}", what=what) for key, what in own_rules(agent))
     return agent
 
 
@@ -378,6 +387,8 @@ def _rule(hint: Any) -> str:
 
 
 def _nearest(key: str, hints: Mapping[str, Any]) -> str:
+    import difflib
+
     close = difflib.get_close_matches(key, hints, n=1)
     return close[0] if close else ""
 

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from auth.scopes import Vocabulary
+from auth.values.scopes import Vocabulary
 from server import paths
 from server.settings.policies import vocabulary
-from server.settings.reading import ConfigInvalid, Loaded, Problem
+from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
 from server.settings.shapes import Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig
 
@@ -66,15 +66,15 @@ def data_directory(config: Config) -> Path:
     return Path(config.data_dir).expanduser() if config.data_dir else paths.data_home()
 
 
-def resolve(loaded: Loaded) -> Resolved:
+def resolve(loaded: LoadedSettings) -> Resolved:
     """Raises `ConfigInvalid` with every problem."""
-    config, problems = loaded.config, list[Problem]()
+    config, problems = loaded.config, list[SettingsProblem]()
     loopback_socket = _is_loopback(config.host)
     _check_names(config, problems)
     issuer = _issuer(config, loopback_socket, problems)
     if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="auth",
                 what='"none" would let anybody in from the network',
                 instead='"oauth", or host = "127.0.0.1"',
@@ -82,7 +82,7 @@ def resolve(loaded: Loaded) -> Resolved:
         )
     if config.auth == "none" and config.trusted_proxies:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="auth",
                 what='"none" would let anybody in whom a proxy passes on',
                 instead='"oauth", or no trusted_proxies',
@@ -90,7 +90,7 @@ def resolve(loaded: Loaded) -> Resolved:
         )
     if config.registration == "token" and not config.registration_token:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="registration_token",
                 what='is needed with registration = "token": it is what programs must show',
                 instead='where it is kept, "env:NAME" or "file:/path"',
@@ -119,12 +119,12 @@ def resolve(loaded: Loaded) -> Resolved:
     )
 
 
-def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> str:
+def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProblem]) -> str:
     written = config.issuer
     if not written:
         if not loopback_socket and _is_host(config.host):
             problems.append(
-                Problem(
+                SettingsProblem(
                     key="issuer",
                     what=f"is needed when listening on {config.host}, because callers must know one address",
                     instead='the public address, e.g. "https://agent.example.org"',
@@ -141,7 +141,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
         )
     except ValueError:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="issuer",
                 what=f'"{written}" is not an address',
                 instead='e.g. "https://agent.example.org"',
@@ -151,7 +151,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
     bare = f"{parts.scheme}://{parts.netloc}"
     if not sound or written.removesuffix("/") != bare:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="issuer",
                 what=f'"{written}" is more than scheme and host in lower case',
                 instead='e.g. "https://agent.example.org" (and a name of other letters as xn--…)',
@@ -161,7 +161,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
     # Clients drop it from what was typed, and then refuse metadata in which it stands.
     if parts.port == _DEFAULT_PORTS[parts.scheme]:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="issuer",
                 what=f'"{written}" names the port that {parts.scheme} has anyway',
                 instead=f'"{parts.scheme}://{parts.netloc.rpartition(":")[0]}"',
@@ -170,7 +170,7 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
         return ""
     if parts.scheme == "http" and not _host_is_loopback(bare) and not config.allow_insecure_http:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="issuer",
                 what=f'"{written}" would send tokens over the network unencrypted',
                 instead="an https address, or allow_insecure_http = true in a network that you trust",
@@ -179,12 +179,14 @@ def _issuer(config: Config, loopback_socket: bool, problems: list[Problem]) -> s
     return bare
 
 
-def _check_tls(config: Config, problems: list[Problem]) -> None:
+def _check_tls(config: Config, problems: list[SettingsProblem]) -> None:
     if not config.tls_certificate and not config.tls_key:
         return
     if not config.tls_certificate or not config.tls_key:
         problems.append(
-            Problem(key="tls_certificate", what="and tls_key belong together", instead="both, or neither")
+            SettingsProblem(
+                key="tls_certificate", what="and tls_key belong together", instead="both, or neither"
+            )
         )
         return
     files = {"tls_certificate": config.tls_certificate, "tls_key": config.tls_key}
@@ -194,7 +196,7 @@ def _check_tls(config: Config, problems: list[Problem]) -> None:
             Path(file).expanduser().read_bytes()
         except OSError as error:
             problems.append(
-                Problem(
+                SettingsProblem(
                     key=key,
                     what=f'"{file}" cannot be used: {error.strerror}',
                     instead="the path of a PEM file that this user may read",
@@ -209,7 +211,7 @@ def _check_tls(config: Config, problems: list[Problem]) -> None:
         )
     except OSError:
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="tls_certificate",
                 what="and tls_key cannot be used: they are not a certificate and its key",
                 instead="paths of a matching PEM pair, the key without a passphrase",
@@ -217,22 +219,24 @@ def _check_tls(config: Config, problems: list[Problem]) -> None:
         )
 
 
-def _check_names(config: Config, problems: list[Problem]) -> None:
+def _check_names(config: Config, problems: list[SettingsProblem]) -> None:
     if not _is_host(config.host):
         problems.append(
-            Problem(
+            SettingsProblem(
                 key="host",
                 what=f'"{config.host}" is not an address to listen on',
                 instead='one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
             )
         )
     problems.extend(
-        Problem(key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"')
+        SettingsProblem(
+            key="allowed_hosts", what=f'"{name}" is not a host name', instead='e.g. "agent.example.org"'
+        )
         for name in config.allowed_hosts
         if not _AUTHORITY.fullmatch(name.lower())
     )
     problems.extend(
-        Problem(
+        SettingsProblem(
             key="allowed_origins",
             what=f'"{origin}" is not a web origin',
             instead='e.g. "https://app.example.org", without a path, or "*"',
@@ -259,14 +263,16 @@ def _own_name(host: str) -> str:
     return "127.0.0.1" if host.lower() in LOOPBACK_NAMES else host
 
 
-def _networks(written: tuple[str, ...], problems: list[Problem]) -> tuple[Network, ...]:
+def _networks(written: tuple[str, ...], problems: list[SettingsProblem]) -> tuple[Network, ...]:
     found = list[Network]()
     for text in written:
         try:
             found.append(ipaddress.ip_network(text))
         except ValueError:
             problems.append(
-                Problem(key="trusted_proxies", what=f'"{text}" is not a network', instead='e.g. "10.0.0.0/8"')
+                SettingsProblem(
+                    key="trusted_proxies", what=f'"{text}" is not a network', instead='e.g. "10.0.0.0/8"'
+                )
             )
     return tuple(found)
 

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from auth.model import Secret
+from auth.values.model import Secret
 
 # A key file with a trailing newline and some slack; anything longer is not a credential.
 SECRET_FILE_BYTES: Final = 16 * 1024

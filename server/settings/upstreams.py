@@ -125,7 +125,7 @@ def _of_people(each: UpstreamConfig, where: str) -> Iterable[tuple[str, str, str
         if subject in known:
             yield f"{key}.subject", f'"{entry.subject}" is listed twice', "each of them once"
         known.add(subject)
-        if isinstance(users.fit_name(entry.user), users.Unfit):
+        if isinstance(users.fit_name(entry.user), users.UnfitEntry):
             yield (
                 f"{key}.user",
                 f'"{entry.user}" cannot be a name here',

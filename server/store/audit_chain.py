@@ -19,16 +19,16 @@ from typing import Final, Literal
 import msgspec
 from msgspec.structs import replace
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.jobs import Db, Row
+from server.store.jobs import Row, StoreDb
 
 COLUMNS: Final = AuditEntry._fields
 
 _INSERT: Final = (
     f"INSERT INTO audit (seq, {', '.join(COLUMNS)}, mac) VALUES ({', '.join('?' * (len(COLUMNS) + 2))})"
 )
-_UPDATE_RECORD: Final = "UPDATE meta SET value = ? WHERE key = ?"
+_UPDATE_RECORD: Final = "UPDATE meta SET value = ? WHERE key = ? AND value = ?"
 _INSERT_RECORD: Final = "INSERT INTO meta (value, key) VALUES (?, ?)"
 _ENCODER: Final = msgspec.json.Encoder()
 _RECORD: Final = re.compile(r"1:(\d+):(\d+):([0-9a-f]*):(\d+):([0-9a-f]*):(\d+)")
@@ -86,13 +86,13 @@ class AuditChain:
     def __init__(self, key: bytes) -> None:
         self._key = key
 
-    def append(self, db: Db, entry: AuditEntry) -> None:
+    def append(self, db: StoreDb, entry: AuditEntry) -> None:
         """One row, with the record brought up to it at once. A store keeps a `Tail` for that, one per transaction."""
         tail = Tail(self)
         tail.append(db, entry)
         tail.flush(db.execute)
 
-    def walk(self, db: Db, at: Position | None, *, at_most: int) -> Piece:
+    def walk(self, db: StoreDb, at: Position | None, *, at_most: int) -> Piece:
         """Check the next rows; with None from the beginning. A chain that grows or is swept meanwhile is still walked whole."""
         record = self.opened(meta.get(db, meta.AUDIT_CHAIN))
         if record is None:
@@ -160,21 +160,30 @@ class AuditChain:
         )
 
 
+class ChainMoved(Exception):
+    """The record is not the one that this store committed last: somebody else had a hand in it. Nothing of the transaction may stay."""
+
+
 class Tail:
     """The chain's end during one transaction: read when the first row comes, written down once before the commit.
 
-    The rows of a job that is undone are undone here, too (`mark`, `back_to`).
+    The rows of a job that is undone are undone here, too (`mark`, `back_to`). With `after`, the tail of the transaction that the
+    same store committed last, nothing is read: `flush` finds out whether the record is still the one that was written then.
     """
 
-    __slots__ = ("_chain", "_dirty", "_known", "_mac", "_record", "_seq")
+    __slots__ = ("_chain", "_dirty", "_mac", "_record", "_seq", "_text")
 
-    def __init__(self, chain: AuditChain) -> None:
+    def __init__(self, chain: AuditChain, after: Tail | None = None) -> None:
         self._chain = chain
         self._record: Record | None = None
-        self._known = self._dirty = False
+        self._text: str | None = None  # of the record, as it stands in the table
+        self._dirty = False
         self._seq, self._mac = 0, ""
+        if after is not None:
+            self._record, self._text = after._record, after._text
+            self._seq, self._mac = after._seq, after._mac
 
-    def append(self, db: Db, entry: AuditEntry) -> None:
+    def append(self, db: StoreDb, entry: AuditEntry) -> None:
         if self._record is None:
             self._read(db)
         seq = self._seq + 1
@@ -182,12 +191,14 @@ class Tail:
         db.execute(_INSERT, seq, *entry, mac)
         self._seq, self._mac, self._dirty = seq, mac, True
 
-    def sweep(self, db: Db, *, before: int, at_most: int) -> int:
+    def sweep(self, db: StoreDb, *, before: int, at_most: int) -> int:
         """Delete the oldest rows, as far as they are from `before` or earlier; how many.
 
         Only from the end of the chain: a younger row that stands before an older one (a clock was set back) keeps both. A row
         that is not as it was written is evidence and stays, and so does all behind it.
         """
+        if not self._dirty:
+            self._record = None  # what is to be deleted is decided by what stands in the table now
         text = meta.get(db, meta.AUDIT_CHAIN)
         if text is None and self._record is None:
             return sweep_unchained(db, before=before, at_most=at_most)
@@ -212,34 +223,37 @@ class Tail:
     def back_to(self, mark: tuple[Record | None, bool, int, str]) -> None:
         self._record, self._dirty, self._seq, self._mac = mark
 
-    def flush(self, execute: Callable[[str, str, str], object]) -> None:
-        """Write the record down with `execute(sql, value, key)`, if there is anything to write."""
+    def flush(self, execute: Callable[..., int]) -> None:
+        """Write the record down with `execute(sql, *parameters)`, if there is anything to write. Raises `ChainMoved`."""
         if self._record is None or not self._dirty:
             return
         value = self._chain.sealed(replace(self._record, head=self._seq, head_mac=self._mac))
-        execute(_UPDATE_RECORD if self._known else _INSERT_RECORD, value, meta.AUDIT_CHAIN)
-        self._known, self._dirty = True, False
+        if self._text is None:
+            execute(_INSERT_RECORD, value, meta.AUDIT_CHAIN)
+        elif not execute(_UPDATE_RECORD, value, meta.AUDIT_CHAIN, self._text):
+            raise ChainMoved
+        self._text, self._dirty = value, False
 
-    def _read(self, db: Db) -> Record:
+    def _read(self, db: StoreDb) -> Record:
         text = meta.get(db, meta.AUDIT_CHAIN)
         record = self._chain.opened(text) or _recovered(db, text)
-        self._record, self._known = record, text is not None
+        self._record, self._text = record, text
         self._seq, self._mac = record.head, record.head_mac
         return record
 
 
-def _over(db: Db, before: int, at_most: int) -> Iterator[Row]:
+def _over(db: StoreDb, before: int, at_most: int) -> Iterator[Row]:
     rows = db.fetch_all("SELECT * FROM audit ORDER BY seq LIMIT ?", at_most)
     return takewhile(lambda row: row["at"] <= before, rows)
 
 
-def sweep_unchained(db: Db, *, before: int, at_most: int) -> int:
+def sweep_unchained(db: StoreDb, *, before: int, at_most: int) -> int:
     """Like `Tail.sweep`, for whoever has no key: rows of a chain stay."""
     over = [row["seq"] for row in takewhile(lambda row: not row["mac"], _over(db, before, at_most))]
     return db.execute("DELETE FROM audit WHERE seq <= ?", over[-1]) if over else 0
 
 
-def _recovered(db: Db, text: str | None) -> Record:
+def _recovered(db: StoreDb, text: str | None) -> Record:
     """A first record; or one that goes on where somebody altered or removed it, and says so for ever."""
     row = db.fetch_one("SELECT seq, mac FROM audit ORDER BY seq DESC LIMIT 1")
     newest, mac = (0, "") if row is None else (row["seq"], row["mac"])
@@ -265,7 +279,7 @@ def _recovered(db: Db, text: str | None) -> Record:
     )
 
 
-def _before(db: Db, record: Record) -> tuple[int, Break | None]:
+def _before(db: StoreDb, record: Record) -> tuple[int, Break | None]:
     """How many rows are older than the chain; and whether one among them, or among those swept, does not belong there."""
     row = db.fetch_one("SELECT count(*) AS n FROM audit WHERE seq <= ? AND mac = ''", record.start)
     stray = db.fetch_one(
@@ -285,7 +299,7 @@ def _end(at: Position, record: Record) -> Break | None:
     return Break(seq=record.noticed, what="record altered") if record.noticed else None
 
 
-def _no_record(db: Db) -> Piece:
+def _no_record(db: StoreDb) -> Piece:
     known = meta.get(db, meta.AUDIT_CHAIN) is not None
     row = db.fetch_one("SELECT count(*) AS n, max(seq) AS newest FROM audit")
     count, newest = (0, 0) if row is None else (row["n"], row["newest"] or 0)

@@ -14,13 +14,13 @@ from typing import Final
 
 import msgspec
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.store import meta
 from server.store.audit_chain import AuditChain
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
 from server.store.facade import Facade
 from server.store.jobs import CannotOpen, StoreDamaged, StoreError
-from server.store.kept_out import KeptOut, Standing, keep_out, standing_in
+from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.migrate import refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, copy_database, sync_file
 from server.store.sqlite_errors import translate
@@ -44,7 +44,7 @@ class RestoreRefused(StoreError):
     """The copy was not put in place; the database is as it was."""
 
 
-class Restored(msgspec.Struct, frozen=True, kw_only=True):
+class RestoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     aside: Path | None  # where the old database was put, if there was one
     kept_out: KeptOut
 
@@ -87,7 +87,7 @@ def restore(
     refresh_epoch: str,
     by: str,
     now: int,
-) -> Restored:
+) -> RestoredBackup:
     """Replace the database by `copy` and begin a new refresh epoch. Nothing comes back to life that was ended since (kept_out.py).
 
     Its audit trail says that this was done, and by whom (`by`: local:<uid>).
@@ -122,7 +122,7 @@ def restore(
         raise RestoreRefused(f"cannot restore {copy}: {error}", hint=error.hint) from error
     finally:
         _clear(incoming)
-    return Restored(aside=aside, kept_out=kept_out)
+    return RestoredBackup(aside=aside, kept_out=kept_out)
 
 
 def _clear(incoming: Path) -> None:
@@ -138,7 +138,7 @@ def _bring_in(
     known_schema: int,
     fingerprint: str,
     epoch: str,
-    standing: Standing | None,
+    standing: EntryRights | None,
     now: int,
 ) -> KeptOut:
     if not copy.is_file():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 
 KEPT: Final = 1_000
 # As many as are deleted in one write.
@@ -21,7 +21,7 @@ _FREE: Final = " AND ".join(
 )
 
 
-def find(db: Db, *, kept: int = KEPT) -> list[str]:
+def find(db: StoreDb, *, kept: int = KEPT) -> list[str]:
     """Ids of documents beyond the newest `kept` that no login needs, and of clients whose document is gone already."""
     edge = db.fetch_one(
         "SELECT fetched_at FROM client_documents ORDER BY fetched_at DESC, url LIMIT 1 OFFSET ?", kept
@@ -36,7 +36,7 @@ def find(db: Db, *, kept: int = KEPT) -> list[str]:
     return (beyond + [row["id"] for row in left])[:PIECE]
 
 
-def _beyond(db: Db, edge: int) -> list[str]:
+def _beyond(db: StoreDb, edge: int) -> list[str]:
     rows = db.fetch_all(
         "SELECT url FROM client_documents WHERE fetched_at <= ?"
         f" AND {_FREE.format(id='client_documents.url')} ORDER BY fetched_at, url LIMIT ?",
@@ -46,7 +46,7 @@ def _beyond(db: Db, edge: int) -> list[str]:
     return [row["url"] for row in rows]
 
 
-def delete(db: Db, *, ids: Sequence[str], before: int) -> int:
+def delete(db: StoreDb, *, ids: Sequence[str], before: int) -> int:
     """How many of them are gone. One that was asked for again since `before`, or logged in, stays."""
     gone = 0
     for client_id in ids:

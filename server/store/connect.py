@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from server.store.jobs import CannotOpen, NotOurs
+from server.store.jobs import CannotOpen, ForeignDatabase
 from server.store.sqlite_errors import translate
 
 # "OSTY" in the file's header: a database of somebody else is never migrated.
@@ -95,7 +95,7 @@ def _check_ours(connection: sqlite3.Connection, path: Path | None) -> None:
     if application_id == APPLICATION_ID:
         return
     if application_id != 0 or connection.execute("SELECT 1 FROM sqlite_master LIMIT 1").fetchone():
-        raise NotOurs(f"{path} is a database of another program", hint="use another data directory")
+        raise ForeignDatabase(f"{path} is a database of another program", hint="use another data directory")
 
 
 def _make_private_file(path: Path) -> None:

@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final, TypeAlias, cast
+from operator import itemgetter
+from typing import Any, Final
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.store.audit_chain import Tail, sweep_unchained
 from server.store.jobs import CHANGE_KINDS, Change, Effect, Row, StatementRefused, StoreError
 from server.store.sqlite_errors import translate
-
-_Parameter: TypeAlias = "str | int | float | bytes | None"
 
 # The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
 _READ_VERBS: Final = frozenset({"SELECT", "WITH"})
@@ -27,6 +25,9 @@ _OR_ROLLBACK: Final = re.compile(r"\bOR\s+ROLLBACK\b", re.IGNORECASE)
 
 # A job's result lives in memory. Whoever needs more rows pages; hitting this is a missing LIMIT.
 MAX_ROWS: Final = 10_000
+
+# Of a column's description, its name.
+_NAME: Final = itemgetter(0)
 
 # Identifiers are ours and short; this only keeps a mistake from becoming a large row in every process.
 MAX_ENTITY_ID: Final = 256
@@ -74,14 +75,27 @@ class Facade:
         return count
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
-        rows = self._rows(sql, params, 1)
-        return rows[0] if rows else None
+        try:
+            cursor = self._run(sql, params)
+            row = cursor.fetchone()
+            # Without a comprehension, whose frame would cost as much again: nearly every job reads single rows.
+            found = None if row is None else dict(zip(map(_NAME, cursor.description), row, strict=True))
+            cursor.close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise self._spoil(translate(error)) from error
+        return found
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
-        rows = self._rows(sql, params, MAX_ROWS + 1)
+        try:
+            cursor = self._run(sql, params)
+            names = [column[0] for column in cursor.description or ()]
+            rows = cursor.fetchmany(MAX_ROWS + 1)
+            cursor.close()
+        except (sqlite3.Error, sqlite3.Warning) as error:
+            raise self._spoil(translate(error)) from error
         if len(rows) > MAX_ROWS:
             raise self._spoil(StatementRefused(f"a job may not fetch more than {MAX_ROWS} rows at once"))
-        return rows
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
     def changed(self, kind: str, entity_id: str) -> None:
         if kind not in CHANGE_KINDS:
@@ -89,7 +103,8 @@ class Facade:
         if not 0 < len(entity_id) <= MAX_ENTITY_ID:
             raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
         sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
-        row = self._rows(sql, (self._at, kind, entity_id), 1)[0]
+        row = self.fetch_one(sql, self._at, kind, entity_id)
+        assert row is not None  # it was inserted
         self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
 
     def audit(self, entry: AuditEntry) -> None:
@@ -111,17 +126,7 @@ class Facade:
     def close(self) -> None:
         self._ended = True
 
-    def _rows(self, sql: str, params: Sequence[object], limit: int) -> list[Row]:
-        try:
-            cursor = self._run(sql, params)
-            names = [column[0] for column in cursor.description or ()]
-            rows = cursor.fetchmany(limit)
-            cursor.close()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._spoil(translate(error)) from error
-        return [dict(zip(names, row, strict=True)) for row in rows]
-
-    def _run(self, sql: str, params: Sequence[object]) -> sqlite3.Cursor:
+    def _run(self, sql: str, params: tuple[Any, ...]) -> sqlite3.Cursor:
         if self._ended:
             raise StatementRefused("this job has ended; its database handle must not be kept")
         if self._trouble is not None:
@@ -132,7 +137,7 @@ class Facade:
         if reason is not None:
             raise self._spoil(StatementRefused(reason))
         # sqlite3 checks the types of parameters itself, and names the offender's position, not its value.
-        return self._connection.execute(sql, cast("Sequence[_Parameter]", params))
+        return self._connection.execute(sql, params)
 
     def _spoil(self, trouble: StoreError) -> StoreError:
         self._trouble = self._trouble or trouble

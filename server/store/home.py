@@ -40,7 +40,7 @@ class HomeLocked(CannotOpen):
     """Another process uses the directory."""
 
 
-class Home(msgspec.Struct, frozen=True):
+class DataDirectory(msgspec.Struct, frozen=True):
     """A directory that this process holds. The names in it are a promise to those who back it up by hand."""
 
     path: Path
@@ -59,14 +59,14 @@ class Home(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def open_home(path: Path) -> Generator[Home]:
+def open_home(path: Path) -> Generator[DataDirectory]:
     """Make the directory if needed, check it, and hold its lock. Raises `HomeRefused` or `HomeLocked`.
 
     The lock belongs to the open file: it ends with the process, however that ends, so no stale lock is ever left.
     """
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
-        home = Home(path.resolve(strict=True))
+        home = DataDirectory(path.resolve(strict=True))
         check_private(home.path)
         check_local(home.path)
         lock = _take_lock(home.path / "lock")

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import trio
 
-from server.store.audit_chain import AuditChain
 from server.store.connect import connect_writer, opening
 from server.store.jobs import (
     Change,
-    Db,
     OnAudit,
     OnChanges,
     StoreBroken,
     StoreClosed,
+    StoreDb,
     T,
+    apart,
     tell_of_audit,
 )
 from server.store.migrate import Migration, migrate, packaged_migrations
-from server.store.transactions import JOB_SECONDS, Transactions, Work
+from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 
 class InlineStore:
@@ -41,21 +41,21 @@ class InlineStore:
         self._audit_listeners: list[OnAudit] = []
         self._closed: StoreClosed | StoreBroken | None = None
 
-    async def write(self, job: Callable[[Db], T]) -> T:
+    async def write(self, job: Callable[[StoreDb], T]) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
         self._check_open()
-        work = Work(job)
-        effects = self._transactions.run_batch([work], at=self._clock())
-        if changes := [effect for effect in effects if isinstance(effect, Change)]:
+        work = PendingJob(job)
+        changes, entries = apart(self._transactions.run_batch([work], at=self._clock()))
+        if changes:
             self._tell(changes)
-        tell_of_audit(self._audit_listeners, effects)
+        tell_of_audit(self._audit_listeners, entries)
         await trio.lowlevel.cancel_shielded_checkpoint()
         return work.result()
 
-    async def read(self, job: Callable[[Db], T]) -> T:
+    async def read(self, job: Callable[[StoreDb], T]) -> T:
         await trio.lowlevel.checkpoint()
         self._check_open()
-        work = Work(job)
+        work = PendingJob(job)
         self._connection.execute("PRAGMA query_only = ON")
         try:
             self._transactions.run_read(work)
@@ -70,7 +70,7 @@ class InlineStore:
         self._audit_listeners.append(listener)
 
     def chain_audit(self, key: bytes) -> None:
-        self._transactions.chain = AuditChain(key)
+        self._transactions.chain_audit(key)
 
     def close(self) -> None:
         self._closed = self._closed or StoreClosed("the store is closed")

@@ -1,6 +1,6 @@
 """The store's contract: what a job is, what it is handed, what it may raise, and what a store promises.
 
-A *job* is a plain function of a `Db`. Returning commits, raising rolls back. It may run twice, so it does no I/O of its own,
+A *job* is a plain function of a `StoreDb`. Returning commits, raising rolls back. It may run twice, so it does no I/O of its own,
 reads no clock, draws no randomness, logs nothing and changes nothing outside; `now` and secrets are its arguments. A refusal
 that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
 returns, because not every engine could go on.
@@ -11,12 +11,11 @@ The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 
 Row: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
@@ -25,7 +24,7 @@ T = TypeVar("T")
 CHANGE_KINDS: Final = frozenset({"grant", "user", "client", "key", "api_key", "epoch"})
 
 
-class Db(Protocol):
+class StoreDb(Protocol):
     """A connection as a job sees it: one portable statement at a time, `?` placeholders, no way to end the transaction."""
 
     def execute(self, sql: str, *params: object) -> int:
@@ -69,7 +68,7 @@ Effect: TypeAlias = Change | AuditEntry
 class Store(Protocol):
     """Where jobs are handed in. Safe for any number of tasks of the trio run that opened it."""
 
-    async def write(self, job: Callable[[Db], T]) -> T:
+    async def write(self, job: Callable[[StoreDb], T]) -> T:
         """Run the job in a transaction; what it returned, once that is durable.
 
         A caller that is already cancelled submits nothing. From submission on, cancellation is ignored until the outcome is
@@ -79,7 +78,7 @@ class Store(Protocol):
         """
         ...
 
-    async def read(self, job: Callable[[Db], T]) -> T:
+    async def read(self, job: Callable[[StoreDb], T]) -> T:
         """Run the job on one consistent snapshot that holds every write that has returned. It may be cancelled at any time."""
         ...
 
@@ -101,14 +100,29 @@ class Store(Protocol):
         ...
 
 
-def tell_of_audit(listeners: Sequence[OnAudit], effects: Sequence[Effect]) -> None:
+def apart(effects: Sequence[Effect]) -> tuple[list[Change], list[AuditEntry]]:
+    """The changes and the audit rows of a batch, each in order."""
+    changes: list[Change] = []
+    entries: list[AuditEntry] = []
+    for effect in effects:
+        if isinstance(effect, Change):
+            changes.append(effect)
+        else:
+            entries.append(effect)
+    return changes, entries
+
+
+def tell_of_audit(listeners: Sequence[OnAudit], entries: Sequence[AuditEntry]) -> None:
     """What every engine does with the audit rows of a batch."""
-    entries = [effect for effect in effects if isinstance(effect, AuditEntry)]
-    if entries:
-        for listener in listeners:
-            # A log that cannot be written must not hold up whoever is waiting: what was decided is committed.
-            with suppress(Exception):
-                listener(entries)
+    if not entries:
+        return
+    for listener in listeners:
+        try:
+            listener(entries)
+        except (
+            Exception
+        ):  # a log that cannot be written must not hold up whoever waits: what was decided is committed
+            continue
 
 
 class StoreError(Exception):
@@ -192,5 +206,5 @@ class NewerSchema(CannotOpen):
     """The database was written by a newer version."""
 
 
-class NotOurs(CannotOpen):
+class ForeignDatabase(CannotOpen):
     """The file is no database of ours."""

@@ -44,14 +44,14 @@ class KeptOut(msgspec.Struct, frozen=True, kw_only=True):
         return "; ".join(told)
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class EntryRights(msgspec.Struct, frozen=True, kw_only=True):
     """Who may come in, by id, as one database has it."""
 
     users: Mapping[str, str]
     clients: Mapping[str, str]
 
 
-def standing_in(database: Path, fingerprint: str) -> Standing | None:
+def standing_in(database: Path, fingerprint: str) -> EntryRights | None:
     """None: there is no database of this key file there that can be read."""
     if not database.is_file():
         return None
@@ -62,7 +62,7 @@ def standing_in(database: Path, fingerprint: str) -> Standing | None:
             sql = "SELECT value FROM meta WHERE key = ?"
             if connection.execute(sql, (meta.KEY_FINGERPRINT,)).fetchone() != (fingerprint,):
                 return None
-            return Standing(
+            return EntryRights(
                 users=dict(connection.execute("SELECT id, state FROM users")),
                 clients=dict(connection.execute("SELECT id, state FROM clients")),
             )
@@ -70,7 +70,7 @@ def standing_in(database: Path, fingerprint: str) -> Standing | None:
         return None
 
 
-def keep_out(connection: sqlite3.Connection, now_standing: Standing | None, *, now: int) -> KeptOut:
+def keep_out(connection: sqlite3.Connection, now_standing: EntryRights | None, *, now: int) -> KeptOut:
     """Change the copy, which `connection` may write; the caller commits."""
     tables = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     revoked = 0

@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from server.store import meta
 from server.store.connect import sync_directory
-from server.store.jobs import CannotOpen, Db
+from server.store.jobs import CannotOpen, StoreDb
 
 _SECRET_BYTES: Final = 32
 _ID_BYTES: Final = 6
@@ -109,7 +109,7 @@ def open_key(
     return key
 
 
-def bind_key(db: Db, *, fingerprint: str) -> None:
+def bind_key(db: StoreDb, *, fingerprint: str) -> None:
     """Remember at first start which key this database belongs to; refuse another ever after. A job."""
     if not hmac.compare_digest(meta.claim(db, meta.KEY_FINGERPRINT, fingerprint), fingerprint):
         raise KeyRefused(

@@ -10,7 +10,7 @@ from enum import Enum
 
 import msgspec
 
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 
 
 class LeasedTable(Enum):
@@ -29,7 +29,7 @@ class Lease(msgspec.Struct, frozen=True):
     fence: int
 
 
-def take(db: Db, table: LeasedTable, key: str, *, owner: str, now: int, millis: int) -> Lease | None:
+def take(db: StoreDb, table: LeasedTable, key: str, *, owner: str, now: int, millis: int) -> Lease | None:
     """Take a free or expired lease until `now + millis`; None if somebody holds it, or there is no such row."""
     name, column = table.value
     taken = db.execute(
@@ -43,7 +43,7 @@ def take(db: Db, table: LeasedTable, key: str, *, owner: str, now: int, millis: 
     return None if row is None else Lease(table, key, owner, row["fence"])
 
 
-def renew(db: Db, lease: Lease, *, now: int, millis: int) -> bool:
+def renew(db: StoreDb, lease: Lease, *, now: int, millis: int) -> bool:
     """Extend it, if it is still held; never shorten it. An expired one is lost even if nobody has taken it yet."""
     name, column = lease.table.value
     renewed = db.execute(
@@ -54,14 +54,14 @@ def renew(db: Db, lease: Lease, *, now: int, millis: int) -> bool:
     return renewed == 1
 
 
-def holds(db: Db, lease: Lease, *, now: int) -> bool:
+def holds(db: StoreDb, lease: Lease, *, now: int) -> bool:
     """Whether it is still held. In the same job as the write that depends on it, nobody can come between."""
     name, column = lease.table.value
     sql = f"SELECT 1 AS held FROM {name} WHERE {column} = ? AND owner = ? AND fence = ? AND lease_until > ?"
     return db.fetch_one(sql, lease.key, lease.owner, lease.fence, now) is not None
 
 
-def release(db: Db, lease: Lease) -> bool:
+def release(db: StoreDb, lease: Lease) -> bool:
     """Give it back, if it is still this holder's. The fence stays, so a late write of this holder is refused too."""
     name, column = lease.table.value
     released = db.execute(

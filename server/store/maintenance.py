@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from server.store import client_sweep, leases, meta, reaping
-from server.store.jobs import Db, Store, StoreError
+from server.store.jobs import Store, StoreDb, StoreError
 from server.store.leases import Lease, LeasedTable
 
 CHORE: Final = "sweep"
@@ -204,7 +204,7 @@ async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], 
         total += swept
 
 
-def _delete_audit(db: Db, *, lease: Lease, before: int, now: int) -> int:
+def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
     if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return db.sweep_audit(before=before, at_most=PIECE)
@@ -224,7 +224,9 @@ async def _sweep_clients(
         total += swept
 
 
-def _delete_clients(db: Db, *, lease: Lease, ids: Sequence[str], unused: int, idle: int, now: int) -> int:
+def _delete_clients(
+    db: StoreDb, *, lease: Lease, ids: Sequence[str], unused: int, idle: int, now: int
+) -> int:
     if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return reaping.delete(db, ids=ids, unused=unused, idle=idle, now=now)
@@ -243,32 +245,32 @@ async def _sweep_document_clients(store: Store, lease: Lease, *, clock: Callable
         total += swept
 
 
-def _delete_document_clients(db: Db, *, lease: Lease, ids: Sequence[str], now: int) -> int:
+def _delete_document_clients(db: StoreDb, *, lease: Lease, ids: Sequence[str], now: int) -> int:
     if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return client_sweep.delete(db, ids=ids, before=now)
 
 
-def _begin(db: Db, *, owner: str, now: int) -> Lease | None:
+def _begin(db: StoreDb, *, owner: str, now: int) -> Lease | None:
     db.execute(
         "INSERT INTO chores (name, lease_until, fence) VALUES (?, 0, 0) ON CONFLICT (name) DO NOTHING", CHORE
     )
     return leases.take(db, LeasedTable.CHORES, CHORE, owner=owner, now=now, millis=LEASE_MILLIS)
 
 
-def _finish(db: Db, *, lease: Lease, now: int) -> None:
+def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
     if leases.release(db, lease):
         db.execute("UPDATE chores SET last_run_at = ? WHERE name = ?", now, lease.key)
 
 
-def _find(db: Db, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
+def _find(db: StoreDb, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
     columns = ", ".join(sweep.key)
     sql = f"SELECT {columns} FROM {sweep.table} WHERE {sweep.over} ORDER BY {columns} LIMIT ?"
     return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, sweep.piece)]
 
 
 def _delete(
-    db: Db,
+    db: StoreDb,
     *,
     sweep: _Sweep,
     keys: Sequence[tuple[object, ...]],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 
 # Carried by every refresh chain; a restored database starts a new one, so that chains of a lost future are recognised.
 REFRESH_EPOCH: Final = "refresh_epoch"
@@ -19,17 +19,17 @@ CHANGES_DROPPED: Final = "changes_dropped"
 AUDIT_CHAIN: Final = "audit_chain"
 
 
-def get(db: Db, key: str) -> str | None:
+def get(db: StoreDb, key: str) -> str | None:
     row = db.fetch_one("SELECT value FROM meta WHERE key = ?", key)
     return None if row is None else row["value"]
 
 
-def put(db: Db, key: str, value: str) -> None:
+def put(db: StoreDb, key: str, value: str) -> None:
     sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     db.execute(sql, key, value)
 
 
-def claim(db: Db, key: str, value: str) -> str:
+def claim(db: StoreDb, key: str, value: str) -> str:
     """Set the value if there is none yet; the value that holds now, whoever set it."""
     db.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", key, value)
     return db.fetch_one("SELECT value FROM meta WHERE key = ?", key)["value"]  # type: ignore[index]

@@ -10,7 +10,6 @@ import re
 import sqlite3
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from importlib import resources
 from pathlib import Path
 from typing import Final
 
@@ -36,7 +35,7 @@ class Migration(msgspec.Struct, frozen=True):
 
 def packaged_migrations() -> tuple[Migration, ...]:
     """The migrations of this version, in order."""
-    entries = resources.files("server.store").joinpath("migrations").iterdir()
+    entries = (Path(__file__).parent / "migrations").iterdir()
     found = [
         Migration(int(match[1]), match[2], entry.read_text(encoding="utf-8"))
         for entry in entries

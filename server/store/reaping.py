@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 
 # Clients per write: each is a handful of statements.
 PIECE: Final = 50
@@ -31,13 +31,13 @@ def _values(unused: int, idle: int, now: int) -> tuple[int, ...]:
     return (unused, idle, idle, now, now, now, now, now)
 
 
-def find(db: Db, *, unused: int, idle: int, now: int) -> list[str]:
+def find(db: StoreDb, *, unused: int, idle: int, now: int) -> list[str]:
     """Ids of clients never let in since before `unused`, and of those not used since `idle`."""
     sql = f"SELECT id FROM clients WHERE {_OVER} ORDER BY id LIMIT ?"
     return [row["id"] for row in db.fetch_all(sql, *_values(unused, idle, now), PIECE)]
 
 
-def delete(db: Db, *, ids: Sequence[str], unused: int, idle: int, now: int) -> int:
+def delete(db: StoreDb, *, ids: Sequence[str], unused: int, idle: int, now: int) -> int:
     """How many of them are gone: it may be otherwise with them by now."""
     gone = 0
     for client_id in ids:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final
@@ -18,25 +18,24 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from server.store.audit_chain import AuditChain
 from server.store.connect import connect_reader, connect_writer, opening
 from server.store.jobs import (
-    Change,
-    Db,
     Effect,
     OnAudit,
     OnChanges,
     StoreBroken,
     StoreClosed,
+    StoreDb,
     StoreFull,
     T,
+    apart,
     tell_of_audit,
 )
 from server.store.migrate import Migration, migrate, packaged_migrations
-from server.store.transactions import JOB_SECONDS, Transactions, Work
+from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
+class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     """The store's bounds. The defaults suit one serving process; tests set others."""
 
     # Per queue, running ones included: some 30 ms of work. More means that the disk stands still.
@@ -53,50 +52,71 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     close_seconds: float = 30.0
 
 
-DEFAULT_LIMITS: Final = Limits()
+DEFAULT_LIMITS: Final = StoreLimits()
 
 
-class _Ticket(Work[T]):
-    """A job and the task that waits for it."""
+class _Ticket(PendingJob[T]):
+    """A job and the task that waits for it. Its lane writes on it."""
 
-    __slots__ = ("abandoned", "task")
+    __slots__ = ("abandoned", "asked_at", "task")
 
-    def __init__(self, job: Callable[[Db], T], task: trio.lowlevel.Task) -> None:
-        super().__init__(job)
-        self.task = task
-        # Written in the trio thread; a thread that sees it late has only worked in vain.
-        self.abandoned = False
+    task: trio.lowlevel.Task
+    asked_at: float  # of the machine's clock, in seconds
+    abandoned: bool  # written in the trio thread; a thread that sees it late has only worked in vain
 
     def abandon(self, _: object) -> trio.lowlevel.Abort:
         self.abandoned = True
         return trio.lowlevel.Abort.SUCCEEDED
 
 
+def _wait_on(_: object) -> trio.lowlevel.Abort:
+    """Keeps cancellation out while the outcome is open; trio delivers it at the caller's next checkpoint."""
+    return trio.lowlevel.Abort.FAILED
+
+
 class _Lane:
-    """A bounded queue into a thread. `pending` counts from submission to answer and belongs to the trio thread."""
+    """A bounded queue into a thread. All but `queue` belongs to the trio thread."""
 
     def __init__(self, limit: int) -> None:
         self.queue: SimpleQueue[_Ticket[Any] | None] = SimpleQueue()  # None: end of work, once per thread
-        self.pending = 0
         self._limit = limit
+        self._open: dict[_Ticket[Any], None] = {}  # from submission to answer, oldest first
 
-    def submit(self, ticket: _Ticket[T]) -> None:
-        if self.pending >= self._limit:
+    @property
+    def pending(self) -> int:
+        return len(self._open)
+
+    def submit(self, job: Callable[[StoreDb], T]) -> _Ticket[T]:
+        if len(self._open) >= self._limit:
             raise StoreFull("too much database work is waiting")
-        self.pending += 1
+        ticket = _Ticket(job)
+        ticket.task, ticket.abandoned = trio.lowlevel.current_task(), False
+        ticket.asked_at = time.monotonic()
+        self._open[ticket] = None
         self.queue.put(ticket)
+        return ticket
 
     def answer(self, tickets: Sequence[_Ticket[Any]]) -> None:
         for ticket in tickets:
-            self.pending -= 1
+            del self._open[ticket]
             if not ticket.abandoned:
                 trio.lowlevel.reschedule(ticket.task)
+
+    def give_up(self, asked_before: float) -> float | None:
+        """Wake whoever has waited since before then. Since when the next one waits."""
+        for ticket in self._open:
+            if ticket.asked_at > asked_before:
+                return ticket.asked_at
+            if not ticket.abandoned:
+                ticket.abandoned = True
+                trio.lowlevel.reschedule(ticket.task)
+        return None
 
 
 class _Group:
     """What a thread takes from its lane in one go: the first is waited for, the rest must be there already."""
 
-    def __init__(self, lane: _Lane, limits: Limits) -> None:
+    def __init__(self, lane: _Lane, limits: StoreLimits) -> None:
         self._queue = lane.queue
         self._limits = limits
         self.taken: list[_Ticket[Any]] = []
@@ -110,12 +130,16 @@ class _Group:
         until = time.monotonic() + self._limits.batch_seconds
         position = 0
         while position < len(self.taken):
-            if not self.taken[position].abandoned:
-                yield self.taken[position]
+            ticket = self.taken[position]
+            if not ticket.abandoned:
+                yield ticket
             position += 1
-            if position < self._limits.batch and time.monotonic() < until:
-                with suppress(Empty):
+            # Asked for its size first: an exception for each lone job would cost more than the rest of this.
+            if self._queue.qsize() and position < self._limits.batch and time.monotonic() < until:
+                try:
                     self._take(self._queue.get_nowait())
+                except Empty:  # another reader was faster
+                    continue
 
     def _take(self, ticket: _Ticket[Any] | None) -> None:
         if ticket is None:
@@ -133,7 +157,7 @@ class SqliteStore:
         readers: Sequence[Transactions],
         *,
         clock: Callable[[], int],
-        limits: Limits,
+        limits: StoreLimits,
         stop: trio.CancelScope,
     ) -> None:
         self._clock = clock
@@ -146,6 +170,7 @@ class SqliteStore:
         self._writes = _Lane(limits.waiting)
         self._reads = _Lane(limits.waiting)
         self._closed = False
+        self._watching = trio.CancelScope()
         self.fault: BaseException | None = None
         self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
         self._readers = [
@@ -156,21 +181,26 @@ class SqliteStore:
     def start(self) -> None:
         for thread in (self._writer, *self._readers):
             thread.start()
+        # Ended by `aclose`. Not in a nursery: `open_store` would have to wrap its body in one, and with it whatever the body raises.
+        trio.lowlevel.spawn_system_task(self._watch, name="store-watch")
 
     @trio.lowlevel.enable_ki_protection  # nothing may come between submitting and waiting
-    async def write(self, job: Callable[[Db], T]) -> T:
+    async def write(self, job: Callable[[StoreDb], T]) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
-        ticket = self._submit(self._writes, job)
-        # The shield keeps cancellation out while the outcome is open; trio delivers it at the caller's next checkpoint.
-        with trio.move_on_after(self._limits.write_seconds, shield=True):
-            await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
-            return ticket.result()
-        raise StoreBroken("the disk does not answer; this may or may not have been written")
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        ticket = self._writes.submit(job)
+        await trio.lowlevel.wait_task_rescheduled(_wait_on)
+        if ticket.abandoned:
+            raise StoreBroken("the disk does not answer; this may or may not have been written")
+        return ticket.result()
 
     @trio.lowlevel.enable_ki_protection
-    async def read(self, job: Callable[[Db], T]) -> T:
+    async def read(self, job: Callable[[StoreDb], T]) -> T:
         await trio.lowlevel.checkpoint_if_cancelled()
-        ticket = self._submit(self._reads, job)
+        if self._closed:
+            raise StoreClosed("the store is closed")
+        ticket = self._reads.submit(job)
         await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
         return ticket.result()
 
@@ -181,7 +211,7 @@ class SqliteStore:
         self._audit_listeners.append(listener)
 
     def chain_audit(self, key: bytes) -> None:
-        self._transactions.chain = AuditChain(key)
+        self._transactions.chain_audit(key)
 
     async def aclose(self) -> None:
         """Refuse new jobs, finish the accepted ones, end the threads. Bounded by `close_seconds`, also when cancelled."""
@@ -194,15 +224,21 @@ class SqliteStore:
                 await reader.join()
             self._writes.queue.put(None)
             await self._writer.join()
+            self._watching.cancel()
             return
+        # Whoever still waits is given up in time: the watch goes on.
         self.fault = self.fault or StoreBroken("the store did not finish in time; the disk may be stuck")
 
-    def _submit(self, lane: _Lane, job: Callable[[Db], T]) -> _Ticket[T]:
-        if self._closed:
-            raise StoreClosed("the store is closed")
-        ticket = _Ticket(job, trio.lowlevel.current_task())
-        lane.submit(ticket)
-        return ticket
+    async def _watch(self) -> None:
+        """Give up the writes that a dead disk does not answer. One task for all: a deadline for each would cost more than the
+        rest of its waiting."""
+        seconds = self._limits.write_seconds
+        with self._watching:
+            while True:
+                now = time.monotonic()
+                oldest = self._writes.give_up(now - seconds)
+                # Whatever is submitted from now on is not overdue before then.
+                await trio.sleep(seconds if oldest is None else oldest + seconds - now)
 
     def _serve_writes(self, writer: Transactions) -> None:
         while True:
@@ -230,7 +266,7 @@ class SqliteStore:
                 return
 
     def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
-        changes = [effect for effect in effects if isinstance(effect, Change)]
+        changes, entries = apart(effects)
         if changes:
             for listener in self._listeners:
                 try:
@@ -239,7 +275,7 @@ class SqliteStore:
                     Exception
                 ) as error:  # the others are still told: each may be what keeps a revoked login out
                     self._break(error)
-        tell_of_audit(self._audit_listeners, effects)
+        tell_of_audit(self._audit_listeners, entries)
         self._writes.answer(tickets)
 
     def _give_up(self, group: _Group, error: BaseException) -> None:
@@ -254,8 +290,10 @@ class SqliteStore:
 
     def _in_trio(self, function: Callable[..., object], *arguments: object) -> None:
         # With the trio run over nobody is left to be told; what was accepted is still finished.
-        with suppress(trio.RunFinishedError):
+        try:
             self._trio.run_sync_soon(function, *arguments)
+        except trio.RunFinishedError:
+            return
 
 
 class _Thread:
@@ -301,7 +339,7 @@ async def open_store(
     clock: Callable[[], int],
     backups: Path,
     migrations: Sequence[Migration] | None = None,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: StoreLimits = DEFAULT_LIMITS,
 ) -> AsyncGenerator[SqliteStore]:
     """Open and migrate the database at `path`; on leaving, finish what was accepted and end the threads.
 
@@ -326,7 +364,7 @@ def _open(
     clock: Callable[[], int],
     backups: Path,
     migrations: Sequence[Migration] | None,
-    limits: Limits,
+    limits: StoreLimits,
 ) -> tuple[Transactions, list[Transactions]]:
     with ExitStack() as undo:
         writer = connect_writer(path)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from server.store import leases
-from server.store.jobs import Db, Row
+from server.store.jobs import Row, StoreDb
 from server.store.leases import Lease, LeasedTable
 
 # As the partial index has it, to the letter: otherwise SQLite does not use it.
@@ -49,7 +49,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
     kept_overall: int
 
 
-class Stored(msgspec.Struct, frozen=True, kw_only=True):
+class StoredTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task as one snapshot of the database has it."""
 
     row: Row
@@ -58,19 +58,21 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
     answers: Mapping[str, bytes]  # empty unless they were asked for
 
 
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
+class AbandonedTask(msgspec.Struct, frozen=True, kw_only=True):
     """A task that another process left behind. With a lease it may be run again; without, it has been ended."""
 
     lease: Lease | None
-    stored: Stored
+    stored: StoredTask
 
 
-class Full(Enum):
+class TasksFull(Enum):
     CALLER = "caller"
     SERVER = "server"
 
 
-def insert(db: Db, task: NewTask, *, owner: str, lease_until: int, caps: Caps, now: int) -> Lease | Full:
+def insert(
+    db: StoreDb, task: NewTask, *, owner: str, lease_until: int, caps: Caps, now: int
+) -> Lease | TasksFull:
     """The task, with the lease of whoever is about to run it; or why there is no room."""
     if full := _full(db, task.caller, caps, now):
         return full
@@ -85,23 +87,23 @@ def insert(db: Db, task: NewTask, *, owner: str, lease_until: int, caps: Caps, n
     return Lease(LeasedTable.TASKS, task.id_hash, owner, 1)
 
 
-def _full(db: Db, caller: str, caps: Caps, now: int) -> Full | None:
+def _full(db: StoreDb, caller: str, caps: Caps, now: int) -> TasksFull | None:
     if _count(db, f"{RUNNING} AND caller = ?", caller) >= caps.running:
-        return Full.CALLER
+        return TasksFull.CALLER
     if _count(db, "caller = ? AND expires_at > ?", caller, now) >= caps.kept:
-        return Full.CALLER
+        return TasksFull.CALLER
     if _count(db, RUNNING) >= caps.running_overall or _count(db, "expires_at > ?", now) >= caps.kept_overall:
-        return Full.SERVER
+        return TasksFull.SERVER
     return None
 
 
-def _count(db: Db, condition: str, *params: object) -> int:
+def _count(db: StoreDb, condition: str, *params: object) -> int:
     row = db.fetch_one(f"SELECT count(*) AS n FROM tasks WHERE {condition}", *params)
     return 0 if row is None else row["n"]
 
 
 def note(
-    db: Db,
+    db: StoreDb,
     lease: Lease,
     *,
     now: int,
@@ -125,7 +127,7 @@ def note(
 
 
 def ask(
-    db: Db,
+    db: StoreDb,
     lease: Lease,
     *,
     now: int,
@@ -148,7 +150,7 @@ def ask(
     return _version(db, lease.key)
 
 
-def answer(db: Db, id_hash: str, *, now: int, answers: Mapping[str, bytes]) -> int:
+def answer(db: StoreDb, id_hash: str, *, now: int, answers: Mapping[str, bytes]) -> int:
     """How many of them were awaited. With the last outstanding one the task is at work again."""
     row = db.fetch_one(f"SELECT 1 AS running FROM tasks WHERE id_hash = ? AND expires_at > ? AND {RUNNING}", id_hash, now)  # fmt: skip
     if row is None:
@@ -165,7 +167,7 @@ def answer(db: Db, id_hash: str, *, now: int, answers: Mapping[str, bytes]) -> i
     return given
 
 
-def _settle_waiting(db: Db, id_hash: str, *, now: int, message: bytes | None, extra: str) -> None:
+def _settle_waiting(db: StoreDb, id_hash: str, *, now: int, message: bytes | None, extra: str) -> None:
     db.execute(
         "UPDATE tasks SET state = CASE WHEN EXISTS"
         " (SELECT 1 FROM task_questions AS q WHERE q.id_hash = tasks.id_hash AND q.answer IS NULL)"
@@ -176,12 +178,12 @@ def _settle_waiting(db: Db, id_hash: str, *, now: int, message: bytes | None, ex
     )  # fmt: skip
 
 
-def answers_to(db: Db, lease: Lease, names: Collection[str]) -> Mapping[str, bytes] | None:
+def answers_to(db: StoreDb, lease: Lease, names: Collection[str]) -> Mapping[str, bytes] | None:
     """Those given so far; None if the task is not this lease's any more."""
     return _answers(db, lease.key, names) if _still(db, lease) else None
 
 
-def _answers(db: Db, id_hash: str, names: Collection[str] | None = None) -> Mapping[str, bytes]:
+def _answers(db: StoreDb, id_hash: str, names: Collection[str] | None = None) -> Mapping[str, bytes]:
     among = "" if names is None else f" AND name IN ({', '.join('?' * len(names))})"
     rows = db.fetch_all(
         f"SELECT name, answer FROM task_questions WHERE id_hash = ? AND answer IS NOT NULL{among}",
@@ -191,7 +193,7 @@ def _answers(db: Db, id_hash: str, names: Collection[str] | None = None) -> Mapp
 
 
 def finish(
-    db: Db,
+    db: StoreDb,
     lease: Lease,
     *,
     now: int,
@@ -214,7 +216,7 @@ def finish(
     return True
 
 
-def cancel(db: Db, id_hash: str, *, now: int, message: bytes) -> bool:
+def cancel(db: StoreDb, id_hash: str, *, now: int, message: bytes) -> bool:
     """Whoever runs it finds its fence overtaken. False: it had ended before."""
     ended = db.execute(
         "UPDATE tasks SET state = 'cancelled', sealed_message = ?, updated_at = ?, version = version + 1,"
@@ -227,7 +229,7 @@ def cancel(db: Db, id_hash: str, *, now: int, message: bytes) -> bool:
     return True
 
 
-def keep(db: Db, held: Sequence[Lease], *, until: int) -> Mapping[str, int]:
+def keep(db: StoreDb, held: Sequence[Lease], *, until: int) -> Mapping[str, int]:
     """Renew what is still held: the version of each. What is missing was cancelled or taken over."""
     kept: dict[str, int] = {}
     for lease in held:
@@ -241,7 +243,7 @@ def keep(db: Db, held: Sequence[Lease], *, until: int) -> Mapping[str, int]:
     return kept
 
 
-def find_orphans(db: Db, *, now: int, limit: int) -> Sequence[str]:
+def find_orphans(db: StoreDb, *, now: int, limit: int) -> Sequence[str]:
     rows = db.fetch_all(
         f"SELECT id_hash FROM tasks WHERE {RUNNING} AND lease_until <= ? ORDER BY lease_until, id_hash LIMIT ?",
         now, limit,
@@ -250,8 +252,16 @@ def find_orphans(db: Db, *, now: int, limit: int) -> Sequence[str]:
 
 
 def take_over(
-    db: Db, id_hash: str, *, owner: str, now: int, millis: int, max_runs: int, message: bytes, ending: bytes
-) -> Taken | None:
+    db: StoreDb,
+    id_hash: str,
+    *,
+    owner: str,
+    now: int,
+    millis: int,
+    max_runs: int,
+    message: bytes,
+    ending: bytes,
+) -> AbandonedTask | None:
     """Take an orphan, if it still is one. One that cannot be run again fails at once, with `ending`."""
     row = db.fetch_one(
         f"SELECT replays, runs, expires_at FROM tasks WHERE id_hash = ? AND {RUNNING}", id_hash
@@ -275,10 +285,10 @@ def take_over(
         )
         lease = None
     stored = fetch(db, id_hash, parts=("order", "checkpoint", "events"), answered=True)
-    return None if stored is None else Taken(lease=lease, stored=stored)
+    return None if stored is None else AbandonedTask(lease=lease, stored=stored)
 
 
-def fetch(db: Db, id_hash: str, *, parts: Collection[str], answered: bool = False) -> Stored | None:
+def fetch(db: StoreDb, id_hash: str, *, parts: Collection[str], answered: bool = False) -> StoredTask | None:
     row = db.fetch_one(f"SELECT {_SHOWN} FROM tasks WHERE id_hash = ?", id_hash)
     if row is None:
         return None
@@ -289,7 +299,7 @@ def fetch(db: Db, id_hash: str, *, parts: Collection[str], answered: bool = Fals
     outstanding = db.fetch_all(
         "SELECT name, question FROM task_questions WHERE id_hash = ? AND answer IS NULL", id_hash
     )
-    return Stored(
+    return StoredTask(
         row=row,
         parts={part["name"]: part["sealed"] for part in found},
         questions={each["name"]: each["question"] for each in outstanding},
@@ -298,7 +308,7 @@ def fetch(db: Db, id_hash: str, *, parts: Collection[str], answered: bool = Fals
 
 
 def page(
-    db: Db, *, caller: str, server: str, after: tuple[int, str] | None, now: int, limit: int
+    db: StoreDb, *, caller: str, server: str, after: tuple[int, str] | None, now: int, limit: int
 ) -> Sequence[Row]:
     """One caller's tasks, newest first, from after the one that was made then."""
     where, params = "", ()
@@ -311,17 +321,17 @@ def page(
     )  # fmt: skip
 
 
-def _still(db: Db, lease: Lease) -> bool:
+def _still(db: StoreDb, lease: Lease) -> bool:
     sql = f"SELECT 1 AS held FROM tasks WHERE id_hash = ? AND owner = ? AND fence = ? AND {RUNNING}"
     return db.fetch_one(sql, lease.key, lease.owner, lease.fence) is not None
 
 
-def _version(db: Db, id_hash: str) -> int:
+def _version(db: StoreDb, id_hash: str) -> int:
     row: Mapping[str, Any] | None = db.fetch_one("SELECT version FROM tasks WHERE id_hash = ?", id_hash)
     return 0 if row is None else row["version"]
 
 
-def _put_parts(db: Db, id_hash: str, parts: Mapping[str, bytes]) -> None:
+def _put_parts(db: StoreDb, id_hash: str, parts: Mapping[str, bytes]) -> None:
     for name, sealed in parts.items():
         db.execute(
             "INSERT INTO task_parts (id_hash, name, sealed) VALUES (?, ?, ?)"
@@ -330,7 +340,7 @@ def _put_parts(db: Db, id_hash: str, parts: Mapping[str, bytes]) -> None:
         )  # fmt: skip
 
 
-def _drop_what_only_a_run_needs(db: Db, id_hash: str) -> None:
+def _drop_what_only_a_run_needs(db: StoreDb, id_hash: str) -> None:
     """Nobody will run it again, so what was asked for and answered is not kept any longer than needed."""
     db.execute("DELETE FROM task_parts WHERE id_hash = ? AND name IN ('order', 'checkpoint')", id_hash)
     db.execute("DELETE FROM task_questions WHERE id_hash = ?", id_hash)

@@ -10,12 +10,13 @@ import math
 import sqlite3
 import time
 from collections.abc import Callable, Iterable
+from enum import Enum
 from itertools import chain
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
-from server.store.audit_chain import AuditChain, Tail
+from server.store.audit_chain import AuditChain, ChainMoved, Tail
 from server.store.facade import Facade
-from server.store.jobs import Db, Effect, StoreBroken
+from server.store.jobs import Effect, StoreBroken, StoreDb
 from server.store.sqlite_errors import translate
 
 T = TypeVar("T")
@@ -27,28 +28,34 @@ JOB_SECONDS: Final = 10.0
 _STEPS_BETWEEN_LOOKS: Final = 10_000
 
 
-class Work(Generic[T]):
+class _NotRun(Enum):
+    NOT_RUN = "not run"
+
+
+class PendingJob(Generic[T]):
     """A job on its way: then its value or its error. Every run starts it afresh."""
 
     __slots__ = ("_value", "error", "job")
 
-    def __init__(self, job: Callable[[Db], T]) -> None:
+    def __init__(self, job: Callable[[StoreDb], T]) -> None:
         self.job = job
-        self.error: BaseException | None = StoreBroken("this job has not run")
-        self._value: T | None = None
+        self.error: BaseException | None = None
+        self._value: T | _NotRun = _NotRun.NOT_RUN
 
     def succeed(self, value: T) -> None:
         self._value = value
         self.error = None
 
     def fail(self, error: BaseException) -> None:
-        self._value = None
+        self._value = _NotRun.NOT_RUN
         self.error = error
 
     def result(self) -> T:
         if self.error is not None:
             raise self.error
-        return cast("T", self._value)
+        if self._value is _NotRun.NOT_RUN:
+            raise StoreBroken("this job has not run")
+        return self._value
 
 
 class Transactions:
@@ -58,12 +65,18 @@ class Transactions:
         self._connection = connection
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self.chain: AuditChain | None = None  # given later: see `Store.chain_audit`
+        self._chain: AuditChain | None = None
+        self._settled: Tail | None = None  # of the last commit here, as long as nothing has gone wrong since
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
 
-    def run_batch(self, works: Iterable[Work[Any]], *, at: int) -> list[Effect]:
-        """Run the jobs in one transaction, a savepoint each, and commit; then every work has its true outcome.
+    def chain_audit(self, key: bytes) -> None:
+        """See `Store.chain_audit`."""
+        self._chain, self._settled = AuditChain(key), None
 
+    def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
+        """Run the jobs in one transaction and commit; then every work has its true outcome.
+
+        Each has a savepoint. That of the first is the transaction itself: until a job has come through, undoing is rolling back.
         `works` may be lazy: it is read on while the batch runs. If the shared transaction is lost in whatever way, nothing of
         it counts, and each job that was in it runs again in a transaction of its own, as do those that were still to come.
         """
@@ -74,15 +87,26 @@ class Transactions:
                 work.fail(translate(error))
             return []
         waiting = iter(works)
-        started: list[Work[Any]] = []
+        started: list[PendingJob[Any]] = []
         effects: list[Effect] = []
-        tail = self._tail()
+        tail = self._tail(self._settled)
+        alone = True  # no other job's work is in the transaction
         try:
             for work in waiting:
                 started.append(work)
-                effects += self._run_among_others(work, tail, at=at)
+                if alone:
+                    effects = self._call(work, tail, at=at, writable=True)
+                    alone = work.error is not None
+                    if alone:
+                        self._roll_back()
+                        self._connection.execute("BEGIN IMMEDIATE")
+                        tail = self._tail(self._settled)
+                    elif not self._connection.in_transaction:
+                        raise sqlite3.OperationalError("the job has ended the transaction")
+                else:
+                    effects += self._run_among_others(work, tail, at=at)
             self._commit(tail)
-        except sqlite3.Error:
+        except (sqlite3.Error, ChainMoved):
             self._roll_back()
             return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
         except BaseException:  # a fault of ours, or of the iterable: leave no transaction open behind it
@@ -90,10 +114,10 @@ class Transactions:
             raise
         return effects
 
-    def run_alone(self, work: Work[Any], *, at: int) -> list[Effect]:
+    def run_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            tail = self._tail()
+            tail = self._tail(None)
             effects = self._call(work, tail, at=at, writable=True)
             if work.error is None:
                 self._commit(tail)
@@ -103,7 +127,7 @@ class Transactions:
         self._roll_back()
         return []
 
-    def run_read(self, work: Work[Any]) -> None:
+    def run_read(self, work: PendingJob[Any]) -> None:
         """Run the job on one snapshot. The connection must be unable to write (`connect.py`)."""
         try:
             self._connection.execute("BEGIN")
@@ -115,7 +139,7 @@ class Transactions:
     def close(self) -> None:
         self._connection.close()
 
-    def _run_among_others(self, work: Work[Any], tail: Tail | None, *, at: int) -> list[Effect]:
+    def _run_among_others(self, work: PendingJob[Any], tail: Tail | None, *, at: int) -> list[Effect]:
         self._connection.execute("SAVEPOINT job")
         mark = None if tail is None else tail.mark()
         effects = self._call(work, tail, at=at, writable=True)
@@ -128,7 +152,7 @@ class Transactions:
         self._connection.execute("RELEASE job")
         return effects
 
-    def _call(self, work: Work[Any], tail: Tail | None, *, at: int, writable: bool) -> list[Effect]:
+    def _call(self, work: PendingJob[Any], tail: Tail | None, *, at: int, writable: bool) -> list[Effect]:
         facade = Facade(self._connection, at=at, writable=writable, tail=tail)
         self._deadline = time.monotonic() + self._job_seconds
         try:
@@ -143,16 +167,18 @@ class Transactions:
         work.succeed(value)
         return effects
 
-    def _tail(self) -> Tail | None:
-        return None if self.chain is None else Tail(self.chain)
+    def _tail(self, after: Tail | None) -> Tail | None:
+        return None if self._chain is None else Tail(self._chain, after)
 
     def _commit(self, tail: Tail | None) -> None:
+        self._settled = None
         if tail is not None:
             tail.flush(self._write_record)
-        self._connection.execute("COMMIT")
+        self._connection.execute("COMMIT")  # refused where the transaction stands no more
+        self._settled = tail
 
-    def _write_record(self, sql: str, value: str, key: str) -> None:
-        self._connection.execute(sql, (value, key))
+    def _write_record(self, sql: str, *parameters: str) -> int:
+        return self._connection.execute(sql, parameters).rowcount
 
     def _roll_back(self) -> None:
         if self._connection.in_transaction:

@@ -18,29 +18,29 @@ from typing import Any, Final
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
 from server.backends.base import Outlet, Paused
 from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
 from server.mcp.questions import problem
-from server.mcp.tasks import Completed, Ending, Face, Failed, Snapshot, hash_id
+from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
+from server.observe.log import Logger
 from server.store.jobs import Store, StoreError, StoreUnavailable
 from server.store.leases import Lease
 from server.tasks.events import Events
-from server.tasks.ledger import Ledger, Orphan
-from server.tasks.logins import Allowed, Change, everybody
-from server.tasks.order import MAX_ANSWERS_BYTES, Order, Owner, Perform, TaskTerms, Who, owner_of
-from server.tasks.outlet import Asked, Attempt, Bell, TaskOutlet
-from server.tasks.run import Work, ending_of, is_put_aside
-from server.tasks.watch import Watch
+from server.tasks.ledger import Orphan, TaskLedger
+from server.tasks.logins import Allowed, LoginChange, everybody
+from server.tasks.order import MAX_ANSWERS_BYTES, Owner, Perform, TaskOrder, TaskTerms, Who, owner_of
+from server.tasks.outlet import Bell, QuestionNames, TaskAttempt, TaskOutlet
+from server.tasks.run import TaskRun, ending_of, is_put_aside
+from server.tasks.watch import TaskWatch
 
 __all__ = [
-    "Completed",
     "Ending",
-    "Failed",
-    "Order",
     "Owner",
     "Perform",
+    "TaskCompleted",
+    "TaskFailed",
+    "TaskOrder",
     "TaskTerms",
     "Tasks",
     "Who",
@@ -65,12 +65,12 @@ class Tasks:
         entropy: Callable[[int], bytes],
         key: bytes,
         boot_id: str,
-        log: FilteringBoundLogger,
+        log: Logger,
         announce: Announce,
         allowed: Allowed = everybody,
         terms: TaskTerms | None = None,
     ) -> None:
-        self._ledger = Ledger(
+        self._ledger = TaskLedger(
             store,
             key=key,
             entropy=entropy,
@@ -83,13 +83,13 @@ class Tasks:
         self._clock = clock
         self._log = log
         self._tell = announce
-        self._watch = Watch(self, self._ledger, allowed=allowed, log=log)
-        self.works: dict[str, Work] = {}  # those that are tasks, by the hash of their ids
+        self._watch = TaskWatch(self, self._ledger, allowed=allowed, log=log)
+        self.works: dict[str, TaskRun] = {}  # those that are tasks, by the hash of their ids
         self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
         # Its length is bounded by who may begin work: requests, and the caps on tasks.
-        self._begin, self._begun = trio.open_memory_channel[Work](math.inf)
+        self._begin, self._begun = trio.open_memory_channel[TaskRun](math.inf)
 
     def count(self) -> int:
         return len(self.works)
@@ -120,7 +120,7 @@ class Tasks:
 
     async def start(
         self,
-        order: Order,
+        order: TaskOrder,
         *,
         owner: Owner,
         face: Face,
@@ -133,8 +133,8 @@ class Tasks:
         lease, snapshot = await self._ledger.create(
             order, owner, face, ttl_ms=ttl_ms, events=b"[]", message=None
         )
-        work = Work(order)
-        asked = Asked(order.answers)
+        work = TaskRun(order)
+        asked = QuestionNames(order.answers)
         self._adopt(work, lease, snapshot, asked=asked, events=events, checkpointed=order.resumed is not None)
         self._check_running()
         self._begin.send_nowait(work)
@@ -142,7 +142,7 @@ class Tasks:
 
     async def attempt(
         self,
-        order: Order,
+        order: TaskOrder,
         line: Outlet,
         *,
         owner: Owner,
@@ -154,15 +154,15 @@ class Tasks:
         so many seconds. If there is no room for another task, it stays a call. Cancelling it before stops the work.
         `Paused`, and what else `perform` raises, passes through."""
 
-        async def make(attempt: Attempt) -> TaskOutlet | None:
+        async def make(attempt: TaskAttempt) -> TaskOutlet | None:
             return await self._make(work, attempt, owner, face, ttl_ms)
 
         self._check_running()
         can, order = order.can, _answerable(order, face)
-        work = Work(order)
-        attempt = work.attempt = Attempt(
+        work = TaskRun(order)
+        attempt = work.attempt = TaskAttempt(
             line,
-            asked=Asked({}),
+            asked=QuestionNames({}),
             events=Events(),
             resumed=order.resumed,
             can_as_task=order.can - can,
@@ -192,7 +192,7 @@ class Tasks:
             raise BackendFailed("the server is stopping")
 
     async def _make(
-        self, work: Work, attempt: Attempt, owner: Owner, face: Face, ttl_ms: int | None
+        self, work: TaskRun, attempt: TaskAttempt, owner: Owner, face: Face, ttl_ms: int | None
     ) -> TaskOutlet | None:
         order = msgspec.structs.replace(
             work.order, answers=dict(attempt.asked.answers), resumed=attempt.checkpointed
@@ -216,11 +216,11 @@ class Tasks:
 
     def _adopt(
         self,
-        work: Work,
+        work: TaskRun,
         lease: Lease,
         snapshot: Snapshot,
         *,
-        asked: Asked,
+        asked: QuestionNames,
         events: Events,
         checkpointed: bool,
     ) -> TaskOutlet:
@@ -243,7 +243,7 @@ class Tasks:
         self._log.info("task.runs", tool=order.tool, server=server, request=order.call_id)
         return work.outlet
 
-    async def _carry_out(self, work: Work) -> None:
+    async def _carry_out(self, work: TaskRun) -> None:
         try:
             if work.outlet is None or await self._watch.may_go_on(work):
                 with work.scope:
@@ -262,7 +262,7 @@ class Tasks:
             if work.outlet is not None and self._forget(work):
                 await self._release(work.outlet)
 
-    async def _perform_once(self, work: Work) -> None:
+    async def _perform_once(self, work: TaskRun) -> None:
         try:
             work.ending = await self._perform(work.order, work.line)
         except (McpError, Paused) as error:
@@ -272,7 +272,7 @@ class Tasks:
                 self._log.exception("task.crashed", tool=work.order.tool, request=work.order.call_id)
             work.error = error
 
-    async def _finish(self, work: Work, outlet: TaskOutlet, ending: Ending) -> None:
+    async def _finish(self, work: TaskRun, outlet: TaskOutlet, ending: Ending) -> None:
         """Also while the server stops, for as long as it may take; else for as long as it takes."""
         assert work.snapshot is not None
         events = outlet.events
@@ -290,7 +290,7 @@ class Tasks:
         self._forget(work)
         if done:
             order = work.order
-            outcome = "completed" if isinstance(ending, Completed) else "failed"
+            outcome = "completed" if isinstance(ending, TaskCompleted) else "failed"
             self._log.info("task.ended", tool=order.tool, outcome=outcome, request=order.call_id)
             self._announce(work.snapshot.server, work.snapshot.id)
 
@@ -303,7 +303,7 @@ class Tasks:
             except StoreUnavailable:
                 self._log.warning("task.not_released")  # it is found when its lease has run out
 
-    def _forget(self, work: Work) -> bool:
+    def _forget(self, work: TaskRun) -> bool:
         """Whether it was a task of ours until now."""
         key = work.outlet.lease.key if work.outlet is not None else ""
         if self.works.get(key) is not work:  # another run of the same task may be
@@ -311,7 +311,7 @@ class Tasks:
         del self.works[key]
         return True
 
-    def drop(self, work: Work) -> None:
+    def drop(self, work: TaskRun) -> None:
         """It is not ours any more: the work stops, and nothing of it is written."""
         self._forget(work)
         work.scope.cancel()
@@ -396,7 +396,7 @@ class Tasks:
 
     # ── for watch.py ────────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply_changes(self, changes: Iterable[Change]) -> None:
+    def apply_changes(self, changes: Iterable[LoginChange]) -> None:
         """For the store's `on_changes`: what runs for whoever was shut out is stopped."""
         self._watch.apply_changes(changes)
 
@@ -406,19 +406,19 @@ class Tasks:
             self._log.info("task.interrupted", server=snapshot.server, tool=snapshot.tool)
             self._announce(snapshot.server, snapshot.id)
             return
-        work = Work(orphan.order)
+        work = TaskRun(orphan.order)
         self._adopt(
             work,
             orphan.lease,
             orphan.snapshot,
-            asked=Asked(orphan.answers),
+            asked=QuestionNames(orphan.answers),
             events=Events(orphan.events),
             checkpointed=orphan.checkpointed,
         )
         self._begin.send_nowait(work)
 
 
-def _answerable(order: Order, face: Face) -> Order:
+def _answerable(order: TaskOrder, face: Face) -> TaskOrder:
     """Whoever has the third face answers forms with tasks/respond, whatever else its client can be asked."""
     if face is not Face.WASMAGENT:
         return order

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw
 
-from server.backends.base import Message, Progress
+from server.backends.base import LogMessage, Progress
 
 MAX_EVENTS: Final = 200
 # An event is a line to look at. What is longer is cut, so that all of them stay cheap to write again and again.
@@ -32,7 +32,7 @@ class Events:
         self.message: str | None = None
         self.unsaved = 0
 
-    def add(self, event: Progress | Message, *, at: int) -> None:
+    def add(self, event: Progress | LogMessage, *, at: int) -> None:
         if isinstance(event, Progress):
             shown = {"progress": event.progress, "total": event.total, "message": event.message}
             if event.message is not None:

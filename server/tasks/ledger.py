@@ -14,17 +14,17 @@ from typing import Any, Final, TypeVar
 import msgspec
 import trio
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-from structlog.typing import FilteringBoundLogger
 
 from server.mcp.errors import TooManyTasks, UnknownTask
 from server.mcp.questions import Question
-from server.mcp.tasks import Completed, Ending, Face, Failed, Snapshot, hash_id
+from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
+from server.observe.log import Logger
 from server.store import leases
 from server.store import tasks as rows
 from server.store.jobs import Row, Store, StoreUnavailable
 from server.store.leases import Lease
-from server.store.tasks import Caps, Full, NewTask, Stored
-from server.tasks.order import MAX_RESULT_BYTES, Order, Owner, TaskTerms
+from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
+from server.tasks.order import MAX_RESULT_BYTES, Owner, TaskOrder, TaskTerms
 
 T = TypeVar("T")
 
@@ -34,10 +34,10 @@ _NONCE_BYTES: Final = 12
 
 # Begun anew so often without getting any further, a task is what brings the server down.
 MAX_RUNS: Final = 5
-RESTARTED: Final = Failed(-32603, "the server was restarted while this was running")
+RESTARTED: Final = TaskFailed(-32603, "the server was restarted while this was running")
 
 _encode: Final = msgspec.json.Encoder().encode
-_decode_order: Final = msgspec.json.Decoder(Order).decode
+_decode_order: Final = msgspec.json.Decoder(TaskOrder).decode
 _decode_question: Final = msgspec.json.Decoder(Question).decode
 _decode_ending: Final = msgspec.json.Decoder(Ending).decode
 
@@ -49,13 +49,13 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
 
     snapshot: Snapshot
     lease: Lease | None
-    order: Order | None
+    order: TaskOrder | None
     checkpointed: bool
     answers: Answers
     events: bytes | None
 
 
-class Ledger:
+class TaskLedger:
     def __init__(
         self,
         store: Store,
@@ -65,7 +65,7 @@ class Ledger:
         clock: Callable[[], int],
         boot_id: str,
         terms: TaskTerms,
-        log: FilteringBoundLogger,
+        log: Logger,
     ) -> None:
         self._store = store
         self._cipher = AESGCM(key)
@@ -79,7 +79,7 @@ class Ledger:
 
     async def create(
         self,
-        order: Order,
+        order: TaskOrder,
         owner: Owner,
         face: Face,
         *,
@@ -129,9 +129,9 @@ class Ledger:
         )
         job = partial(rows.insert, task=new, owner=self._boot_id, lease_until=now + terms.lease_ms, caps=caps, now=now)  # fmt: skip
         made = await self._store.write(job)
-        if made is Full.CALLER:
+        if made is TasksFull.CALLER:
             raise TooManyTasks("you have too many tasks: wait for some to end, or to be forgotten")
-        if isinstance(made, Full):
+        if isinstance(made, TasksFull):
             raise TooManyTasks("this server has too many tasks: try again later")
         return made, snapshot
 
@@ -149,7 +149,7 @@ class Ledger:
             caller=owner.caller, server=owner.server, after=after, now=self.clock(), limit=limit,
         )  # fmt: skip
         found = await self._store.read(job)
-        return [self._snapshot(Stored(row=row, parts={}, questions={}, answers={})) for row in found]
+        return [self._snapshot(StoredTask(row=row, parts={}, questions={}, answers={})) for row in found]
 
     async def answer(self, task_id: str, answers: Answers) -> int:
         id_hash = hash_id(task_id)
@@ -260,16 +260,16 @@ class Ledger:
         """Whether it ended now, and so. However long the store takes to accept it: a result is not lost to a full disk."""
         encoded = _encode(ending)
         if len(encoded) > MAX_RESULT_BYTES:
-            ending = Failed(-32603, f"the result has {len(encoded):,} bytes, more than the {MAX_RESULT_BYTES:,} that a task may keep")  # fmt: skip
+            ending = TaskFailed(-32603, f"the result has {len(encoded):,} bytes, more than the {MAX_RESULT_BYTES:,} that a task may keep")  # fmt: skip
             encoded = _encode(ending)
-        if isinstance(ending, Failed):
+        if isinstance(ending, TaskFailed):
             message = ending.message[:1000]
         job = partial(
             rows.finish,
             lease=lease,
             now=self.clock(),
-            state="completed" if isinstance(ending, Completed) else "failed",
-            tool_failed=isinstance(ending, Completed) and ending.result.is_error,
+            state="completed" if isinstance(ending, TaskCompleted) else "failed",
+            tool_failed=isinstance(ending, TaskCompleted) and ending.result.is_error,
             message=self._seal_message(lease.key, message),
             parts=self._seal_parts(lease.key, {"ending": encoded, "events": events}),
         )
@@ -295,7 +295,7 @@ class Ledger:
             and row["expires_at"] > self.clock()
         )
 
-    def _snapshot(self, stored: Stored) -> Snapshot:
+    def _snapshot(self, stored: StoredTask) -> Snapshot:
         row, parts = stored.row, self._open_parts(stored.row["id_hash"], stored.parts)
         id_hash, message, ending = row["id_hash"], row["sealed_message"], parts.get("ending")
         return Snapshot(

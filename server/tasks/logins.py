@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 import trio
 
-from auth.model import Principal
+from auth.values.model import Principal
 from server.tasks.order import Who
 
 T = TypeVar("T")
@@ -22,7 +22,7 @@ Allowed: TypeAlias = Callable[[Principal], Awaitable[Principal | None]]
 REVOKED: Final = "the login that it was made with was ended"
 
 
-class Change(Protocol):
+class LoginChange(Protocol):
     """What the store reports after a commit."""
 
     @property
@@ -37,7 +37,7 @@ async def everybody(principal: Principal) -> Principal | None:
     return principal
 
 
-def touches(changes: Iterable[Change]) -> Callable[[Who], bool]:
+def touches(changes: Iterable[LoginChange]) -> Callable[[Who], bool]:
     """Whether somebody's rights may hang on these."""
     changed = {(change.kind, change.entity_id) for change in changes}
 

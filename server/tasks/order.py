@@ -7,14 +7,11 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from auth.model import Principal, PrincipalKind
+from auth.values.model import Principal, PrincipalKind
 from server.backends.base import Outlet
 from server.mcp.tasks import Ending
 
 _HOUR_MS: Final = 3_600_000
-
-# Callers that cannot be told from one another: what they know of a task is its id, and nothing else makes it theirs.
-_NAMELESS: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
 
 
 class Who(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +49,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class Order(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
     """One call. It is kept, sealed, until the call has ended, so that it can be run again after a restart."""
 
     server: str
@@ -65,7 +62,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Any = None  # the last checkpoint
 
 
-Perform: TypeAlias = Callable[[Order, Outlet], Awaitable[Ending]]
+Perform: TypeAlias = Callable[[TaskOrder, Outlet], Awaitable[Ending]]
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,10 +74,11 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def owner_of(principal: Principal, server: str) -> Owner:
-    if principal.kind in _NAMELESS:
+    """As it stands in the rows of tasks: what this says may never change for a caller."""
+    if not principal.identified:
+        # Wherever they call from: what they know of a task is its id, and nothing else makes it theirs.
         return Owner(caller="anonymous", server=server, known=False)
-    caller = f"{principal.kind.value}:{principal.subject}:{principal.client_id or ''}"
-    return Owner(caller=caller, server=server, known=True)
+    return Owner(caller=principal.key(), server=server, known=True)
 
 
 class TaskTerms(msgspec.Struct, frozen=True, kw_only=True):

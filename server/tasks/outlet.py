@@ -1,6 +1,6 @@
 """A running task's line to the world: what its tool tells, asks and wants kept goes into the store, and answers come from there.
 
-`Attempt` is the line of a call that may yet become a task: until then everything goes to the request that waits for it.
+`TaskAttempt` is the line of a call that may yet become a task: until then everything goes to the request that waits for it.
 A question has one name for the whole life of a call. Run again, the call asks the same questions in the same order, so they
 get the same names, and what was answered once is not asked again.
 """
@@ -13,12 +13,12 @@ from typing import Any, TypeAlias
 import msgspec
 import trio
 
-from server.backends.base import BackendError, CannotAsk, Message, Outlet, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
 from server.mcp.questions import BadQuestion, Question, check_question, missing, problem
 from server.store.jobs import StoreUnavailable
 from server.store.leases import Lease
 from server.tasks.events import FLUSH_EVERY, Events
-from server.tasks.ledger import Ledger
+from server.tasks.ledger import TaskLedger
 from server.tasks.order import MAX_CHECKPOINT_BYTES, MAX_KEY, MAX_QUESTIONS
 
 Answer: TypeAlias = Mapping[str, Any]
@@ -38,7 +38,7 @@ class Bell:
         self.rung = trio.Event()
 
 
-class Asked:
+class QuestionNames:
     """The names that are taken, and what was answered under them."""
 
     def __init__(self, answers: Mapping[str, Answer]) -> None:
@@ -76,11 +76,11 @@ class TaskOutlet:
 
     def __init__(
         self,
-        ledger: Ledger,
+        ledger: TaskLedger,
         lease: Lease,
         *,
         can: frozenset[str],
-        asked: Asked,
+        asked: QuestionNames,
         events: Events,
         checkpointed: bool,
         announce: Callable[[], None],
@@ -106,7 +106,7 @@ class TaskOutlet:
         """Something about the task has changed from outside: perhaps it was answered."""
         self._bell.ring()
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         self.events.add(event, at=self._ledger.clock())
         if self.events.unsaved >= FLUSH_EVERY:
             await self.flush()
@@ -191,7 +191,7 @@ class TaskOutlet:
         await trio.sleep_forever()  # which is over at once: what runs here has just been cancelled
 
 
-class Attempt:
+class TaskAttempt:
     """The line of a call that its request waits for, and of the task that it may become. `make` tries to make one.
     `can_as_task`: what may be asked once it is a task. What can be asked only then makes it one."""
 
@@ -199,12 +199,12 @@ class Attempt:
         self,
         line: Outlet,
         *,
-        asked: Asked,
+        asked: QuestionNames,
         events: Events,
         resumed: Any,
         can_as_task: frozenset[str],
         clock: Callable[[], int],
-        make: Callable[[Attempt], Awaitable[TaskOutlet | None]],
+        make: Callable[[TaskAttempt], Awaitable[TaskOutlet | None]],
     ) -> None:
         self.asked = asked
         self.events = events
@@ -219,7 +219,7 @@ class Attempt:
         self._asking = set[trio.CancelScope]()
         self._bell = Bell()  # rings when one of them has ended
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         if self.task is not None:
             await self.task.emit(event)
             return

@@ -8,17 +8,17 @@ import trio
 
 from server.backends.base import Outlet
 from server.mcp.errors import WIRE, AgentReplaced, McpError
-from server.mcp.tasks import Ending, Failed, Snapshot
-from server.tasks.order import Order
-from server.tasks.outlet import Attempt, TaskOutlet
+from server.mcp.tasks import Ending, Snapshot, TaskFailed
+from server.tasks.order import TaskOrder
+from server.tasks.outlet import TaskAttempt, TaskOutlet
 
 
-class Work:
-    def __init__(self, order: Order) -> None:
+class TaskRun:
+    def __init__(self, order: TaskOrder) -> None:
         self.order = order
         self.scope = trio.CancelScope()
         self.settled = trio.Event()  # it is a task, or it has ended
-        self.attempt: Attempt | None = None
+        self.attempt: TaskAttempt | None = None
         self.outlet: TaskOutlet | None = None  # from when on it is a task
         self.snapshot: Snapshot | None = None  # as it was made
         self.over_at = math.inf  # when its time to live ends
@@ -33,18 +33,18 @@ class Work:
         return line
 
 
-def is_put_aside(work: Work) -> bool:
+def is_put_aside(work: TaskRun) -> bool:
     """Whether it did not come to an end of its own: what answered was replaced meanwhile."""
     return isinstance(work.error, AgentReplaced)
 
 
-def ending_of(work: Work) -> Ending | None:
+def ending_of(work: TaskRun) -> Ending | None:
     """None: the work was stopped."""
     match work.error:
         case None:
             return work.ending
         case McpError() as error:
             code = getattr(error, "code", WIRE[type(error)].code)
-            return Failed(code, str(error), error.data)
+            return TaskFailed(code, str(error), error.data)
         case _:
-            return Failed(-32603, f"internal error (request {work.order.call_id})")
+            return TaskFailed(-32603, f"internal error (request {work.order.call_id})")

@@ -10,13 +10,13 @@ from typing import Final, Protocol
 
 import msgspec
 import trio
-from structlog.typing import FilteringBoundLogger
 
+from server.observe.log import Logger
 from server.store.jobs import StoreUnavailable
-from server.tasks.ledger import Ledger, Orphan
-from server.tasks.logins import REVOKED, Allowed, Change, Doubts, touches
+from server.tasks.ledger import Orphan, TaskLedger
+from server.tasks.logins import REVOKED, Allowed, Doubts, LoginChange, touches
 from server.tasks.order import Who
-from server.tasks.run import Work
+from server.tasks.run import TaskRun
 
 # Leases renewed in one write, and orphans looked at in one go: a few milliseconds of the store's time.
 PIECE: Final = 100
@@ -27,11 +27,11 @@ class Engine(Protocol):
     """What is asked of engine.py."""
 
     @property
-    def works(self) -> Mapping[str, Work]:
+    def works(self) -> Mapping[str, TaskRun]:
         """Those that are tasks of this process, by the hash of their ids."""
         ...
 
-    def drop(self, work: Work) -> None:
+    def drop(self, work: TaskRun) -> None:
         """The work stops, and nothing of it is written any more."""
         ...
 
@@ -42,15 +42,13 @@ class Engine(Protocol):
     def resume(self, orphan: Orphan) -> None: ...
 
 
-class Watch:
-    def __init__(
-        self, engine: Engine, ledger: Ledger, *, allowed: Allowed, log: FilteringBoundLogger
-    ) -> None:
+class TaskWatch:
+    def __init__(self, engine: Engine, ledger: TaskLedger, *, allowed: Allowed, log: Logger) -> None:
         self._engine = engine
         self._ledger = ledger
         self._allowed = allowed
         self._log = log
-        self._doubts = Doubts[Work]()
+        self._doubts = Doubts[TaskRun]()
 
     async def run(self) -> None:
         async with trio.open_nursery() as nursery:
@@ -59,17 +57,17 @@ class Watch:
 
     # ── logins that are ended ────────────────────────────────────────────────────────────────────────────────────────
 
-    def apply_changes(self, changes: Iterable[Change]) -> None:
+    def apply_changes(self, changes: Iterable[LoginChange]) -> None:
         """What belongs to those concerned is looked at, and stopped if they were shut out. Never waits."""
         touched = touches(changes)
         for work in self._engine.works.values():
             if touched(work.order.principal):
                 self.doubt(work)
 
-    def doubt(self, work: Work) -> None:
+    def doubt(self, work: TaskRun) -> None:
         self._doubts.add(work)
 
-    async def may_go_on(self, work: Work) -> bool:
+    async def may_go_on(self, work: TaskRun) -> bool:
         """Stops it if not; from now on it acts as what its caller may be now."""
         order = work.order
         now = await self._ledger.insist(lambda: self._allowed(order.principal.principal()))

@@ -8,15 +8,15 @@ import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
-from identity_fakes import ORIGIN, START, b64, post
 from joserfc import jws
 from joserfc.errors import SecurityWarning
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
 from auth.clients import registry as clients
-from auth.clients.registry import ASSERTION_TYPE, Registration
+from auth.clients.registry import ASSERTION_TYPE, ClientRegistration
 from auth.identity import Identity
-from auth.wire import Request
+from auth.values.wire import WireRequest
+from tests.auth.identity_fakes import ORIGIN, START, b64, post
 
 SECONDS = START // 1_000
 TOKEN = ORIGIN + "/token"
@@ -77,11 +77,11 @@ class Signer:
             registry=jws.JWSRegistry(algorithms=[self.algorithm], strict_check_header=False),
         )
 
-    def request(self, path: str = "/token", assertion: str | None = None, **form: str) -> Request:
+    def request(self, path: str = "/token", assertion: str | None = None, **form: str) -> WireRequest:
         shown = self.assertion() if assertion is None else assertion
         return post(path, client_assertion=shown, client_assertion_type=ASSERTION_TYPE, **form)
 
-    def ask(self, assertion: str | None = None, **form: str) -> Request:
+    def ask(self, assertion: str | None = None, **form: str) -> WireRequest:
         return self.request(assertion=assertion, grant_type="client_credentials", **form)
 
 
@@ -106,11 +106,11 @@ async def machine(identity: Identity, algorithm: str = "ES256", **fields: Any) -
         "grant_types": ("client_credentials",),
         "jwks": json.dumps(public(key)),
     }
-    registration = Registration(**{**values, **fields})
-    assert registration.check(identity.site.scopes) == []
-    added = await identity.store.write(
+    registration = ClientRegistration(**{**values, **fields})
+    assert registration.check(identity.parts.site.scopes) == []
+    added = await identity.parts.store.write(
         lambda db: clients.add(
-            db, registration, seed=identity.entropy(32), by="local:0", now=identity.clock()
+            db, registration, seed=identity.parts.entropy(32), by="local:0", now=identity.parts.clock()
         )
     )
     assert added is not None

@@ -16,20 +16,22 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 from urllib.parse import parse_qsl
 
-from auth import entry, setup
+from auth import setup
 from auth.clients import registry as clients
-from auth.clients.registry import Registration
-from auth.db import AuditEntry, Db, Row
+from auth.clients.registry import ClientRegistration
 from auth.device import request as device
 from auth.device.request import CodeRequest, DeviceAuthorization
-from auth.model import Client
+from auth.keys.ring import Keys
+from auth.parts import Hashing, Parts
 from auth.people import links, sessions, users
-from auth.policy import DevicePolicy, Policy
-from auth.requester import Requester
-from auth.site import Site
-from auth.visit import Parts
-from auth.wire import Reply, Request
+from auth.values.db import AuditEntry, Db, Row
+from auth.values.model import Client
+from auth.values.policy import DevicePolicy, Policy
+from auth.values.requester import Requester
+from auth.values.site import Site
+from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
+from tests.auth.routed_pages import RoutedPages
 
 T = TypeVar("T")
 
@@ -67,6 +69,10 @@ class MemoryDb:
 
     def audit(self, entry: AuditEntry) -> None:
         CHAIN.append(cast("Any", self), entry)
+
+
+def subkey(name: str) -> bytes:
+    return hashlib.sha256(b"house " + name.encode()).digest()
 
 
 class MemoryStore:
@@ -128,9 +134,9 @@ class House:
             store=self.store,
             clock=lambda: self.time,
             entropy=self.entropy,
-            subkey=lambda name: hashlib.sha256(b"house " + name.encode()).digest(),
-            hash_passphrase=self.hash_passphrase,
-            verify_passphrase=self.verify_passphrase,
+            subkey=subkey,
+            keys=Keys(((), ()), subkey=subkey),  # pages sign nothing
+            hashing=Hashing(hash_passphrase=self.hash_passphrase, verify_passphrase=self.verify_passphrase),
             site=Site(issuer=origin, loopback=loopback, servers=servers or {"agent": "/mcp"}),
             policy=policy or Policy(),
         )
@@ -139,7 +145,7 @@ class House:
         builtin = clients.lookup(self.store.db, clients.CLI_CLIENT_ID)
         assert builtin is not None
         self.builtin: Client = builtin
-        registration = Registration(name="Remote bridge", client_id="mcp-remote")
+        registration = ClientRegistration(name="Remote bridge", client_id="mcp-remote")
         added = self.store.now(
             partial(clients.add, registration=registration, seed=bytes(32), by="local:0", now=self.time)
         )
@@ -200,7 +206,7 @@ class House:
         scope: str = SCOPES,
     ) -> str:
         """A device asks; the user code as its terminal shows it."""
-        request = Request(
+        request = WireRequest(
             method="POST",
             path="/device_authorization",
             origin=self.origin,
@@ -247,10 +253,13 @@ class Browser:
         self.user_agent = user_agent
         self.jar: dict[str, str] = {}
         self.known: dict[str, str] = {}  # the cookie that opens nothing (auth/people/known_browsers.py)
-        self.page = Reply()
+        self.page = WireReply()
         self.path = ""
+        self.routed = RoutedPages()
 
-    async def get(self, path: str, *, site: str | None = "none", follow: bool = True, **more: str) -> Reply:
+    async def get(
+        self, path: str, *, site: str | None = "none", follow: bool = True, **more: str
+    ) -> WireReply:
         return await self._send("GET", path, (), {"sec-fetch-site": site, **more}, follow=follow)
 
     async def post(
@@ -260,7 +269,7 @@ class Browser:
         site: str | None = "same-origin",
         follow: bool = True,
         headers: Mapping[str, str] | None = None,
-    ) -> Reply:
+    ) -> WireReply:
         sent = {"sec-fetch-site": site, "origin": "null", **(headers or {})}
         return await self._send("POST", path, fields, sent, follow=follow)
 
@@ -271,7 +280,7 @@ class Browser:
         *,
         follow: bool = True,
         **more: str | tuple[str, ...],
-    ) -> Reply:
+    ) -> WireReply:
         """Fill in the form with this `action` (a path, or `path#id`) on the current page and send it."""
         typed = {**(typed or {}), **more}
         fields = [(name, value) for name, value in self.fields(action) if name not in typed]
@@ -279,11 +288,11 @@ class Browser:
             fields += [(name, one) for one in ((value,) if isinstance(value, str) else value)]
         return await self.post(action.partition("#")[0], *fields, follow=follow)
 
-    async def sign_in(self, name: str = "alice", passphrase: str = PASSPHRASE) -> Reply:
+    async def sign_in(self, name: str = "alice", passphrase: str = PASSPHRASE) -> WireReply:
         await self.get("/signin")
         return await self.submit("/signin", name=name, passphrase=passphrase)
 
-    async def look_at(self, user_code: str) -> Reply:
+    async def look_at(self, user_code: str) -> WireReply:
         await self.get("/device")
         return await self.submit("/device", user_code=user_code)
 
@@ -316,13 +325,13 @@ class Browser:
         headers: Mapping[str, str | None],
         *,
         follow: bool,
-    ) -> Reply:
+    ) -> WireReply:
         bare, _, query = path.partition("?")
         sent = {name.lower(): value for name, value in headers.items() if value is not None}
         if self.jar or self.known:
             cookies = {**self.jar, **self.known}
             sent["cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
-        request = Request(
+        request = WireRequest(
             method=method,
             path=bare,
             query=tuple(parse_qsl(query, keep_blank_values=True)),
@@ -331,7 +340,7 @@ class Browser:
             origin=self.house.origin,
             ip=self.ip,
         )
-        reply = await entry.handle(request, self.house.parts)
+        reply = await self.routed.answer(request, self.house.parts)
         assert reply is not None, f"{bare} is not a page"
         self.page, self.path = reply, path
         for cookie in values(reply, "set-cookie"):
@@ -352,17 +361,17 @@ def attribute(tag: str, name: str) -> str:
     return html.unescape(found[1]) if found else ""
 
 
-def values(reply: Reply, name: str) -> list[str]:
+def values(reply: WireReply, name: str) -> list[str]:
     return [value for key, value in reply.headers if key == name]
 
 
-def header(reply: Reply, name: str) -> str | None:
+def header(reply: WireReply, name: str) -> str | None:
     found = values(reply, name)
     assert len(found) <= 1, f"{name} is set {len(found)} times"
     return found[0] if found else None
 
 
-def location(reply: Reply) -> str:
+def location(reply: WireReply) -> str:
     path = header(reply, "location")
     assert path is not None
     return path

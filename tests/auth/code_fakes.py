@@ -10,20 +10,21 @@ from functools import partial
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
-from browser_fakes import PASSPHRASE, Browser, location
-from identity_fakes import ORIGIN, POLICY, SITE, Clock, open_identity, post, subkey
+import msgspec
 
 from auth.authorize import pkce
 from auth.clients import registry as clients
 from auth.clients.documents import NO_DOCUMENTS, Documents
-from auth.clients.registry import Registration
-from auth.db import Row
+from auth.clients.registry import ClientRegistration
 from auth.identity import Identity
-from auth.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
-from auth.policy import Policy
-from auth.site import Site
-from auth.visit import Parts
-from auth.wire import Reply
+from auth.parts import Hashing, Parts
+from auth.values.db import Row
+from auth.values.model import AUTHORIZATION_CODE, REFRESH_TOKEN, Client
+from auth.values.policy import Policy
+from auth.values.site import Site
+from auth.values.wire import WireReply
+from tests.auth.browser_fakes import PASSPHRASE, Browser, location
+from tests.auth.identity_fakes import ORIGIN, POLICY, SITE, Clock, open_identity, post
 
 VERIFIER = "real-programs.use_these~letters-and-at-least-43-of-them"
 CHALLENGE = pkce.challenge_of(VERIFIER)
@@ -51,10 +52,10 @@ class Porch:
     programs: int = field(default=0)
 
     async def rows(self, table: str) -> list[Row]:
-        return await self.identity.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
+        return await self.identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
 
     async def run(self, sql: str, *params: object) -> None:
-        await self.identity.store.write(lambda db: db.execute(sql, *params))
+        await self.identity.parts.store.write(lambda db: db.execute(sql, *params))
 
     async def audited(self, event: str) -> list[tuple[str, str]]:
         return [(row["outcome"], row["reason"]) for row in await self.rows("audit") if row["event"] == event]
@@ -70,7 +71,7 @@ class Porch:
             await browser.sign_in()
         return browser
 
-    async def post(self, path: str, *pairs: tuple[str, str], **form: str) -> Reply:
+    async def post(self, path: str, *pairs: tuple[str, str], **form: str) -> WireReply:
         reply = await self.identity.handle(post(path, *pairs, origin=self.origin, **form))
         assert reply is not None
         return reply
@@ -95,7 +96,7 @@ class Program:
         grant_types: tuple[str, ...] = (AUTHORIZATION_CODE, REFRESH_TOKEN),
         scope: str = "*",
     ) -> Program:
-        registration = Registration(
+        registration = ClientRegistration(
             name=name,
             client_id=client_id,
             redirect_uris=redirect_uris,
@@ -110,12 +111,12 @@ class Program:
             hashed=None,
             now=porch.clock(),
         )
-        assert await porch.identity.store.write(insert)
+        assert await porch.identity.parts.store.write(insert)
         return cls(porch, await cls._client(porch, client_id))
 
     @staticmethod
     async def _client(porch: Porch, client_id: str) -> Client:
-        client = await porch.identity.store.read(lambda db: clients.lookup(db, client_id))
+        client = await porch.identity.parts.store.read(lambda db: clients.lookup(db, client_id))
         assert client is not None
         return client
 
@@ -140,7 +141,7 @@ class Program:
         await browser.get(self.path(**changes), site="cross-site")
         return answer_of(await press(browser, "allow"))
 
-    async def redeem(self, code: str, **changes: str | None) -> Reply:
+    async def redeem(self, code: str, **changes: str | None) -> WireReply:
         usual = {
             "grant_type": AUTHORIZATION_CODE,
             "client_id": self.client.id,
@@ -154,14 +155,14 @@ class Program:
         )
 
 
-async def press(browser: Browser, decision: str, **typed: str | tuple[str, ...]) -> Reply:
+async def press(browser: Browser, decision: str, **typed: str | tuple[str, ...]) -> WireReply:
     """A button of the consent page. Where it leads to a program, nobody follows."""
     form = "/authorize/decide#" + ("deny" if decision == "deny" else "allow")
     more = {} if decision == "deny" else {"decision": decision}
     return await browser.submit(form, {**more, **typed}, follow=False)
 
 
-def answer_of(reply: Reply) -> dict[str, str]:
+def answer_of(reply: WireReply) -> dict[str, str]:
     """The parameters that a redirect gives to the program, each of them once."""
     assert reply.status == 303, reply.body.decode()
     query = parse_qs(urlsplit(location(reply)).query, keep_blank_values=True, strict_parsing=True)
@@ -169,7 +170,7 @@ def answer_of(reply: Reply) -> dict[str, str]:
     return {name: values[0] for name, values in query.items()}
 
 
-def body_of(reply: Reply) -> dict[str, Any]:
+def body_of(reply: WireReply) -> dict[str, Any]:
     return json.loads(reply.body)
 
 
@@ -179,21 +180,16 @@ async def open_porch(
 ) -> AsyncGenerator[Porch]:
     clock = Clock()
     async with open_identity(site=site, policy=policy, clock=clock) as identity:
-        yield await porch_of(replace(identity, documents=documents), clock, origin=origin)
+        yield await porch_of(
+            replace(identity, parts=msgspec.structs.replace(identity.parts, documents=documents)),
+            clock,
+            origin=origin,
+        )
 
 
 async def porch_of(identity: Identity, clock: Clock, *, origin: str = ORIGIN) -> Porch:
-    parts = Parts(
-        store=identity.store,
-        clock=clock,
-        entropy=identity.entropy,
-        subkey=subkey,
-        hash_passphrase=hash_passphrase,
-        verify_passphrase=verify_passphrase,
-        site=identity.site,
-        policy=identity.policy,
-        documents=identity.documents,
-    )
+    hashing = Hashing(hash_passphrase=hash_passphrase, verify_passphrase=verify_passphrase)
+    parts = msgspec.structs.replace(identity.parts, clock=clock, hashing=hashing)
     porch = Porch(identity=identity, parts=parts, clock=clock, origin=origin)
     await porch.run(
         "UPDATE users SET name = 'alice', state = 'enabled', passphrase_hash = ? WHERE role = 'owner'",

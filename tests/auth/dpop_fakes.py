@@ -7,19 +7,19 @@ import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from assertion_fakes import SECONDS, Signer
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-from identity_fakes import ORIGIN, b64, post
 from joserfc.jwk import ECKey
 
 from auth.clients.registry import CLI_CLIENT_ID
 from auth.identity import Identity
-from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal
-from auth.tokens.dpop import Presented
-from auth.tokens.verify import Refused
-from auth.wire import Reply, Request
+from auth.tokens.challenge import BearerRefusal
+from auth.tokens.presentation import PresentedProof, present
+from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal
+from auth.values.wire import WireReply, WireRequest
+from tests.auth.assertion_fakes import SECONDS, Signer
+from tests.auth.identity_fakes import ORIGIN, b64, post
 
 TOKEN = ORIGIN + "/token"
 ENDPOINT = ORIGIN + "/mcp"
@@ -68,21 +68,21 @@ class Prover:
         r, s = decode_dss_signature(self.key.private_key.sign(signed.encode(), ECDSA(SHA256())))
         return f"{signed}.{b64(r.to_bytes(32, 'big') + s.to_bytes(32, 'big'))}"
 
-    def shown(self, token: str, method: str = "POST", **changed: Any) -> Presented:
-        return Presented(self.proof(token, htm=method, **changed), method)
+    def shown(self, token: str, method: str = "POST", **changed: Any) -> PresentedProof:
+        return PresentedProof(self.proof(token, htm=method, **changed), method)
 
 
-def with_proof(request: Request, proof: str | None) -> Request:
+def with_proof(request: WireRequest, proof: str | None) -> WireRequest:
     return request if proof is None else replace(request, headers={**request.headers, "dpop": proof})
 
 
-async def sent(identity: Identity, request: Request, proof: str | None) -> Reply:
+async def sent(identity: Identity, request: WireRequest, proof: str | None) -> WireReply:
     reply = await identity.handle(with_proof(request, proof))
     assert reply is not None
     return reply
 
 
-def told(reply: Reply) -> tuple[int, str, str]:
+def told(reply: WireReply) -> tuple[int, str, str]:
     answer = json.loads(reply.body or b"{}")
     return reply.status, answer.get("error", ""), answer.get("error_description", "")
 
@@ -92,21 +92,21 @@ async def approved_code(identity: Identity, client_id: str = CLI_CLIENT_ID) -> s
     asked = await identity.handle(post("/device_authorization", client_id=client_id))
     assert asked is not None
     device_code: str = json.loads(asked.body)["device_code"]
-    await identity.store.write(
+    await identity.parts.store.write(
         lambda db: db.execute(
             "UPDATE device_codes SET state = 'approved', granted_scope = 'mcp', decided_by = 'local:0', decided_at = ?,"
             " subject = (SELECT id FROM users) WHERE state = 'pending'",
-            identity.clock(),
+            identity.parts.clock(),
         )
     )
     return device_code
 
 
-def redeeming(code: str, client_id: str = CLI_CLIENT_ID, **form: str) -> Request:
+def redeeming(code: str, client_id: str = CLI_CLIENT_ID, **form: str) -> WireRequest:
     return post("/token", client_id=client_id, grant_type=DEVICE_CODE, device_code=code, **form)
 
 
-def refreshing(token: str, client_id: str = CLI_CLIENT_ID, **form: str) -> Request:
+def refreshing(token: str, client_id: str = CLI_CLIENT_ID, **form: str) -> WireRequest:
     return post("/token", client_id=client_id, grant_type=REFRESH_TOKEN, refresh_token=token, **form)
 
 
@@ -120,10 +120,10 @@ async def bound(identity: Identity, prover: Prover, **form: str) -> dict[str, An
 async def call(
     identity: Identity,
     authorization: str,
-    proof: Presented | None = None,
+    proof: PresentedProof | None = None,
     *,
     origin: str = ORIGIN,
     path: str | None = "/mcp",
     server: str = "agent",
-) -> Principal | Refused:
-    return await identity.check(authorization, server=server, origin=origin, path=path, proof=proof)
+) -> Principal | BearerRefusal:
+    return await identity.check(present(authorization, server=server, origin=origin, path=path, proof=proof))

@@ -11,24 +11,25 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
 from msgspec.structs import replace
-from registration_fakes import sent
-from upstream_fakes import FakeProvider, pack
 
 from auth.clients import registry as clients
-from auth.clients.registry import Registration
-from auth.db import Row
+from auth.clients.registry import ClientRegistration
 from auth.grants.assertion import EVENT
 from auth.identity import Identity
-from auth.model import JWT_BEARER, Principal
-from auth.policy import Policy
-from auth.scopes import Scope, Vocabulary
-from auth.site import Site
-from auth.tokens.verify import Refused
-from auth.upstream.provider import Answer, CannotAsk, Upstreams
+from auth.tokens.challenge import BearerRefusal
+from auth.tokens.presentation import present
+from auth.upstream.provider import ProviderAnswer, ProviderUnavailable, Upstreams
 from auth.upstream.sign_in import Provider
-from auth.wire import Reply, Request
+from auth.values.db import Row
+from auth.values.model import JWT_BEARER, Principal
+from auth.values.policy import Policy
+from auth.values.scopes import Scope, Vocabulary
+from auth.values.site import Site
+from auth.values.wire import WireReply, WireRequest
+from tests.auth.identity_fakes import ORIGIN, POLICY, Clock, open_identity, post
+from tests.auth.registration_fakes import sent
+from tests.auth.upstream_fakes import FakeProvider, pack
 
 IDP = "https://idp.example"
 PAY = Scope(name="pay", words="Spend money", financial=True, listed=True)
@@ -69,12 +70,14 @@ class Idp(FakeProvider):
         self.down = False
         self.made = 0
 
-    async def ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+    async def ask(self, method: str, url: str, headers: Mapping[str, str], body: bytes) -> ProviderAnswer:
         if self.down:
             self.asked.append("in vain")
-            raise CannotAsk("does not answer in time")
+            raise ProviderUnavailable("does not answer in time")
         status, said = self.answer(method, url.removeprefix(IDP), dict(headers), body.decode())
-        return Answer(status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode())
+        return ProviderAnswer(
+            status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode()
+        )
 
     def said_of(self, client_id: str, /, **changed: Any) -> dict[str, Any]:
         """The claims; None takes one out."""
@@ -121,11 +124,11 @@ class Company:
     def assertion(self, **changed: Any) -> str:
         return self.idp.signed(self.claims(**changed))
 
-    def request(self, assertion: str | None = None, *pairs: tuple[str, str], **form: str) -> Request:
+    def request(self, assertion: str | None = None, *pairs: tuple[str, str], **form: str) -> WireRequest:
         shown = self.assertion() if assertion is None else assertion
         return post("/token", *pairs, **{**self.shown, "grant_type": JWT_BEARER, "assertion": shown, **form})
 
-    async def ask(self, assertion: str | None = None, *pairs: tuple[str, str], **form: str) -> Reply:
+    async def ask(self, assertion: str | None = None, *pairs: tuple[str, str], **form: str) -> WireReply:
         return await sent(self.identity, self.request(assertion, *pairs, **form))
 
     async def token(
@@ -135,17 +138,19 @@ class Company:
         assert reply.status == 200, reply.body
         return json.loads(reply.body)
 
-    async def caller(self, answer: Mapping[str, Any], server: str = "agent") -> Principal | Refused:
-        return await self.identity.check(f"Bearer {answer['access_token']}", server=server, origin=ORIGIN)
+    async def caller(self, answer: Mapping[str, Any], server: str = "agent") -> Principal | BearerRefusal:
+        return await self.identity.check(
+            present(f"Bearer {answer['access_token']}", server=server, origin=ORIGIN)
+        )
 
     async def rows(self, table: str) -> list[Row]:
-        return await self.identity.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
+        return await self.identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
 
     async def audited(self) -> list[tuple[str, str]]:
         return [(row["outcome"], row["reason"]) for row in await self.rows("audit") if row["event"] == EVENT]
 
     async def user(self, user_id: str, name: str, *, scope: str = "*", state: str = "enabled") -> None:
-        await self.identity.store.write(
+        await self.identity.parts.store.write(
             lambda db: db.execute(
                 "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, ?, 'user', ?, ?, ?)",
                 user_id,
@@ -162,7 +167,7 @@ class Company:
                 db.execute(f"UPDATE users SET {name} = ? WHERE id = ?", value, user_id)
             db.changed("user", user_id)
 
-        await self.identity.store.write(job)
+        await self.identity.parts.store.write(job)
 
     async def program(self, **fields: Any) -> dict[str, str]:
         """The credentials of another program that the operator added."""
@@ -171,10 +176,10 @@ class Company:
             "auth_method": "client_secret_basic",
             "grant_types": (JWT_BEARER,),
         }
-        registration = Registration(**{**values, **fields})
-        assert registration.check(self.identity.site.scopes) == []
-        seed = self.identity.entropy(32)
-        added = await self.identity.store.write(
+        registration = ClientRegistration(**{**values, **fields})
+        assert registration.check(self.identity.parts.site.scopes) == []
+        seed = self.identity.parts.entropy(32)
+        added = await self.identity.parts.store.write(
             lambda db: clients.add(db, registration, seed=seed, by="local:0", now=self.clock.now)
         )
         assert added is not None

@@ -14,27 +14,27 @@ from typing import Any, TypeVar, cast
 
 from auth import audit, setup
 from auth.clients import registry as clients
-from auth.clients.documents import NO_DOCUMENTS, Documents, Fetch
-from auth.clients.registry import CLI_CLIENT_ID, Registration
-from auth.db import AuditEntry, Db, Row, Store
+from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
+from auth.clients.registry import CLI_CLIENT_ID, ClientRegistration
 from auth.device import request as device
 from auth.device.request import CodeRequest, DeviceAuthorization
-from auth.errors import Refusal
 from auth.forms import TokenForm
 from auth.grants import chain
 from auth.grants.device import redeem
-from auth.grants.exchange import Exchange, Issue
+from auth.grants.exchange import GrantRequest, Issue
 from auth.grants.refresh import refresh
 from auth.identity import Identity, found
 from auth.keys import ring as keys
 from auth.keys.refresh import RefreshKey, RefreshRing
-from auth.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
-from auth.policy import Policy
-from auth.requester import Requester
-from auth.site import Site
-from auth.tokens.credentials import Access
+from auth.tokens.credentials import AcceptedCredentials
 from auth.upstream.provider import Upstreams
-from auth.wire import Reply, Request
+from auth.values.db import AuditEntry, Db, JobStore, Row
+from auth.values.errors import OAuthRefusal
+from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Client, Millis
+from auth.values.policy import Policy
+from auth.values.requester import Requester
+from auth.values.site import Site
+from auth.values.wire import WireReply, WireRequest
 from server.store.audit_chain import AuditChain
 from server.store.inline import open_inline_store
 
@@ -161,7 +161,7 @@ class World:
 
     def add_client(self, name: str = "Other", **fields: Any) -> clients.NewClient:
         seed = self.draw(32)
-        registration = Registration(name=name, **fields)
+        registration = ClientRegistration(name=name, **fields)
         added = self.db.run(lambda db: clients.add(db, registration, seed=seed, by="local:0", now=self.now))
         assert added is not None
         return added
@@ -171,7 +171,7 @@ class World:
 
     def ask(
         self, *, client: Client | None = None, ip: str = "127.0.0.1", **fields: Any
-    ) -> DeviceAuthorization | Refusal:
+    ) -> DeviceAuthorization | OAuthRefusal:
         values: dict[str, Any] = {"scope": "", "resources": (), "client_name": "", "hostname": ""}
         ask = CodeRequest(**{**values, **fields}, requester=self.who(ip))
         seed = self.draw(32)
@@ -200,20 +200,20 @@ class World:
 
     def approve(
         self, codes: DeviceAuthorization, scope: str | None = None
-    ) -> device.Approved | device.NotPending:
+    ) -> device.DeviceApproved | device.NotPending:
         request = self.find(codes)
         return self.approve_id("" if request is None else request.id, scope)
 
     def approve_id(
         self, request_id: str, scope: str | None = None, subject: str = ""
-    ) -> device.Approved | device.NotPending:
+    ) -> device.DeviceApproved | device.NotPending:
         return self.db.run(
             lambda db: device.approve(
                 db, request_id, subject=subject or self.owner, by="local:0", scope=scope, now=self.now
             )
         )
 
-    def deny(self, codes: DeviceAuthorization) -> device.Denied | device.NotPending:
+    def deny(self, codes: DeviceAuthorization) -> device.DeviceDenied | device.NotPending:
         request_id = self.id_of(codes)
         return self.db.run(lambda db: device.deny(db, request_id, by="local:0", now=self.now))
 
@@ -228,8 +228,8 @@ class World:
         """As a process has them that has just read them."""
         return keys.Keys(keys.every(self.db), subkey=subkey).refresh
 
-    def exchange(self, form: TokenForm, origin: str = ORIGIN) -> Exchange:
-        return Exchange(
+    def exchange(self, form: TokenForm, origin: str = ORIGIN) -> GrantRequest:
+        return GrantRequest(
             form=form,
             requester=self.who(origin=origin),
             site=self.site,
@@ -245,11 +245,11 @@ class World:
         *,
         client: Client | None = None,
         resources: tuple[str, ...] = (),
-    ) -> Issue | Refusal:
+    ) -> Issue | OAuthRefusal:
         code = codes if isinstance(codes, str) else codes.device_code.reveal()
         form = TokenForm(
             grant_type=DEVICE_CODE,
-            credentials=clients.Credentials(client_id=None),
+            credentials=clients.ClientCredentials(client_id=None),
             device_code=code,
             resources=resources,
         )
@@ -271,10 +271,10 @@ class World:
         scope: str = "",
         resources: tuple[str, ...] = (),
         origin: str = ORIGIN,
-    ) -> Issue | Refusal:
+    ) -> Issue | OAuthRefusal:
         form = TokenForm(
             grant_type=REFRESH_TOKEN,
-            credentials=clients.Credentials(client_id=None),
+            credentials=clients.ClientCredentials(client_id=None),
             refresh_token=token,
             scope=scope,
             resources=resources,
@@ -290,11 +290,11 @@ def refresh_token(issue: Issue, counter: int | None = None, *, key: RefreshKey |
     """The issue's refresh token, or its grant's with another counter. Of the first key, unless told otherwise."""
     number = issue.counter if counter is None else counter
     assert number is not None
-    return chain.write(key or REFRESH.newest(), chain.Link(grant_id=issue.grant_id, counter=number))
+    return chain.write(key or REFRESH.newest(), chain.ChainLink(grant_id=issue.grant_id, counter=number))
 
 
 def error_of(outcome: object) -> str:
-    assert isinstance(outcome, Refusal), outcome
+    assert isinstance(outcome, OAuthRefusal), outcome
     return outcome.error
 
 
@@ -308,18 +308,18 @@ class Clock:
 
 def post(
     path: str, *pairs: tuple[str, str], ip: str = "127.0.0.1", origin: str = ORIGIN, **form: str
-) -> Request:
+) -> WireRequest:
     headers = {"content-type": "application/x-www-form-urlencoded", "user-agent": "test/1"}
-    return Request(
+    return WireRequest(
         method="POST", path=path, form=(*form.items(), *pairs), headers=headers, origin=origin, ip=ip
     )
 
 
-def get(path: str, *, origin: str = ORIGIN, method: str = "GET", **headers: str) -> Request:
-    return Request(method=method, path=path, headers=headers, origin=origin, ip="127.0.0.1")
+def get(path: str, *, origin: str = ORIGIN, method: str = "GET", **headers: str) -> WireRequest:
+    return WireRequest(method=method, path=path, headers=headers, origin=origin, ip="127.0.0.1")
 
 
-def header(reply: Reply, name: str) -> str | None:
+def header(reply: WireReply, name: str) -> str | None:
     values = [value for key, value in reply.headers if key.lower() == name.lower()]
     assert len(values) <= 1, f"{name} is sent twice"
     return values[0] if values else None
@@ -331,9 +331,9 @@ async def open_identity(
     site: Site = SITE,
     policy: Policy = POLICY,
     clock: Clock | None = None,
-    documents: Callable[[Store], Documents] = lambda store: NO_DOCUMENTS,
-    access: Mapping[str, Access] | None = None,
-    fetch: Fetch | None = None,
+    documents: Callable[[JobStore], Documents] = lambda store: NO_DOCUMENTS,
+    access: Mapping[str, AcceptedCredentials] | None = None,
+    fetch: FetchDocument | None = None,
     upstreams: Upstreams | None = None,
 ) -> AsyncGenerator[Identity]:
     """The whole thing over the store without threads."""
@@ -366,15 +366,15 @@ async def logged_in(identity: Identity, **form: str) -> dict[str, Any]:
     codes = json.loads(asked.body)
     code = device.normalise(codes["user_code"])
     assert code is not None
-    mac, now = device.user_code_mac(identity.subkey(device.MAC_PURPOSE), code), identity.clock()
+    mac, now = device.user_code_mac(identity.parts.subkey(device.MAC_PURPOSE), code), identity.parts.clock()
 
-    def approve(db: Db) -> device.Approved | device.NotPending:
+    def approve(db: Db) -> device.DeviceApproved | device.NotPending:
         request, owner = device.find(db, mac, now), db.fetch_one("SELECT id FROM users")
         assert request is not None
         assert owner is not None
         return device.approve(db, request.id, subject=owner["id"], by="local:0", scope=None, now=now)
 
-    assert isinstance(await identity.store.write(approve), device.Approved)
+    assert isinstance(await identity.parts.store.write(approve), device.DeviceApproved)
     reply = await identity.handle(
         post("/token", client_id=CLI_CLIENT_ID, grant_type=DEVICE_CODE, device_code=codes["device_code"])
     )

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from auth.clients.registry import Credentials
+from auth.clients.registry import ClientCredentials
 from auth.forms import TokenForm
-from auth.grants.begin import Terms as Agreed
+from auth.grants.begin import GrantTerms as Agreed
 from auth.grants.begin import begin
-from auth.grants.exchange import Exchange
+from auth.grants.exchange import GrantRequest
 from auth.keys.refresh import RefreshRing
-from auth.model import DEVICE_CODE, Client, PrincipalKind
 from auth.people import guests as people
 from auth.people import links
-from auth.people.guests import Invited, Terms
-from auth.requester import Requester
+from auth.people.guests import GuestTerms, Invitation
+from auth.values.model import DEVICE_CODE, Client, PrincipalKind
+from auth.values.requester import Requester
 from tests.auth.browser_fakes import HOME, House
 
 LOGIN_LASTS = 30 * 86_400_000
@@ -28,7 +28,7 @@ def invited(house: House, name: str = "bob", *, lifetime: int = links.INVITED_FO
         partial(
             people.invite,
             name=name,
-            terms=Terms(**terms),
+            terms=GuestTerms(**terms),
             usual="mcp:tools",
             token=token,
             lifetime=lifetime,
@@ -37,14 +37,14 @@ def invited(house: House, name: str = "bob", *, lifetime: int = links.INVITED_FO
             now=house.time,
         )
     )
-    assert isinstance(outcome, Invited), outcome
+    assert isinstance(outcome, Invitation), outcome
     return links.path_of(token, links.INVITE)
 
 
 def reset_path(house: House, name: str = "alice") -> str:
     token = links.token_from(house.entropy(links.TOKEN_BYTES))
     outcome = house.store.now(partial(people.reset, name=name, token=token, by="local:0", now=house.time))
-    assert isinstance(outcome, Invited), outcome
+    assert isinstance(outcome, Invitation), outcome
     return links.path_of(token, outcome.kind)
 
 
@@ -64,8 +64,8 @@ def let_in(
 ) -> str:
     """A login that lives; its id."""
     grant_id = f"grt_{house.drawn:04}{house.entropy(4).hex()}"
-    exchange = Exchange(
-        form=TokenForm(grant_type=DEVICE_CODE, credentials=Credentials(client_id=None)),
+    exchange = GrantRequest(
+        form=TokenForm(grant_type=DEVICE_CODE, credentials=ClientCredentials(client_id=None)),
         requester=Requester(origin=house.origin, ip=ip, network=ip, user_agent="test/1"),
         site=house.parts.site,
         policy=house.parts.policy,

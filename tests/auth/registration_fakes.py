@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from identity_fakes import ORIGIN
-
 from auth.identity import Identity
-from auth.model import DEVICE_CODE
-from auth.wire import Reply, Request
+from auth.values.model import DEVICE_CODE
+from auth.values.wire import WireReply, WireRequest
+from tests.auth.identity_fakes import ORIGIN
 
 TWO = ["authorization_code", "refresh_token"]
 SCOPE = "mcp mcp:tools mcp:resources"
@@ -164,15 +163,15 @@ def ask(
     raw: bytes | None = None,
     ip: str = "127.0.0.1",
     origin: str = ORIGIN,
-) -> Request:
+) -> WireRequest:
     headers = {"content-type": "application/json", "user-agent": "test/1"}
     if token is not None:
         headers["authorization"] = f"Bearer {token}"
     sent = raw if raw is not None else b"" if body is None else json.dumps(body).encode()
-    return Request(method=method, path=path, json=sent, headers=headers, origin=origin, ip=ip)
+    return WireRequest(method=method, path=path, json=sent, headers=headers, origin=origin, ip=ip)
 
 
-async def sent(identity: Identity, request: Request) -> Reply:
+async def sent(identity: Identity, request: WireRequest) -> WireReply:
     reply = await identity.handle(request)
     assert reply is not None
     return reply

@@ -7,7 +7,21 @@ import json
 from typing import Any
 
 import pytest
-from identity_fakes import (
+
+from auth.clients import registry as clients
+from auth.clients.registry import ClientCredentials, ClientRegistration, NewClient
+from auth.device import request as device
+from auth.forms import CheckedForm, DeviceForm, IntrospectForm, RevokeForm, TokenForm
+from auth.identity import Identity
+from auth.tokens.challenge import BearerRefusal
+from auth.tokens.presentation import present
+from auth.values.entropy import Entropy
+from auth.values.model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
+from auth.values.policy import FormLimits, Policy
+from auth.values.site import Site
+from auth.values.wire import WireReply, WireRequest
+from server.store.inline import InlineStore
+from tests.auth.identity_fakes import (
     MINUTE,
     ORIGIN,
     POLICY,
@@ -22,18 +36,6 @@ from identity_fakes import (
     subkey,
 )
 
-from auth.clients import registry as clients
-from auth.clients.registry import Credentials, NewClient, Registration
-from auth.device import request as device
-from auth.entropy import Entropy
-from auth.forms import DeviceForm, Form, IntrospectForm, RevokeForm, TokenForm
-from auth.identity import Identity
-from auth.model import DEVICE_CODE, REFRESH_TOKEN, Principal, Secret
-from auth.policy import FormLimits, Policy
-from auth.site import Site
-from auth.tokens.verify import Refused
-from auth.wire import Reply, Request
-
 CLI = "ostiary-cli"
 
 
@@ -41,8 +43,8 @@ def basic(name: str, secret: str) -> dict[str, str]:
     return {"authorization": "Basic " + base64.b64encode(f"{name}:{secret}".encode()).decode()}
 
 
-async def send(identity: Identity, request: Request, **headers: str) -> Reply:
-    sent = Request(
+async def send(identity: Identity, request: WireRequest, **headers: str) -> WireReply:
+    sent = WireRequest(
         method=request.method,
         path=request.path,
         query=request.query,
@@ -56,7 +58,7 @@ async def send(identity: Identity, request: Request, **headers: str) -> Reply:
     return reply
 
 
-def body(reply: Reply) -> dict[str, Any]:
+def body(reply: WireReply) -> dict[str, Any]:
     assert header(reply, "content-type") == "application/json"
     assert header(reply, "cache-control") == "no-store"
     assert header(reply, "access-control-allow-origin") == "*"
@@ -65,9 +67,9 @@ def body(reply: Reply) -> dict[str, Any]:
 
 async def registered(identity: Identity, **fields: Any) -> NewClient:
     stated: dict[str, Any] = {"name": "Tool", **fields}
-    registration = Registration(**stated)
-    added = await identity.store.write(
-        lambda db: clients.add(db, registration, seed=b"r" * 32, by="local:0", now=identity.clock())
+    registration = ClientRegistration(**stated)
+    added = await identity.parts.store.write(
+        lambda db: clients.add(db, registration, seed=b"r" * 32, by="local:0", now=identity.parts.clock())
     )
     assert added is not None
     return added
@@ -96,13 +98,16 @@ async def test_a_device_login_from_asking_to_refreshing() -> None:
         mac = device.user_code_mac(subkey(device.MAC_PURPOSE), code)
 
         def approve(db: Any) -> object:
-            request, owner = device.find(db, mac, identity.clock()), db.fetch_one("SELECT id FROM users")
+            request, owner = (
+                device.find(db, mac, identity.parts.clock()),
+                db.fetch_one("SELECT id FROM users"),
+            )
             assert request is not None
             return device.approve(
-                db, request.id, subject=owner["id"], by=owner["id"], scope=None, now=identity.clock()
+                db, request.id, subject=owner["id"], by=owner["id"], scope=None, now=identity.parts.clock()
             )
 
-        await identity.store.write(approve)
+        await identity.parts.store.write(approve)
         tokens = body(await send(identity, poll))
         assert set(tokens) == {"access_token", "token_type", "expires_in", "scope", "refresh_token"}
         assert (tokens["token_type"], tokens["expires_in"]) == ("Bearer", 3_600)
@@ -119,7 +124,7 @@ async def test_a_device_login_from_asking_to_refreshing() -> None:
         assert fresh["refresh_token"] != tokens["refresh_token"]
         assert fresh["access_token"] != tokens["access_token"]
         for token in (tokens["access_token"], fresh["access_token"]):
-            who = await identity.check(f"Bearer {token}", server="agent", origin=ORIGIN)
+            who = await identity.check(present(f"Bearer {token}", server="agent", origin=ORIGIN))
             assert isinstance(who, Principal)
 
 
@@ -219,7 +224,9 @@ async def test_what_we_do_not_know_is_ignored() -> None:
 
 async def test_a_disabled_client_is_an_unknown_one() -> None:
     async with open_identity() as identity:
-        await identity.store.write(lambda db: clients.disable(db, CLI, by="local:0", now=identity.clock()))
+        await identity.parts.store.write(
+            lambda db: clients.disable(db, CLI, by="local:0", now=identity.parts.clock())
+        )
         assert (await send(identity, post("/device_authorization", client_id=CLI))).status == 401
 
 
@@ -273,7 +280,7 @@ async def test_a_client_uses_only_the_grants_it_is_registered_for() -> None:
 
 async def test_the_query_of_a_post_is_not_looked_at() -> None:
     async with open_identity() as identity:
-        request = Request(
+        request = WireRequest(
             method="POST", path="/token", query=(("grant_type", DEVICE_CODE),), origin=ORIGIN, ip="127.0.0.1"
         )
         assert body(await send(identity, request))["error_description"] == "grant_type is missing"
@@ -284,13 +291,13 @@ async def test_revoking_either_token_ends_the_whole_login_at_once(which: str) ->
     async with open_identity() as identity:
         tokens = await logged_in(identity)
         bearer = f"Bearer {tokens['access_token']}"
-        assert isinstance(await identity.check(bearer, server="agent", origin=ORIGIN), Principal)
+        assert isinstance(await identity.check(present(bearer, server="agent", origin=ORIGIN)), Principal)
         for _ in range(2):
             reply = await send(
                 identity, post("/revoke", client_id=CLI, token=tokens[which], token_type_hint="nonsense")
             )
             assert (reply.status, reply.body) == (200, b"")
-        assert isinstance(await identity.check(bearer, server="agent", origin=ORIGIN), Refused)
+        assert isinstance(await identity.check(present(bearer, server="agent", origin=ORIGIN)), BearerRefusal)
         again = post("/token", client_id=CLI, grant_type=REFRESH_TOKEN, refresh_token=tokens["refresh_token"])
         assert body(await send(identity, again))["error"] == "invalid_grant"
 
@@ -315,7 +322,7 @@ async def test_revoking_what_is_unknown_is_fine_and_what_is_anothers_is_not() ->
             reply = await send(identity, post("/revoke", client_id="tool", token=tokens[which]))
             assert (reply.status, body(reply)["error"]) == (400, "invalid_grant")
         bearer = f"Bearer {tokens['access_token']}"
-        assert isinstance(await identity.check(bearer, server="agent", origin=ORIGIN), Principal)
+        assert isinstance(await identity.check(present(bearer, server="agent", origin=ORIGIN)), Principal)
 
 
 async def test_a_client_that_posts_too_often_waits_and_others_do_not() -> None:
@@ -359,7 +366,7 @@ async def test_refused_clients_are_audited_without_repeating_a_strangers_text() 
     async with open_identity() as identity:
         await send(identity, post("/token", client_id="sTrAnGeR", grant_type=DEVICE_CODE, device_code="x"))
         await send(identity, post("/token", client_id=CLI, client_secret="x", grant_type=DEVICE_CODE))
-        rows = await identity.store.read(
+        rows = await identity.parts.store.read(
             lambda db: db.fetch_all("SELECT * FROM audit WHERE event = 'client.refused' ORDER BY seq")
         )
         assert [(row["client_id"], row["outcome"], row["reason"], row["ip"]) for row in rows] == [
@@ -377,26 +384,43 @@ async def test_no_secret_of_a_login_is_in_the_store_or_its_audit_trail() -> None
             tables = ("device_codes", "grants", "audit", "changes", "clients", "users", "meta")
             return repr([db.fetch_all(f"SELECT * FROM {table}") for table in tables])
 
-        dump = await identity.store.read(everything)
+        dump = await identity.parts.store.read(everything)
         assert tokens["access_token"] not in dump
         assert tokens["refresh_token"] not in dump
         assert tokens["refresh_token"].rpartition(".")[2] not in dump
 
 
+async def test_a_refresh_is_five_statements_between_begin_and_commit() -> None:
+    """The store's thread does little else: each statement more is felt by everybody who refreshes."""
+    async with open_identity() as identity:
+        form = {"grant_type": REFRESH_TOKEN, "client_id": clients.CLI_CLIENT_ID}
+        token = (await logged_in(identity))["refresh_token"]
+        said: list[str] = []
+        assert isinstance(identity.parts.store, InlineStore)
+        identity.parts.store._connection.set_trace_callback(said.append)
+        reply = await identity.handle(post("/token", **form, refresh_token=token))
+        identity.parts.store._connection.set_trace_callback(None)
+        assert reply is not None
+        assert reply.status == 200
+        assert [" ".join(sql.split()[:2]) for sql in said] == [
+            "BEGIN IMMEDIATE", "SELECT *", "SELECT grants.*,", "UPDATE grants", "INSERT INTO", "UPDATE meta", "COMMIT",
+        ]  # fmt: skip
+
+
 async def test_nothing_here_shows_a_secret_in_its_repr() -> None:
     async with open_identity() as identity:
         hidden = "s3cr3t"
-        credentials = Credentials(client_id="c", secret=hidden, basic=True)
+        credentials = ClientCredentials(client_id="c", secret=hidden, basic=True)
         values = (
             identity,
             Secret(hidden),
             credentials,
-            Form(values={"token": hidden}, resources=(), credentials=credentials),
+            CheckedForm(values={"token": hidden}, resources=(), credentials=credentials),
             TokenForm(grant_type="g", credentials=credentials, device_code=hidden, refresh_token=hidden),
             RevokeForm(credentials=credentials, token=hidden),
-            IntrospectForm(credentials=Credentials(client_id="c", assertion=hidden), token=hidden),
+            IntrospectForm(credentials=ClientCredentials(client_id="c", assertion=hidden), token=hidden),
             DeviceForm(credentials=credentials),
-            Request(
+            WireRequest(
                 method="GET",
                 path="/claim/" + hidden,
                 query=(("q", hidden),),
@@ -405,7 +429,7 @@ async def test_nothing_here_shows_a_secret_in_its_repr() -> None:
                 origin=ORIGIN,
                 ip="::1",
             ),
-            Reply(headers=(("Set-Cookie", hidden),), body=hidden.encode()),
+            WireReply(headers=(("Set-Cookie", hidden),), body=hidden.encode()),
             Entropy(hidden.encode().ljust(32, b"x")),
         )
         for value in values:
@@ -416,13 +440,17 @@ async def test_nothing_here_shows_a_secret_in_its_repr() -> None:
 async def test_a_grant_is_for_the_server_that_was_asked_for() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity, resource=ORIGIN + SITE.servers["other"]))["access_token"]
-        assert isinstance(await identity.check(f"Bearer {token}", server="other", origin=ORIGIN), Principal)
-        assert isinstance(await identity.check(f"Bearer {token}", server="agent", origin=ORIGIN), Refused)
+        assert isinstance(
+            await identity.check(present(f"Bearer {token}", server="other", origin=ORIGIN)), Principal
+        )
+        assert isinstance(
+            await identity.check(present(f"Bearer {token}", server="agent", origin=ORIGIN)), BearerRefusal
+        )
 
 
 async def test_a_client_without_the_refresh_grant_is_given_no_refresh_token() -> None:
     async with open_identity() as identity:
-        await identity.store.write(
+        await identity.parts.store.write(
             lambda db: db.execute("UPDATE clients SET grant_types = ? WHERE id = ?", DEVICE_CODE, CLI)
         )
         assert "refresh_token" not in await logged_in(identity)
@@ -431,14 +459,16 @@ async def test_a_client_without_the_refresh_grant_is_given_no_refresh_token() ->
 async def test_a_token_of_a_login_that_was_swept_away_is_refused() -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
-        await identity.store.write(lambda db: db.execute("DELETE FROM grants"))
-        refused = await identity.check(f"Bearer {token}", server="agent", origin=ORIGIN)
-        assert isinstance(refused, Refused)
+        await identity.parts.store.write(lambda db: db.execute("DELETE FROM grants"))
+        refused = await identity.check(present(f"Bearer {token}", server="agent", origin=ORIGIN))
+        assert isinstance(refused, BearerRefusal)
 
 
 async def test_without_setup_nothing_is_issued() -> None:
     async with open_identity() as identity:
-        await identity.store.write(lambda db: db.execute("DELETE FROM meta WHERE key = 'refresh_epoch'"))
+        await identity.parts.store.write(
+            lambda db: db.execute("DELETE FROM meta WHERE key = 'refresh_epoch'")
+        )
         with pytest.raises(LookupError, match="epoch"):
             await logged_in(identity)
 
@@ -462,7 +492,7 @@ async def test_a_stranger_cannot_fill_the_audit_trail_with_refusals_and_waiting_
         ]
         junk = post("/token", client_id=CLI, grant_type="refresh_token", refresh_token="junk", ip=far)
         assert [(await send(identity, junk)).status for _ in range(5)] == [400] * 3 + [429] * 2
-        rows = await identity.store.read(
+        rows = await identity.parts.store.read(
             lambda db: db.fetch_all("SELECT seq FROM audit WHERE event = 'refresh.refused'")
         )
         assert len(rows) == 3

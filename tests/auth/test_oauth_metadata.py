@@ -6,12 +6,12 @@ import json
 from typing import Any
 
 import pytest
-from identity_fakes import ORIGIN, get, header, open_identity, post
 
-from auth import entry
 from auth.identity import Identity
-from auth.site import Site, normalise
-from auth.wire import Reply
+from auth.values import paths
+from auth.values.site import Site, normalise
+from auth.values.wire import WireReply
+from tests.auth.identity_fakes import ORIGIN, get, header, open_identity, post
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp", "lab": "/lab/mcp"})
 
@@ -19,7 +19,7 @@ CONFIDENTIAL = ["client_secret_basic", "client_secret_post", "private_key_jwt"]
 SIGNED = ["ES256", "RS256", "PS256", "EdDSA", "Ed25519"]
 
 
-async def fetched(identity: Identity, path: str, **fields: Any) -> Reply:
+async def fetched(identity: Identity, path: str, **fields: Any) -> WireReply:
     reply = await identity.handle(get(path, **fields))
     assert reply is not None
     return reply
@@ -159,7 +159,7 @@ async def test_every_endpoint_that_is_published_answers() -> None:
         assert ORIGIN + "/authorize" in endpoints
         for path in (url.removeprefix(ORIGIN) for url in endpoints):
             # Where a person comes, and no program, is a page's to answer.
-            assert (await identity.handle(post(path)) is not None) != (entry.endpoint_of(path) is not None)
+            assert (await identity.handle(post(path)) is not None) != (path in paths.ANNOUNCED_PAGES)
 
 
 async def test_paths_of_others_are_left_to_them() -> None:

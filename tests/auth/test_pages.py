@@ -7,9 +7,10 @@ import pytest
 from markupsafe import Markup
 
 from auth import entry, pages
-from auth.requester import clean
-from auth.wire import Reply, Request
+from auth.values.requester import clean
+from auth.values.wire import WireReply, WireRequest
 from tests.auth.browser_fakes import LOOPBACK, PUBLIC, START, Browser, House, header, values
+from tests.auth.routed_pages import RoutedPages
 
 FRAME = pages.frame_for(PUBLIC, bytes(range(16)))
 SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
@@ -18,7 +19,7 @@ SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
 SCRIPTED = frozenset({"claim"})
 
 
-async def every_page() -> dict[str, Reply]:
+async def every_page() -> dict[str, WireReply]:
     """One of each, as a visitor over https gets them."""
     house = House(PUBLIC, loopback=False)
     browser = Browser(house)
@@ -101,29 +102,23 @@ async def test_a_redirect_is_a_303_that_is_not_stored_and_leaves_no_referrer() -
     "path", ["/", "/mcp", "/claim", "/claim/", "/claim/a/b", "/signin/", "/Device", "/claim/{token}/"]
 )
 async def test_other_paths_are_left_to_others(path: str) -> None:
-    request = Request(method="GET", path=path, origin=LOOPBACK, ip="127.0.0.1")
-    assert await entry.handle(request, House().parts) is None
-
-
-def test_a_claim_path_is_logged_without_its_token() -> None:
-    assert entry.endpoint_of("/claim/secret") == "/claim/{token}"
-    assert entry.endpoint_of("/device") == "/device"
-    assert entry.endpoint_of("/mcp") is None
+    request = WireRequest(method="GET", path=path, origin=LOOPBACK, ip="127.0.0.1")
+    assert await RoutedPages().answer(request, House().parts) is None
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH", "OPTIONS", "TRACE", "get", ""])
-async def test_other_methods_are_told_which_ones_work(method: str) -> None:
-    request = Request(method=method, path="/signin", origin=LOOPBACK, ip="127.0.0.1")
-    reply = await entry.handle(request, House().parts)
-    assert reply is not None and reply.status == 405
+def test_other_methods_are_told_which_ones_work(method: str) -> None:
+    request = WireRequest(method=method, path="/signin", origin=LOOPBACK, ip="127.0.0.1")
+    reply = entry.refuse_method(request, House().parts, ("GET", "POST", "HEAD"))
+    assert reply.status == 405
     assert header(reply, "allow") == "GET, POST, HEAD"
 
 
 async def test_head_is_get_without_a_body() -> None:
     house = House()
-    request = Request(method="GET", path="/signin", origin=LOOPBACK, ip="127.0.0.1")
-    get = await entry.handle(request, house.parts)
-    head = await entry.handle(replace(request, method="HEAD"), house.parts)
+    request = WireRequest(method="GET", path="/signin", origin=LOOPBACK, ip="127.0.0.1")
+    get = await RoutedPages().answer(request, house.parts)
+    head = await RoutedPages().answer(replace(request, method="HEAD"), house.parts)
     assert head is not None and get is not None
     assert head.status == get.status == 200 and head.body == b"" and get.body
 

@@ -8,15 +8,16 @@ from functools import partial
 from typing import Any
 
 import pytest
-from identity_fakes import ORIGIN, SITE, START, open_identity, subkey
 from msgspec.structs import replace
 
 from auth import metadata, self_test
 from auth.keys import ring as keys
 from auth.keys import rotation
-from auth.keys.ring import KeyRing
-from auth.policy import Policy, RegistrationPolicy
-from auth.site import Site
+from auth.keys.ring import SigningKeys
+from auth.values import paths
+from auth.values.policy import Policy, RegistrationPolicy
+from auth.values.site import Site
+from tests.auth.identity_fakes import ORIGIN, SITE, START, open_identity, subkey
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp", "b": "/b/mcp"})
 
@@ -32,7 +33,7 @@ PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": 
 )
 async def test_what_is_announced_is_what_there_is(site: Site, policy: Policy) -> None:
     async with open_identity(site=site, policy=policy) as identity:
-        assert self_test.examine(identity) == ()
+        assert self_test.examine(identity.parts) == ()
 
 
 def told(change: Callable[[str, dict[str, Any]], object]) -> self_test.Publish:
@@ -48,7 +49,7 @@ def told(change: Callable[[str, dict[str, Any]], object]) -> self_test.Publish:
 
 
 def on_server(**changes: Any) -> self_test.Publish:
-    return told(lambda path, found: found.update(changes) if path == metadata.AUTHORIZATION_SERVER else None)
+    return told(lambda path, found: found.update(changes) if path == paths.AUTHORIZATION_SERVER else None)
 
 
 def on_resource(**changes: Any) -> self_test.Publish:
@@ -80,7 +81,7 @@ def on_resource(**changes: Any) -> self_test.Publish:
 )  # fmt: skip
 async def test_a_promise_that_is_not_kept_is_named(publish: self_test.Publish, words: str) -> None:
     async with open_identity() as identity:
-        problems = self_test.examine(identity, publish)
+        problems = self_test.examine(identity.parts, publish)
         assert any(words in problem for problem in problems), problems
 
 
@@ -90,33 +91,33 @@ async def test_a_server_without_login_must_not_say_that_it_has_one() -> None:
         lie = partial(metadata.document, SITE)
         assert any(
             "asks nobody" in problem
-            for problem in self_test.examine(identity, lambda site, *rest: lie(*rest))
+            for problem in self_test.examine(identity.parts, lambda site, *rest: lie(*rest))
         )
 
 
 async def test_a_private_member_in_the_key_set_is_named_and_not_shown() -> None:
     async with open_identity() as identity:
-        key = identity.keys.ring.signing(START)
-        identity.keys.ring = KeyRing(
+        key = identity.parts.keys.ring.signing(START)
+        identity.parts.keys.ring = SigningKeys(
             [dataclasses.replace(key, public={**key.public, "d": "the-private-part"})]
         )
-        (problem,) = self_test.examine(identity)
+        (problem,) = self_test.examine(identity.parts)
         assert "has d, which is not public" in problem
         assert "the-private-part" not in problem
 
 
 async def test_a_ring_that_signs_with_one_key_and_publishes_another_is_named() -> None:
     async with open_identity() as identity:
-        key = identity.keys.ring.signing(START)
-        spare = rotation.prepare(subkey, identity.entropy, identity.policy.tokens, START).signing
+        key = identity.parts.keys.ring.signing(START)
+        spare = rotation.prepare(subkey, identity.parts.entropy, identity.parts.policy.tokens, START).signing
         row = {name: getattr(spare, name) for name in spare.__slots__}
         other = keys.unseal(row, subkey(keys.SEAL_PURPOSE))
-        identity.keys.ring = KeyRing([dataclasses.replace(key, public=other.public)])
-        assert any("is not published" in problem for problem in self_test.examine(identity))
-        identity.keys.ring = KeyRing([])
-        assert any("no key that signs" in problem for problem in self_test.examine(identity))
+        identity.parts.keys.ring = SigningKeys([dataclasses.replace(key, public=other.public)])
+        assert any("is not published" in problem for problem in self_test.examine(identity.parts))
+        identity.parts.keys.ring = SigningKeys([])
+        assert any("no key that signs" in problem for problem in self_test.examine(identity.parts))
         four = [dataclasses.replace(key, kid=f"k{number}") for number in range(4)]
-        identity.keys.ring = KeyRing(four)
-        problems = self_test.examine(identity)
+        identity.parts.keys.ring = SigningKeys(four)
+        problems = self_test.examine(identity.parts)
         assert any("4 signing keys" in problem for problem in problems)
         assert any("one kid" in problem for problem in problems)

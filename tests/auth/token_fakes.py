@@ -8,7 +8,6 @@ from typing import Any
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA
 from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
-from identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, subkey
 from joserfc import jws
 from joserfc.jwk import ECKey
 
@@ -16,6 +15,7 @@ from auth.grants.exchange import Issue
 from auth.keys import ring as keys
 from auth.keys.ring import Keys, SealedKey, SigningKey
 from auth.tokens import access as tokens
+from tests.auth.identity_fakes import MINUTE, ORIGIN, POLICY, SECOND, SITE, START, b64, subkey
 
 NOW = START
 SECONDS = NOW // SECOND

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from fake_agent import KEY, Bytes, Ear, FakeAgent, Handler, fake_agent, tool_call
 
-from server.backends.base import Final
 from server.backends.chat import ChatBackend, ChatConfig, problems
 from server.mcp.messages import TextContent
+from server.mcp.results import ToolResult
 from server.settings.secret import Secret
 
 
@@ -31,13 +31,13 @@ async def against(handler: Handler, **settings: Any) -> AsyncGenerator[tuple[Fak
             await under_test.aclose()
 
 
-async def ask(under_test: ChatBackend, *, subject: str = "user-1", **arguments: Any) -> Final:
+async def ask(under_test: ChatBackend, *, subject: str = "user-1", **arguments: Any) -> ToolResult:
     return await under_test.call(
         tool_call(subject=subject, **{"agent_id": "kaya", "message": "hi", **arguments}), Ear()
     )
 
 
-def text(result: Final) -> str:
+def text(result: ToolResult) -> str:
     (block,) = result.content
     assert isinstance(block, TextContent)
     return block.text

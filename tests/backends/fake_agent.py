@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from server.backends.base import Message, Progress, ToolCall
+from server.backends.base import LogMessage, Progress, ToolCall
 from server.mcp.questions import Question
 
 PATIENCE = 10  # seconds that any wait in these tests may take on a slow machine
@@ -181,9 +181,9 @@ class Silent:
 class Ear:
     """The caller's end of a call: keeps what it is told."""
 
-    events: list[Progress | Message] = field(default_factory=list)
+    events: list[Progress | LogMessage] = field(default_factory=list)
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         await trio.lowlevel.checkpoint()
         self.events.append(event)
 

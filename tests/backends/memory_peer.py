@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,18 +11,79 @@ from typing import Any
 import trio
 import trio.testing
 
-from server.backends.offer import Offer
-from server.backends.worker import Heard, Worker
+from server.backends.offer import AgentOffer
+from server.backends.worker import Worker, WorkerAnswer
 
 TOOL = {"name": "say", "inputSchema": {"type": "object"}}
+
+
+PLENTY = 1 << 30
+
+
+class MemoryInlet:
+    """Into a pipe that holds as much as it is told; `room_for` is how many more bytes fit in. `heard` gets them."""
+
+    def __init__(self, heard: Callable[[bytes], None]) -> None:
+        self.room_for = PLENTY
+        self.broken = False
+        self._heard = heard
+        self._changed = trio.Event()
+
+    def write_some(self, data: bytes | memoryview) -> int:
+        if self.broken:
+            raise trio.BrokenResourceError
+        taken = bytes(data[: self.room_for])
+        self.room_for -= len(taken)
+        self._heard(taken)
+        return len(taken)
+
+    async def room(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self.room_for and not self.broken:
+            await self._changed.wait()
+
+    def change(self, *, room_for: int = 0, broken: bool = False) -> None:
+        self.room_for, self.broken = room_for, broken
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def aclose(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self.change(broken=True)
+
+
+class MemoryOutflow:
+    def __init__(self) -> None:
+        self._data = b""
+        self._ended = False
+        self._changed = trio.Event()
+
+    def read_some(self) -> bytes | None:
+        data, self._data = self._data, b""
+        return data if data or self._ended else None
+
+    async def news(self) -> None:
+        await trio.lowlevel.checkpoint()
+        while not self._data and not self._ended:
+            await self._changed.wait()
+
+    def put(self, data: bytes) -> None:
+        self._data += data
+        self._changed.set()
+        self._changed = trio.Event()
+
+    def end(self) -> None:
+        self._ended = True
+        self.put(b"")
 
 
 class MemoryPeer:
     """A `Peer`. Ends when its input does, with `exit status 0`, or when a test says so."""
 
     def __init__(self) -> None:
-        self.input, self._heard = trio.testing.memory_stream_one_way_pair()
-        self._said, self.output = trio.testing.memory_stream_one_way_pair()
+        self._heard = trio.testing.MemoryReceiveStream()
+        self.input = MemoryInlet(self._heard.put_data)
+        self.output = MemoryOutflow()
         self._over = trio.Event()
         self._how = "exit status 0"
         self.closed = False
@@ -41,14 +102,16 @@ class MemoryPeer:
 
     async def aclose(self) -> None:
         self.closed = True
-        self.input.close()
-        self.output.close()
+        await self.input.aclose()
+        self._heard.put_eof()
+        self.output.end()
 
     async def say(self, event: str, **fields: Any) -> None:
         await self.say_bytes(json.dumps({"event": event, **fields}).encode() + b"\n")
 
     async def say_bytes(self, data: bytes) -> None:
-        await self._said.send_all(data)
+        await trio.lowlevel.checkpoint()
+        self.output.put(data)
 
     async def get_ready(self, *tools: Any) -> None:
         await self.say("ready", protocol=1, python="3.12.1", catalog={"tools": list(tools) or [TOOL]})
@@ -63,22 +126,25 @@ class MemoryPeer:
     def end(self, how: str) -> None:
         self._how = how
         self._over.set()
-        self._said.close()
+        self.output.end()
+
+    def fall_silent(self) -> None:
+        self.output.end()
 
 
 @dataclass
 class Working:
     peer: MemoryPeer
     worker: Worker
-    offers: list[Offer] = field(default_factory=list)
+    offers: list[AgentOffer] = field(default_factory=list)
     updated: list[str] = field(default_factory=list)
 
 
 @asynccontextmanager
 async def working(log: Any, *, calls_at_once: int = 64) -> AsyncGenerator[Working]:
     peer = MemoryPeer()
-    offers, updated = list[Offer](), list[str]()
-    heard = Heard(offer=offers.append, updated=updated.append)
+    offers, updated = list[AgentOffer](), list[str]()
+    heard = WorkerAnswer(offer=offers.append, updated=updated.append)
     worker = Worker(peer, heard, calls_at_once=calls_at_once, name="main[1]", log=log)
 
     async def run(*, task_status: trio.TaskStatus[None]) -> None:

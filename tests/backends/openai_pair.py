@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from fake_agent import KEY, Bytes, Ear, Exchange, FakeAgent, Handler, Seen, fake_agent, tool_call
 
-from server.backends.base import Final
 from server.backends.openai import OpenAIBackend, OpenAIConfig, problems
 from server.mcp.messages import TextContent
+from server.mcp.results import ToolResult
 from server.settings.secret import Secret
 
 
@@ -49,7 +49,7 @@ async def ask(
     subject: str = "user-1",
     ear: Ear | None = None,
     **arguments: Any,
-) -> Final:
+) -> ToolResult:
     return await under_test.call(tool_call(subject=subject, message=message, **arguments), ear or Ear())
 
 
@@ -71,5 +71,5 @@ def contents(request: Seen) -> list[str]:
     return [message["content"] for message in request.json["messages"]]
 
 
-def texts(result: Final) -> list[str]:
+def texts(result: ToolResult) -> list[str]:
     return [block.text for block in result.content if isinstance(block, TextContent)]

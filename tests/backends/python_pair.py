@@ -13,11 +13,12 @@ import msgspec
 import structlog
 import trio
 
-from server.backends.base import Announce, Final, Message, Progress, ToolCall
+from server.backends.base import Announce, LogMessage, Progress, ToolCall
 from server.backends.environment import child_environment
 from server.backends.python import SHIM, PythonBackend, PythonConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
+from server.mcp.results import ToolResult
 
 DOUBLE = Path(__file__).parent / "double"
 PATIENCE = 20  # seconds that any wait in these tests may take on a slow machine
@@ -64,12 +65,12 @@ class Caller:
 
     answer: Callable[[Mapping[str, Question]], Awaitable[Mapping[str, Mapping[str, Any]]]] | None = None
     becomes_task: bool = False
-    events: list[Progress | Message] = field(default_factory=list)
+    events: list[Progress | LogMessage] = field(default_factory=list)
     asked: list[Mapping[str, Question]] = field(default_factory=list)
     kept: list[Any] = field(default_factory=list)
     closed: int = 0
 
-    async def emit(self, event: Progress | Message) -> None:
+    async def emit(self, event: Progress | LogMessage) -> None:
         await trio.lowlevel.checkpoint()
         self.events.append(event)
 
@@ -98,7 +99,7 @@ class AtWork:
     changes: int = 0  # how often the lists were said to have changed
     updated: list[str] = field(default_factory=list)
 
-    async def call(self, tool: str = "say", outlet: Caller | None = None, **arguments: Any) -> Final:
+    async def call(self, tool: str = "say", outlet: Caller | None = None, **arguments: Any) -> ToolResult:
         return await self.backend.call(tool_call(tool, **arguments), outlet or Caller())
 
     async def say(self, tool: str = "say", outlet: Caller | None = None, **arguments: Any) -> str:
@@ -112,7 +113,7 @@ def tool_call(tool: str = "say", **arguments: Any) -> ToolCall:
     return ToolCall(tool=tool, arguments=arguments, subject="user-1", call_id="call-7")
 
 
-def text_of(answer: Final) -> str:
+def text_of(answer: ToolResult) -> str:
     (block,) = answer.content
     assert isinstance(block, TextContent)
     return block.text

@@ -51,7 +51,8 @@ async def started(script: str, log: Log | None = None) -> AsyncGenerator[Child]:
 async def line_of(child: Child) -> Any:
     data = b""
     while not data.endswith(b"\n"):
-        chunk = await child.output.receive_some()
+        await child.output.news()
+        chunk = child.output.read_some()
         assert chunk, "it said nothing more"
         data += chunk
     return json.loads(data)
@@ -75,7 +76,7 @@ async def test_it_hears_and_speaks_over_its_pipes_and_sees_nothing_but_its_envir
         said.write(json.dumps(told).encode() + b"\\n"); said.flush(); heard.read()
     """
     async with started(script) as child:
-        await child.input.send_all(b"hello\n")
+        assert child.input.write_some(b"hello\n") == 6
         assert await line_of(child) == ["hello", "this", False, "", True]
         assert os.getsid(child.pid) != os.getsid(0)
 

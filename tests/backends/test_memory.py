@@ -6,7 +6,7 @@ import trio.testing
 
 from server.backends.base import BackendError
 from server.backends.memory import CALLS_AT_ONCE, Memory, MemoryLimits
-from server.outgoing.fetch import DeadlinePassed
+from server.outgoing.failures import DeadlinePassed
 
 LIMITS = MemoryLimits(
     sessions=3, sessions_per_subject=2, turns=10, conversation_bytes=100, idle_seconds=60, total_bytes=150

@@ -10,8 +10,9 @@ import trio.testing
 from fake_agent import Exchange, Silent, says
 from openai_pair import against, ask, completion, contents, parrot, texts
 
-from server.backends.base import BackendError, Final
+from server.backends.base import BackendError
 from server.backends.openai import OpenAIConfig, completions_url, problems
+from server.mcp.results import ToolResult
 from server.settings.secret import Secret
 
 
@@ -160,7 +161,7 @@ async def test_calls_of_one_session_run_one_after_the_other_while_others_pass_th
 async def test_waiting_for_ones_turn_counts_towards_the_deadline() -> None:
     silent = Silent()
     async with against(silent, deadline_seconds=1) as (agent, under_test):
-        results: list[Final] = []
+        results: list[ToolResult] = []
 
         async def one() -> None:
             results.append(await ask(under_test, session_id="s"))

@@ -14,7 +14,7 @@ from server.backends.base import (
     BackendError,
     CannotAsk,
     Completing,
-    Message,
+    LogMessage,
     NoSuchResource,
     Paused,
     Progress,
@@ -125,7 +125,7 @@ async def test_a_function_tells_asks_and_keeps(tmp_path: Path) -> None:
         call = ToolCall(tool="count", arguments={"to": 3}, **able)
         assert (await work.backend.call(call, caller)).structured == {"to": 3}
         assert [event for event in caller.events if isinstance(event, Progress)][-1].total == 3
-        assert [event.data for event in caller.events if isinstance(event, Message)] == [{"counted": 3}]
+        assert [event.data for event in caller.events if isinstance(event, LogMessage)] == [{"counted": 3}]
         asked = await work.backend.call(ToolCall(tool="who", arguments={}, **able), caller)
         assert text_of(asked) == "accept: {'name': 'Ada'}"
         later = await work.backend.call(ToolCall(tool="later", arguments={}, **able), caller)

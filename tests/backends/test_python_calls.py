@@ -18,7 +18,7 @@ from server.backends.base import (
     BadArguments,
     CannotAsk,
     Completing,
-    Message,
+    LogMessage,
     NoSuchResource,
     Paused,
     Progress,
@@ -28,7 +28,8 @@ from server.backends.base import (
     ToolCall,
     ToolCrashed,
 )
-from server.backends.catalog import Catalog, Source, Terms
+from server.backends.catalog import Catalog, Source
+from server.backends.terms import CallTerms
 from server.mcp.questions import Question
 
 # Says what it was told, word for word.
@@ -106,7 +107,7 @@ async def test_progress_and_messages_come_before_the_answer_and_in_order(tmp_pat
         assert await work.say(outlet=caller) == "done"
         assert caller.events == [
             Progress(progress=1, total=2, message="half"),
-            Message(level="info", data={"rows": 3}, logger="db"),
+            LogMessage(level="info", data={"rows": 3}, logger="db"),
             Progress(progress=2),
         ]
 
@@ -347,7 +348,7 @@ async def test_tools_say_how_long_their_calls_may_take_and_who_gives_up_cancels_
         hear()
     """
     async with at_work(tmp_path, script) as work:
-        catalog = Catalog([Source(name="agent", backend=work.backend, terms=Terms(deadline_seconds=60))])
+        catalog = Catalog([Source(name="agent", backend=work.backend, terms=CallTerms(deadline_seconds=60))])
         seconds = {entry.tool.name: entry.terms.deadline_seconds for entry in catalog.entries()}
         assert seconds == {"say": 60, "quick": 0.05}
         with trio.move_on_after(0.05):
@@ -370,7 +371,7 @@ async def test_a_caller_who_does_not_listen_delays_no_other_and_loses_old_progre
     listens = trio.Event()
 
     class Deaf(Caller):
-        async def emit(self, event: Progress | Message) -> None:
+        async def emit(self, event: Progress | LogMessage) -> None:
             await listens.wait()
             await super().emit(event)
 

@@ -16,7 +16,7 @@ from python_pair import PARROT, Caller, Log, at_work, soon, tool_call
 
 from server.backends.base import BackendError
 from server.backends.keeper import Keeper
-from server.backends.watching import Watch, look
+from server.backends.watching import FileWatch, look
 
 # Ends, without a word, when it is called with `end`.
 MORTAL = """
@@ -237,7 +237,7 @@ def test_a_change_is_reported_once_the_files_are_left_alone(tmp_path: Path) -> N
     files = [str(file), str(absent)]
     file.write_text("0", "utf-8")
     known = look(files)
-    watch = Watch(known)
+    watch = FileWatch(known)
     assert not watch.settled(look(files))
     seen: list[bool] = []
     for number in range(3):

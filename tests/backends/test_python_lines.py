@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from server.backends.lines import BrokenLine, CallTool, Context, Framing, write
-from server.backends.offer import ENTRIES, BadOffer, Offer, read_offer
+from server.backends.lines import BrokenLine, CallContext, CallTool, LineFraming, write
+from server.backends.offer import ENTRIES, AgentOffer, BadOffer, read_offer
 from server.mcp.messages import ToolExecution
 
 
 @given(st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line)), st.data())
 def test_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes], data: st.DataObject) -> None:
-    framing, found = Framing(), list[bytes]()
+    framing, found = LineFraming(), list[bytes]()
     rest = b"".join(line + b"\n" for line in lines)
     while rest:
         size = data.draw(st.integers(1, len(rest)))
@@ -27,17 +27,17 @@ def test_lines_come_out_as_they_went_in_however_they_are_cut(lines: list[bytes],
 
 
 def test_a_line_of_the_limit_passes_and_a_longer_one_does_not_even_if_it_never_ends() -> None:
-    assert list(Framing(5).feed(b"12345\n")) == [b"12345"]
+    assert list(LineFraming(5).feed(b"12345\n")) == [b"12345"]
     with pytest.raises(BrokenLine):
-        list(Framing(5).feed(b"123456\n"))
-    unending = Framing(5)
+        list(LineFraming(5).feed(b"123456\n"))
+    unending = LineFraming(5)
     assert list(unending.feed(b"12345")) == []
     with pytest.raises(BrokenLine):
         list(unending.feed(b"6"))
 
 
 def test_a_call_is_one_line_whatever_it_holds() -> None:
-    context = Context(subject="u\n", call_id="c")
+    context = CallContext(subject="u\n", call_id="c")
     line = write(CallTool(id=1, context=context, name="t", arguments={"a": "\n\u2028\ud7ff"}))
     assert line.count(b"\n") == 1
     assert json.loads(line)["arguments"] == {"a": "\n\u2028\ud7ff"}
@@ -46,7 +46,7 @@ def test_a_call_is_one_line_whatever_it_holds() -> None:
 SCHEMA = {"type": "object"}
 
 
-def offered(**catalog: Any) -> Offer:
+def offered(**catalog: Any) -> AgentOffer:
     return read_offer(msgspec.Raw(json.dumps(catalog).encode()))
 
 

@@ -15,14 +15,14 @@ from python_pair import Caller, Log
 from server.backends import lines
 from server.backends.base import BackendError, Replaced
 from server.backends.outlets import Nobody, Unhurried
-from server.backends.worker import Heard, Worker
+from server.backends.worker import Worker, WorkerAnswer
 from server.mcp.questions import Question
 
-MAKE = partial(lines.CallTool, context=lines.Context(subject="u", call_id="c"), name="say", arguments={})
+MAKE = partial(lines.CallTool, context=lines.CallContext(subject="u", call_id="c"), name="say", arguments={})
 
 
 async def call(at: Working) -> lines.Finished:
-    return await at.worker.call(lambda number: MAKE(id=number), Nobody())
+    return await at.worker.call(MAKE, Nobody("nobody is there"))
 
 
 async def fails(at: Working, into: list[str]) -> None:
@@ -33,7 +33,7 @@ async def fails(at: Working, into: list[str]) -> None:
 
 
 async def start(peer: MemoryPeer, **options: Any) -> None:
-    heard = Heard(offer=lambda _: None, updated=lambda _: None)
+    heard = WorkerAnswer(offer=lambda _: None, updated=lambda _: None)
     worker = Worker(peer, heard, calls_at_once=1, name="main[1]", log=Log().logger)
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(worker.run, start_seconds=20, **options))
@@ -195,7 +195,7 @@ async def test_a_task_waits_for_its_turn_as_long_as_it_takes(autojump_clock: tri
     ended: list[lines.Finished] = []
 
     async def task() -> None:
-        ended.append(await at.worker.call(lambda number: MAKE(id=number), Nobody(), unhurried=True))
+        ended.append(await at.worker.call(MAKE, Nobody("nobody is there"), unhurried=True))
 
     async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
         nursery.start_soon(call, at)
@@ -219,7 +219,7 @@ async def test_a_call_leaves_its_place_to_others_while_its_caller_is_asked(
             return {"k": {"roots": []}}
 
     async def asks() -> None:
-        await at.worker.call(lambda number: MAKE(id=number), Slow())
+        await at.worker.call(MAKE, Slow(""))
 
     async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
         nursery.start_soon(asks)
@@ -256,7 +256,7 @@ async def test_a_cancellation_takes_a_second_at_most_where_the_process_does_not_
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with working(Log().logger) as at:
-        at.peer.input.send_all_hook = trio.sleep_forever
+        at.peer.input.change(room_for=0)
         with trio.move_on_after(1):
             async with trio.open_nursery() as nursery:
                 for _ in range(50):
@@ -279,7 +279,7 @@ async def test_a_process_that_only_falls_silent_is_ended(autojump_clock: trio.te
     async with working(Log().logger) as at, trio.open_nursery() as nursery:
         nursery.start_soon(fails, at, told)
         await at.peer.hear()
-        at.peer._said.close()
+        at.peer.fall_silent()
     assert "no longer" in told[0]
     assert at.peer.closed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from shell import Terminal
 
-from server.client.tokens import Login, TokenFile
+from server.client.tokens import StoredLogin, TokenFile
 from server.settings.secret import Secret
 from tests.client.fake_server import FakeServer, serving
 
@@ -30,7 +30,7 @@ async def logged_in(shell: Terminal, fake: FakeServer) -> Terminal:
     tokens = json.loads(fake.issue().body)
     now = time.time_ns() // 1_000_000
     TokenFile(shell.config).put(
-        Login(
+        StoredLogin(
             url=fake.url,
             resource=fake.url,
             issuer=fake.origin,

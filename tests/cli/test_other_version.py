@@ -12,7 +12,7 @@ import trio
 from shell import Terminal
 
 from server import __version__
-from server.control import ADDRESS_FILE
+from server.admin.control import ADDRESS_FILE
 
 HINT = "hint: restart the server with this file, or run the one that it was started from\n"
 OURS = f"this command line {__version__}"

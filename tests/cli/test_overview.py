@@ -20,7 +20,6 @@ HEAVY = (
     "joserfc",
     "msgspec",
     "jinja2",
-    "structlog",
     "segno",
     "jsonschema_rs",
 )

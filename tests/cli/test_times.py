@@ -38,7 +38,7 @@ ENDING = {
     ],
 )
 def test_a_length_of_time_a_number_of_days_and_a_date_are_understood(text: str, millis: int | str) -> None:
-    assert spans.Lasting(days=3650, clock=lambda: NOW).convert(text, None, None) == millis
+    assert spans.TimeSpan(days=3650, clock=lambda: NOW).convert(text, None, None) == millis
 
 
 @pytest.mark.parametrize("option", ENDING)

@@ -10,18 +10,18 @@ import trio
 from fake_server import FakeServer, Response, Seen, as_json
 
 from server.client.access import Access
-from server.client.errors import Busy, ClientError, NotLoggedIn, TokenFileError, Unreachable
-from server.client.tokens import Login, TokenFile
+from server.client.errors import ClientError, NotLoggedIn, ServerBusy, TokenFileError, Unreachable
+from server.client.tokens import StoredLogin, TokenFile
 from server.client.wire import open_client
 from server.settings.secret import Secret
 
 NOW = 10_000_000
 
 
-def stored(fake: FakeServer, file: TokenFile, *, expired: bool = True) -> Login:
+def stored(fake: FakeServer, file: TokenFile, *, expired: bool = True) -> StoredLogin:
     """A login as `ostiary login` leaves it."""
     tokens = msgspec.json.decode(fake.issue().body)
-    login = Login(
+    login = StoredLogin(
         url=fake.url,
         resource=fake.url,
         issuer=fake.origin,
@@ -73,7 +73,7 @@ async def test_many_tasks_that_need_a_token_at_once_make_one_refresh(
     fake: FakeServer, file: TokenFile, access: Access
 ) -> None:
     stored(fake, file)
-    found: list[Login] = []
+    found: list[StoredLogin] = []
 
     async def one() -> None:
         async with open_client(fake.url) as client:
@@ -135,7 +135,7 @@ async def test_a_server_that_is_down_costs_no_login(
     assert file.get(fake.url) is not None
 
 
-@pytest.mark.parametrize(("status", "error"), [(503, Busy), (500, Busy), (418, ClientError)])
+@pytest.mark.parametrize(("status", "error"), [(503, ServerBusy), (500, ServerBusy), (418, ClientError)])
 async def test_a_server_in_trouble_costs_no_login(
     fake: FakeServer, file: TokenFile, access: Access, status: int, error: type[ClientError]
 ) -> None:

@@ -13,9 +13,10 @@ from test_access import NOW, stored
 
 from server.client.access import Access
 from server.client.errors import BadAnswer, CallRefused
-from server.client.mcp import McpClient, ServerInfo
+from server.client.mcp import McpClient
 from server.client.questions import MAX_ROUNDS, FormQuestion, Mode, Question, accepted
-from server.client.rpc import Endpoint
+from server.client.rpc import RemoteEndpoint
+from server.client.server_info import ServerInfo
 from server.client.tokens import TokenFile
 
 ECHO = TOOLS[0]
@@ -38,7 +39,9 @@ async def in_time() -> Any:
 @pytest.fixture
 async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
     stored(fake, file, expired=False)
-    opened = McpClient(Endpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW)))
+    opened = McpClient(
+        RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW))
+    )
     yield opened
     await opened.aclose()
 

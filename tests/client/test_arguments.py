@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from server.client.arguments import BadArguments, describe, from_words, names, type_name, usage
+from server.client.arguments import UnusableArguments, describe, from_words, names, type_name, usage
 from server.client.headers import header_value, parameter_headers
 
 SCHEMA: dict[str, Any] = {
@@ -81,19 +81,19 @@ def test_a_word_becomes_the_value_that_the_schema_means(word: str, value: object
     ],
 )
 def test_a_word_that_does_not_fit_is_named(word: str, said: str) -> None:
-    with pytest.raises(BadArguments) as refused:
+    with pytest.raises(UnusableArguments) as refused:
         from_words(TOOL, ["text=x", word])
     assert str(refused.value) == said
 
 
 def test_an_unknown_argument_is_refused_only_where_the_schema_is_closed() -> None:
     assert from_words(TOOL, ["text=x", "other=1"])["other"] == "1"
-    with pytest.raises(BadArguments, match="say has no argument other"):
+    with pytest.raises(UnusableArguments, match="say has no argument other"):
         from_words(CLOSED, ["text=x", "other=1"])
 
 
 def test_a_missing_argument_is_told_with_all_that_the_tool_takes() -> None:
-    with pytest.raises(BadArguments, match="say needs text") as refused:
+    with pytest.raises(UnusableArguments, match="say needs text") as refused:
         from_words(TOOL, [])
     assert refused.value.hint == usage(TOOL)
     assert usage(TOOL).startswith("say takes text=… [count=…] [share=…]")

@@ -17,7 +17,7 @@ from server.client.errors import ClientError, ClientUnknown, LoginDenied, LoginE
 from server.client.identity import BASIC, POST, ClientIdentity
 from server.client.login import end
 from server.client.signing_in import Wish, sign_in
-from server.client.tokens import Login, TokenFile
+from server.client.tokens import StoredLogin, TokenFile
 from server.settings.secret import Secret
 
 
@@ -29,7 +29,7 @@ def foreign(fake: FakeServer) -> FakeServer:
 
 async def log_in(
     fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen, **wish: Any
-) -> Login:
+) -> StoredLogin:
     with trio.fail_after(30):
         return await sign_in(client, file, fake.url, screen=screen, wish=Wish(**wish))
 

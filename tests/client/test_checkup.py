@@ -9,7 +9,7 @@ import trio
 from fake_server import DEVICE_GRANT, FakeServer, Response, Seen, as_json
 from test_access import stored
 
-from server.client.checkup import Step, examine
+from server.client.checkup import CheckStep, examine
 from server.client.claims import read_claims
 from server.client.tokens import TokenFile
 from server.settings.secret import Secret
@@ -18,12 +18,12 @@ PRM = "/.well-known/oauth-protected-resource/mcp"
 ASM = "/.well-known/oauth-authorization-server"
 
 
-async def steps_of(fake: FakeServer, file: TokenFile, url: str | None = None) -> list[Step]:
+async def steps_of(fake: FakeServer, file: TokenFile, url: str | None = None) -> list[CheckStep]:
     with trio.fail_after(30):
         return [step async for step in examine(url or fake.url, file)]
 
 
-def states(steps: list[Step]) -> list[tuple[str, str]]:
+def states(steps: list[CheckStep]) -> list[tuple[str, str]]:
     return [(step.name, step.state) for step in steps]
 
 
@@ -92,7 +92,7 @@ async def test_a_device_endpoint_in_trouble_is_seen(
     assert state == ("ok" if response.status == 500 else "failed")
 
 
-def step_of(steps: list[Step], name: str) -> Step:
+def step_of(steps: list[CheckStep], name: str) -> CheckStep:
     return next(step for step in steps if step.name == name)
 
 
@@ -100,7 +100,7 @@ async def test_a_server_with_a_browser_login_alone_is_no_fault(fake: FakeServer,
     fake.browser_only()
     found = await steps_of(fake, file)
     assert step_of(found, "device login").state == "skipped"
-    assert step_of(found, "browser login") == Step(
+    assert step_of(found, "browser login") == CheckStep(
         name="browser login", state="ok", detail="offered with PKCE, registration, iss"
     )
     assert fake.requests("/register") == [], "looking registers nobody"

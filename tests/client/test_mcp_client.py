@@ -13,15 +13,15 @@ from test_access import NOW, stored
 from server.client.access import Access
 from server.client.errors import (
     BadAnswer,
-    Busy,
     CallRefused,
     ClientError,
     NotLoggedIn,
     ScopeNeeded,
+    ServerBusy,
     Unreachable,
 )
 from server.client.mcp import McpClient, Progress
-from server.client.rpc import Endpoint
+from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile
 
 
@@ -34,7 +34,9 @@ async def in_time() -> Any:
 @pytest.fixture
 async def mcp(fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient) -> AsyncIterator[McpClient]:
     stored(fake, file, expired=False)
-    opened = McpClient(Endpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW)))
+    opened = McpClient(
+        RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client, now=lambda: NOW))
+    )
     yield opened
     await opened.aclose()
 
@@ -178,7 +180,7 @@ async def test_a_server_that_refuses_even_a_new_token_is_not_asked_for_ever(
 async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained(
     fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
 ) -> None:
-    mcp = McpClient(Endpoint(client, fake.url, Access(file, fake.url, client=client)))
+    mcp = McpClient(RemoteEndpoint(client, fake.url, Access(file, fake.url, client=client)))
     with pytest.raises(NotLoggedIn, match="not logged in"):
         await mcp.connect()
     fake.login_needed = False
@@ -201,8 +203,8 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
         (Response(403), CallRefused, "refuses this client", "doctor"),
         (Response(402), ClientError, "price", "x402"),
         (Response(413), CallRefused, "larger", None),
-        (Response(429, headers={"retry-after": "7"}), Busy, "busy", "7 seconds"),
-        (Response(503), Busy, "busy", "in a moment"),
+        (Response(429, headers={"retry-after": "7"}), ServerBusy, "busy", "7 seconds"),
+        (Response(503), ServerBusy, "busy", "in a moment"),
         (Response(500), BadAnswer, "status 500", "log"),
         (Response(302, headers={"location": "https://a.example"}), BadAnswer, "redirects", "type"),
         (Response(200, b"<html>"), BadAnswer, "no result", "doctor"),

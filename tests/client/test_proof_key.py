@@ -22,9 +22,9 @@ from server.client.challenge import read_challenge, wants_nonce
 from server.client.door import Door
 from server.client.errors import BadAnswer, LoginError, NotLoggedIn, TokenFileError
 from server.client.proof_key import ProofKey, UnusableKey, headers_of
-from server.client.rpc import Endpoint
+from server.client.rpc import RemoteEndpoint
 from server.client.signing_in import Wish, sign_in
-from server.client.tokens import Login, TokenFile
+from server.client.tokens import StoredLogin, TokenFile
 from server.settings.secret import Secret
 
 PING = {"jsonrpc": "2.0", "id": 1, "method": "ping"}
@@ -131,7 +131,9 @@ class Strict:
         return as_json({"jsonrpc": "2.0", "id": request.message.get("id"), "result": {}})
 
 
-async def log_in(fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile) -> tuple[Login, ProofKey]:
+async def log_in(
+    fake: FakeServer, client: httpx2.AsyncClient, file: TokenFile
+) -> tuple[StoredLogin, ProofKey]:
     fake.browser_only()
     key = ProofKey.new()
     wish = Wish(way="browser", key=key)
@@ -151,7 +153,10 @@ async def test_login_calls_and_refresh_prove_one_key_and_a_nonce_costs_one_more_
     assert kept.proof_key == key.kept
     assert key.kept.reveal() not in repr(kept)
     access = Access(file, fake.url, client=client)
-    endpoint, carrier = Endpoint(client, fake.url, access), Carrier(client, fake.url, Door(access, None))
+    endpoint, carrier = (
+        RemoteEndpoint(client, fake.url, access),
+        Carrier(client, fake.url, Door(access, None)),
+    )
     before = len(fake.requests("/mcp"))
     for _ in range(2):
         assert (await endpoint.post(PING, headers={}, silence_seconds=5)).status == 200

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from server.client.errors import TokenFileError
-from server.client.tokens import Login, Registration, TokenFile, token_directory
+from server.client.tokens import StoredLogin, StoredRegistration, TokenFile, token_directory
 from server.settings.secret import Secret
 
 
 def login(
     url: str = "https://a.example/mcp", access: str = "access-1", expires_at: int | None = 4_600_000
-) -> Login:
-    return Login(
+) -> StoredLogin:
+    return StoredLogin(
         url=url,
         resource=url,
         issuer="https://a.example",
@@ -183,8 +183,8 @@ def test_the_directory_is_the_platforms_unless_one_is_named(monkeypatch: pytest.
     assert token_directory({}) == Path("/somebody/Library/Application Support/ostiary")
 
 
-def registration(issuer: str = "https://a.example", client_id: str = "client-1") -> Registration:
-    return Registration(
+def registration(issuer: str = "https://a.example", client_id: str = "client-1") -> StoredRegistration:
+    return StoredRegistration(
         issuer=issuer,
         grant_type="authorization_code",
         client_id=client_id,

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 
 from server.client.errors import BadAnswer
-from server.client.forms import BadValue, Field, nothing, parse, parse_numbered, read_form, wanted
+from server.client.forms import BadValue, FormField, nothing, parse, parse_numbered, read_form, wanted
 from server.client.questions import PageQuestion, read_questions
 
 ROOMS = [{"const": "g", "title": "The garden"}, {"const": "2", "title": "The hall"}]
 
 
-def field(required: bool = True, **described: Any) -> Field:
+def field(required: bool = True, **described: Any) -> FormField:
     (found,) = read_form(
         {"type": "object", "properties": {"x": described}, "required": ["x"] if required else []}
     )

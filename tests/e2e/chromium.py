@@ -7,7 +7,6 @@ The browser itself is the fixture `chromium` in conftest.py.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import shutil
 import threading
@@ -18,10 +17,12 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+import trio
 from playwright.sync_api import Browser, BrowserContext, CDPSession, Page, expect, sync_playwright
 
-from auth import entry, wire
+from auth.values import wire
 from tests.auth.browser_fakes import PASSPHRASE, House
+from tests.auth.routed_pages import RoutedPages
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or "/usr/bin/chromium"
 FLAGS = [
@@ -46,22 +47,23 @@ class Server:
         self.house = house
         self.origin = origin
         self.ip = "127.0.0.1"
-        self.requests: list[wire.Request] = []
-        self.replies: list[wire.Reply] = []
+        self.requests: list[wire.WireRequest] = []
+        self.replies: list[wire.WireReply] = []
         self.pages: dict[str, str] = {}  # somebody else's, on this port
-        self.otherwise: Callable[[wire.Request], wire.Reply] = self.foreign
+        self.otherwise: Callable[[wire.WireRequest], wire.WireReply] = self.foreign
+        self.routed = RoutedPages()
         self.lock = threading.Lock()
 
-    def answer(self, request: wire.Request) -> wire.Reply:
+    def answer(self, request: wire.WireRequest) -> wire.WireReply:
         with self.lock:  # the memory store is one connection
-            reply = asyncio.run(entry.handle(request, self.house.parts)) or self.otherwise(request)
+            reply = trio.run(self.routed.answer, request, self.house.parts) or self.otherwise(request)
             self.requests.append(request)
             self.replies.append(reply)
         return reply
 
-    def foreign(self, request: wire.Request) -> wire.Reply:
+    def foreign(self, request: wire.WireRequest) -> wire.WireReply:
         body = self.pages.get(request.path, "").encode()
-        return wire.Reply(headers=(("content-type", "text/html"),), body=body)
+        return wire.WireReply(headers=(("content-type", "text/html"),), body=body)
 
 
 @contextmanager
@@ -79,7 +81,7 @@ def serving(**options: Any) -> Generator[Server]:
             body = self.rfile.read(int(self.headers.get("content-length") or 0)).decode()
             path, _, query = self.path.partition("?")
             answered = served.answer(
-                wire.Request(
+                wire.WireRequest(
                     method=self.command,
                     path=path,
                     query=tuple(parse_qsl(query)),

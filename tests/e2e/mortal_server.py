@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.cli import run
 from server.store.facade import Facade
 from server.store.transactions import Transactions

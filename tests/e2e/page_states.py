@@ -17,18 +17,18 @@ from urllib.parse import urlencode
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
-from auth import wire
 from auth.authorize import pkce
 from auth.clients import registry as clients
-from auth.clients.registry import Registration
-from auth.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
+from auth.clients.registry import ClientRegistration
 from auth.people import sessions
-from auth.policy import DevicePolicy, Policy
-from auth.requester import Requester
-from auth.scopes import FINANCIAL, Scope, Vocabulary
 from auth.tokens import api_keys
-from auth.upstream.provider import Answer, Upstreams
+from auth.upstream.provider import ProviderAnswer, Upstreams
 from auth.upstream.sign_in import Provider
+from auth.values import wire
+from auth.values.model import AUTHORIZATION_CODE, DEVICE_CODE, REFRESH_TOKEN, Client, PrincipalKind, Secret
+from auth.values.policy import DevicePolicy, Policy
+from auth.values.requester import Requester
+from auth.values.scopes import FINANCIAL, Scope, Vocabulary
 from server.http import landing
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
@@ -62,7 +62,7 @@ def register(
 ) -> str:
     """A program that logs in through a browser or with a code; its client id."""
     house = server.house
-    registration = Registration(
+    registration = ClientRegistration(
         name=name,
         client_id=client_id,
         redirect_uris=redirect_uris,
@@ -174,7 +174,7 @@ def _furnish_the_rest(server: Server) -> None:
         "last year’s": {"expires_at": house.time + HOUR},
     }
     for place, (name, more) in enumerate(keys.items()):
-        order = api_keys.Order(name=name, user_id=house.owner_id, scope="mcp:tools", **more)
+        order = api_keys.ApiKeyOrder(name=name, user_id=house.owner_id, scope="mcp:tools", **more)
         house.store.now(
             partial(
                 api_keys.create, order=order, seed=house.entropy(32), by="local:0", now=house.time - place
@@ -245,7 +245,7 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     fill_in(page)
     yield "form-out-of-date"
     page.goto(origin + "/signin")
-    forge(page, "next", "/" * 70_000)
+    forge(page, "next", "/" * 10_000)
     fill_in(page)
     yield "form-unreadable"
     server.pages["/trap"] = f'<form method="post" action="{origin}/signin"><button>win</button></form>'
@@ -280,7 +280,7 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "needs-https"
 
 
-def _front(server: Server, auth: str, request: wire.Request) -> wire.Reply:
+def _front(server: Server, auth: str, request: wire.WireRequest) -> wire.WireReply:
     resolved = Resolved(
         config=Config(auth=auth),  # pyright: ignore[reportArgumentType]
         servers=(ServerConfig(name="agent"), ServerConfig(name="archive", title="The archive of everything")),
@@ -291,7 +291,9 @@ def _front(server: Server, auth: str, request: wire.Request) -> wire.Reply:
         trusted_proxies=(),
         paths=SERVERS,
     )
-    return landing.answer(request, resolved, entropy=server.house.entropy)
+    if request.path == "/":
+        return landing.front_page(request, resolved, entropy=server.house.entropy)
+    return landing.nothing_here(request, entropy=server.house.entropy)
 
 
 def devices(server: Server, page: Page) -> Iterator[str]:
@@ -450,7 +452,7 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
 
 
 def _another_browser(db: Any, *, house: House, agent: str) -> None:
-    request = wire.Request(
+    request = wire.WireRequest(
         method="POST", path="/signin", headers={"user-agent": agent}, origin=house.origin, ip=V6
     )
     sessions.begin(
@@ -633,10 +635,12 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
 def _provider(house: House) -> Generator[FakeProvider]:
     with provided(lambda: house.time) as fake:
 
-        async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        async def ask(method: str, url: str, headers: Mapping[str, str], body: bytes) -> ProviderAnswer:
             low = {name.lower(): value for name, value in headers.items()}
             status, said = fake.answer(method, url.removeprefix(fake.origin), low, body.decode())
-            return Answer(status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode())
+            return ProviderAnswer(
+                status=status, body=said if isinstance(said, bytes) else json.dumps(said).encode()
+            )
 
         there = Provider(
             name="there",

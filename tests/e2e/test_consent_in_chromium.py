@@ -180,6 +180,8 @@ def test_allow_and_the_address_to_copy_are_not_there_at_first(chromium: Browser)
         page.goto(link(server, register(server, "cli_claude", uri), uri))
         fill_in(page)
         for button in (".arm button", "button.late"):
+            # A click does not wait for the page that it leads to.
+            page.locator(button).wait_for(state="attached")
             arm = f"document.querySelector('{button}').getAnimations()[0]"
             seen = f"getComputedStyle(document.querySelector('{button}')).visibility"
             assert page.evaluate(f"{arm}.pause(), {arm}.currentTime = 1900, {seen}") == "hidden"

@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Page
 
-from auth import entry, pages
+from auth import pages
+from tests.auth.browser_fakes import House
+from tests.auth.routed_pages import route_of, site_for
 from tests.e2e.chromium import LIGHTS, PICTURES, SIZES, Server, serving, tab
 from tests.e2e.page_states import SERVERS, TOURS
 
@@ -79,6 +81,7 @@ def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, ren
     axe = AXE.read_text("utf-8")
     faults: dict[str, list[str]] = defaultdict(list)
     answered: set[tuple[str | None, str]] = set()
+    site = site_for(House().parts)
     names: list[str] = []
     for tour in TOURS:
         with (
@@ -89,13 +92,18 @@ def test_every_page_in_every_state_is_there_for_everybody(chromium: Browser, ren
                 names.append(name)
                 faults[name] += _look(page, name, folder, axe)
                 faults[name] += _too_heavy(server)
-            answered |= {(entry.endpoint_of(each.path), each.method) for each in server.requests}
+            answered |= {(route_of(site, each), each.method) for each in server.requests}
 
     assert len(names) == len(set(names))
     assert not any(faults.values()), "\n".join(
         f"{name}: {fault}" for name in names for fault in dict.fromkeys(faults[name])
     )
-    table = {(row, method) for row, steps in entry.ENDPOINTS.items() for method in steps}
+    table = {
+        (rule.rule, method)
+        for rule in site.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD"}
+        if rule.rule != "/"
+    }
     assert answered >= table, f"no tour in page_states.py leads to {sorted(table - answered)}"
     whole = {
         each.name for each in TEMPLATES.glob("*.html") if '{% extends "shell.html" %}' in each.read_text()

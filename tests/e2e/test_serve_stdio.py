@@ -360,5 +360,5 @@ def test_it_loads_no_web_framework_and_no_login(ostiary: Program) -> None:
     loaded = {
         line.rpartition("|")[2].strip() for line in report.splitlines() if line.startswith("import time")
     }
-    assert "server.stdio" in loaded
+    assert "server.stdio.conversation" in loaded
     assert not loaded & {"quart", "hypercorn", "authlib", "httpx2", "jinja2", "server.http", "auth.endpoints"}

@@ -13,7 +13,9 @@ import structlog
 import trio
 from structlog.testing import CapturingLogger
 
-from server.http.limits import Limits
+from server.http.asgi import hosting
+from server.http.handler import Resolve
+from server.http.limits import HttpLimits
 from server.http.listen import ListenSettings, serve
 from server.http.refusal import Disconnected
 from server.http.roster import Network
@@ -146,14 +148,15 @@ def capturing() -> tuple[Any, CapturingLogger]:
 
 @asynccontextmanager
 async def running(
-    app: App,
-    limits: Limits | None = None,
+    app: App | None = None,
+    limits: HttpLimits | None = None,
     *,
+    resolve: Resolve | None = None,
     tls: Tls | None = None,
     bind: str = "127.0.0.1:0",
     **settings: Any,
 ) -> AsyncGenerator[Running]:
-    """Leaving the block cancels the server, unless a test has drained it before."""
+    """An ASGI application, or what else `resolve` leads to. Leaving the block cancels the server, unless a test has drained it before."""
     log, logged = capturing()
     counters = Counters()
     draining, ended = trio.Event(), trio.Event()
@@ -161,9 +164,11 @@ async def running(
 
         async def run(task_status: trio.TaskStatus[list[str]]) -> None:
             options = ListenSettings(
-                binds=[bind], log=log, tls=tls, limits=limits or Limits(), counters=counters, **settings
+                binds=[bind], log=log, tls=tls, limits=limits or HttpLimits(), counters=counters, **settings
             )
-            await serve(app, options, draining=draining, task_status=task_status)
+            await serve(
+                resolve or hosting(app or Echo()), options, draining=draining, task_status=task_status
+            )
             ended.set()
 
         with trio.fail_after(PATIENCE):

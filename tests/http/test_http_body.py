@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.http.body import ChunkedBody
-from server.http.refusal import Refused
+from server.http.refusal import RequestRefused
 
 
 def read(*pieces: bytes, trailer_bytes: int = 8192) -> tuple[bytes, bytes, bool]:
@@ -70,13 +70,13 @@ def test_one_byte_at_a_time_is_read_too(wire: bytes) -> None:
     ],
 )
 def test_whatever_two_parsers_could_read_differently_is_refused_as_soon_as_it_shows(wire: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         read(wire)
     assert refused.value.status == 400
 
 
 @pytest.mark.parametrize("wire", [b"0\r\n" + b"X: y\r\n" * 30, b"0\r\nX: " + b"y" * 200])
 def test_trailers_are_bounded(wire: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         read(wire, trailer_bytes=100)
     assert refused.value.status == 431

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from loopback_server import GOOD, Echo, expect_service, read_to_clean_end, respond, running
 from test_http_head import REFUSED
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 
 H2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 H2_SETTINGS = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
@@ -268,7 +268,7 @@ async def test_an_application_that_raises_while_it_is_cancelled_neither_ends_the
             nursery.start_soon(trio.sleep_forever)
         return
 
-    async with running(app, Limits(drain_seconds=0.05)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=0.05)) as server, await server.connect() as peer:
         await peer.send(GOOD)
         with trio.fail_after(5):
             await started.wait()

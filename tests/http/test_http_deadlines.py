@@ -8,9 +8,9 @@ import pytest
 import trio
 from loopback_server import GOOD, Echo, expect_service, read_to_clean_end, respond, running, until
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 
-SHORT = Limits(
+SHORT = HttpLimits(
     tick_seconds=0.02, head_seconds=0.15, body_seconds=0.15, idle_seconds=0.15, handshake_seconds=0.15
 )
 
@@ -88,7 +88,7 @@ async def large_answer(scope: Any, receive: Any, send: Any) -> None:
 
 
 async def test_a_reader_that_stalls_is_cut_while_others_are_served() -> None:
-    limits = Limits(tick_seconds=0.02, write_stall_seconds=0.2)
+    limits = HttpLimits(tick_seconds=0.02, write_stall_seconds=0.2)
     async with running(large_answer, limits) as server, await server.connect(receive_buffer=4096) as peer:
         await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await expect_service(server)
@@ -100,7 +100,7 @@ async def test_a_reader_that_stalls_is_cut_while_others_are_served() -> None:
 
 
 async def test_a_reader_that_only_trickles_is_cut_when_the_window_is_over() -> None:
-    limits = Limits(tick_seconds=0.02, write_window_seconds=0.4, write_floor_bytes_per_second=50_000_000)
+    limits = HttpLimits(tick_seconds=0.02, write_window_seconds=0.4, write_floor_bytes_per_second=50_000_000)
     async with running(large_answer, limits) as server, await server.connect(receive_buffer=4096) as peer:
         await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         with trio.fail_after(10):
@@ -111,7 +111,7 @@ async def test_a_reader_that_only_trickles_is_cut_when_the_window_is_over() -> N
 
 async def test_an_honest_slow_reader_of_a_large_answer_gets_all_of_it() -> None:
     """Reading takes several windows and many times the stall limit."""
-    limits = Limits(tick_seconds=0.02, write_stall_seconds=0.5, write_window_seconds=0.3)
+    limits = HttpLimits(tick_seconds=0.02, write_stall_seconds=0.5, write_window_seconds=0.3)
     async with running(large_answer, limits) as server, await server.connect(receive_buffer=65536) as peer:
         await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         received = 0
@@ -125,7 +125,7 @@ async def test_an_honest_slow_reader_of_a_large_answer_gets_all_of_it() -> None:
 
 
 async def test_connections_over_the_cap_are_told_so_and_closed_and_a_place_given_back_is_used_again() -> None:
-    async with running(Echo(), Limits(connections=3)) as server:
+    async with running(Echo(), HttpLimits(connections=3)) as server:
         peers = [await server.connect() for _ in range(3)]
         for peer in peers:
             await peer.ask(GOOD)

@@ -8,7 +8,7 @@ import pytest
 import trio
 from loopback_server import GOOD, Echo, Running, respond, running
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 
 
 async def until_refused(server: Running) -> None:
@@ -22,7 +22,7 @@ async def until_refused(server: Running) -> None:
 
 
 async def test_a_drain_without_work_is_over_at_once_and_closes_listeners_and_idle_connections() -> None:
-    async with running(Echo(), Limits(drain_seconds=60)) as server:
+    async with running(Echo(), HttpLimits(drain_seconds=60)) as server:
         async with await server.connect() as new, await server.connect() as used:
             await used.ask(GOOD)
             server.draining.set()
@@ -42,7 +42,7 @@ async def test_a_request_in_flight_is_finished_and_its_connection_closed() -> No
         await go.wait()
         return await respond(send, 200, b"done")
 
-    async with running(app, Limits(drain_seconds=60)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=60)) as server, await server.connect() as peer:
         await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         with trio.fail_after(5):
             await started.wait()
@@ -62,7 +62,7 @@ async def test_a_stream_sees_the_drain_and_ends_politely() -> None:
         await scope["state"]["draining"].wait()
         return await send({"type": "http.response.body", "body": b"bye"})
 
-    async with running(app, Limits(drain_seconds=60)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=60)) as server, await server.connect() as peer:
         await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
         await peer.more()
         server.draining.set()
@@ -81,7 +81,7 @@ async def test_what_will_not_end_is_cancelled_at_the_deadline_and_can_clean_up()
         finally:
             cleaned.set()
 
-    async with running(app, Limits(drain_seconds=0.1)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=0.1)) as server, await server.connect() as peer:
         await peer.send(GOOD)
         await peer.more()
         server.draining.set()
@@ -109,7 +109,7 @@ async def test_a_client_that_refuses_to_read_cannot_hold_the_drain_and_a_good_on
             await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
 
     async with (
-        running(app, Limits(drain_seconds=1)) as server,
+        running(app, HttpLimits(drain_seconds=1)) as server,
         await server.connect(receive_buffer=4096) as peer,
         await server.connect() as good,
     ):
@@ -128,7 +128,7 @@ async def test_a_client_that_keeps_sending_after_its_refusal_cannot_hold_the_dra
     async def app(scope: Any, receive: Any, send: Any) -> None:
         return await respond(send, 401, b"no")
 
-    async with running(app, Limits(drain_seconds=0.2)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=0.2)) as server, await server.connect() as peer:
         assert (
             await peer.ask(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000000\r\n\r\n")
         ).status == 401
@@ -158,7 +158,7 @@ async def test_pipelined_requests_behind_the_one_in_flight_are_left_unanswered_b
 
 
 async def test_a_cancelled_server_ends_at_once() -> None:
-    async with running(Echo(), Limits(drain_seconds=60)) as server, await server.connect() as peer:
+    async with running(Echo(), HttpLimits(drain_seconds=60)) as server, await server.connect() as peer:
         await peer.ask(GOOD)
         server.scope.cancel()
     with pytest.raises(OSError, match=r"."):
@@ -177,7 +177,7 @@ async def test_a_producer_that_never_waits_can_be_cancelled_all_the_same() -> No
         ran_out.append(True)
         return
 
-    async with running(app, Limits(drain_seconds=0.05)) as server, await server.connect() as peer:
+    async with running(app, HttpLimits(drain_seconds=0.05)) as server, await server.connect() as peer:
         await peer.send(GOOD)
         with trio.fail_after(5):
             await started.wait()

@@ -9,7 +9,7 @@ import trio
 import trio.testing
 from loopback_server import GOOD, Echo, Peer, expect_service, respond, running, until, whole_body
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 
 
 async def test_requests_on_one_connection_are_answered_one_after_the_other() -> None:
@@ -281,7 +281,7 @@ async def test_after_a_refusal_with_little_left_to_read_the_connection_goes_on()
 
 @pytest.mark.parametrize("framing", ["length", "chunked"])
 async def test_a_body_over_the_cap_is_refused_with_413_that_can_be_read(framing: str) -> None:
-    limits = Limits(body_bytes=100_000)
+    limits = HttpLimits(body_bytes=100_000)
     async with running(Echo(), limits) as server:
         async with await server.connect() as peer:
             if framing == "length":

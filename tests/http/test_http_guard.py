@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from server.http.guard import (
-    Admitted,
-    Denied,
+    ForeignRequest,
     Guard,
+    OwnRequest,
     authority,
     normal_origin,
     origin_of,
@@ -25,7 +25,7 @@ def scope_for(
     return {"scheme": scheme, "server": server, "headers": headers, "state": state, "type": "http"}
 
 
-def decide(guard: Guard, scope: dict[str, Any], origin: str | None = None) -> Admitted | Denied:
+def decide(guard: Guard, scope: dict[str, Any], origin: str | None = None) -> OwnRequest | ForeignRequest:
     headers = dict(scope["headers"])
     if origin is not None:
         headers[b"origin"] = origin.encode()
@@ -37,7 +37,7 @@ def decide(guard: Guard, scope: dict[str, Any], origin: str | None = None) -> Ad
 )
 def test_on_loopback_its_names_are_admitted_with_whatever_port_was_typed(host: str) -> None:
     scope = scope_for(host)
-    assert decide(Guard(), scope) == Admitted(origin=f"http://{host.lower()}")
+    assert decide(Guard(), scope) == OwnRequest(origin=f"http://{host.lower()}")
     assert origin_of(scope) == f"http://{host.lower()}"
 
 
@@ -63,32 +63,34 @@ def test_on_loopback_its_names_are_admitted_with_whatever_port_was_typed(host: s
     ],
 )
 def test_every_other_name_is_refused_there(host: str | None) -> None:
-    assert isinstance(decide(Guard(), scope_for(host)), Denied)
+    assert isinstance(decide(Guard(), scope_for(host)), ForeignRequest)
 
 
 @pytest.mark.parametrize("server", [PUBLIC, None, ("::ffff:192.0.2.7", 1), ("0.0.0.0", 1)])
 def test_loopback_names_are_refused_off_loopback(server: tuple[str, int] | None) -> None:
-    assert isinstance(decide(Guard(), scope_for("localhost:8420", server=server)), Denied)
+    assert isinstance(decide(Guard(), scope_for("localhost:8420", server=server)), ForeignRequest)
 
 
 def test_loopback_names_are_admitted_where_the_owner_says_that_the_listener_is_on_loopback() -> None:
-    assert isinstance(decide(Guard(on_loopback=True), scope_for("localhost:8420", server=None)), Admitted)
+    assert isinstance(decide(Guard(on_loopback=True), scope_for("localhost:8420", server=None)), OwnRequest)
 
 
 def test_what_came_through_a_proxy_did_not_arrive_on_loopback() -> None:
     for server in (LOOPBACK, ("::1", 1), ("::ffff:127.0.0.1", 1)):
-        assert isinstance(decide(Guard(), scope_for("localhost", server=server)), Admitted)
+        assert isinstance(decide(Guard(), scope_for("localhost", server=server)), OwnRequest)
         for guard in (Guard(), Guard(on_loopback=True)):
-            assert isinstance(decide(guard, scope_for("localhost", server=server, proxied=True)), Denied)
+            assert isinstance(
+                decide(guard, scope_for("localhost", server=server, proxied=True)), ForeignRequest
+            )
 
 
 def test_configured_names_are_admitted_everywhere_on_their_port() -> None:
     guard = Guard(hosts=frozenset({"agent.example", "other.example:8443"}))
     for host in ("agent.example", "Agent.Example:443", "other.example:8443"):
-        assert isinstance(decide(guard, scope_for(host, server=PUBLIC, scheme="https")), Admitted)
+        assert isinstance(decide(guard, scope_for(host, server=PUBLIC, scheme="https")), OwnRequest)
     for host in ("agent.example:444", "other.example", "x.agent.example", "agent.example."):
-        assert isinstance(decide(guard, scope_for(host, server=PUBLIC, scheme="https")), Denied)
-    assert decide(guard, scope_for("agent.example:443", server=PUBLIC, scheme="https")) == Admitted(
+        assert isinstance(decide(guard, scope_for(host, server=PUBLIC, scheme="https")), ForeignRequest)
+    assert decide(guard, scope_for("agent.example:443", server=PUBLIC, scheme="https")) == OwnRequest(
         origin="https://agent.example"
     )
 
@@ -97,7 +99,7 @@ def test_configured_names_are_admitted_everywhere_on_their_port() -> None:
     "origin", ["http://localhost:8420", "http://127.0.0.1:3000", "https://localhost", "http://[::1]:6274"]
 )
 def test_pages_of_this_machine_may_call_a_server_on_loopback(origin: str) -> None:
-    assert decide(Guard(), scope_for("localhost:8420"), origin) == Admitted(
+    assert decide(Guard(), scope_for("localhost:8420"), origin) == OwnRequest(
         origin="http://localhost:8420", cors=origin.encode()
     )
 
@@ -120,7 +122,7 @@ def test_pages_of_this_machine_may_call_a_server_on_loopback(origin: str) -> Non
 )
 def test_other_origins_are_refused(origin: str) -> None:
     denied = decide(Guard(), scope_for("localhost:8420"), origin)
-    assert isinstance(denied, Denied)
+    assert isinstance(denied, ForeignRequest)
     assert denied.status == 403
 
 
@@ -128,17 +130,19 @@ def test_off_loopback_only_the_own_and_the_configured_origins_may_call() -> None
     guard = Guard(hosts=frozenset({"agent.example"}), origins=frozenset({"https://app.example:8443"}))
     scope = scope_for("agent.example", server=PUBLIC, scheme="https")
     for origin in ("https://agent.example", "https://agent.example:443", "HTTPS://App.Example:8443"):
-        assert decide(guard, scope, origin) == Admitted(origin="https://agent.example", cors=origin.encode())
+        assert decide(guard, scope, origin) == OwnRequest(
+            origin="https://agent.example", cors=origin.encode()
+        )
     for origin in ("http://agent.example", "https://app.example", "http://localhost:3000", "null"):
-        assert isinstance(decide(guard, scope, origin), Denied)
+        assert isinstance(decide(guard, scope, origin), ForeignRequest)
 
 
 def test_any_origin_is_admitted_only_when_asked_for_and_null_not_even_then() -> None:
     guard = Guard(hosts=frozenset({"agent.example"}), any_origin=True)
     scope = scope_for("agent.example", server=PUBLIC, scheme="https")
-    assert isinstance(decide(guard, scope, "https://anything.example"), Admitted)
-    assert isinstance(decide(guard, scope, "null"), Denied)
-    assert isinstance(decide(guard, scope_for("evil.example"), "https://anything.example"), Denied)
+    assert isinstance(decide(guard, scope, "https://anything.example"), OwnRequest)
+    assert isinstance(decide(guard, scope, "null"), ForeignRequest)
+    assert isinstance(decide(guard, scope_for("evil.example"), "https://anything.example"), ForeignRequest)
 
 
 @pytest.mark.parametrize(

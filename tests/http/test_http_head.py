@@ -7,10 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from server.http.head import CHUNKED, Heads, read_head, refuse_unfinished
-from server.http.limits import Limits
-from server.http.refusal import Refused
+from server.http.limits import HttpLimits
+from server.http.refusal import RequestRefused
 
-LIMITS = Limits()
+LIMITS = HttpLimits()
 
 
 def head(*lines: bytes, first: bytes = b"POST /mcp HTTP/1.1", host: bool = True) -> bytes:
@@ -102,7 +102,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("raw", REFUSED.values(), ids=list(REFUSED))
 def test_an_ambiguous_head_is_refused_with_400(raw: bytes) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         read_head(raw, LIMITS)
     assert refused.value.status == 400
 
@@ -171,7 +171,7 @@ def test_an_offered_upgrade_is_as_if_it_were_not_there(lines: tuple[bytes, ...])
 @pytest.mark.requirement("safety.head")
 def test_size_caps_have_their_own_statuses() -> None:
     def status(raw: bytes) -> int:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             read_head(raw, LIMITS)
         return refused.value.status
 
@@ -194,7 +194,7 @@ def test_size_caps_have_their_own_statuses() -> None:
     ],
 )
 def test_a_head_that_no_further_byte_could_mend_is_refused_at_once(raw: bytes, status: int) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         refuse_unfinished(raw, LIMITS)
     assert refused.value.status == status
 
@@ -242,7 +242,7 @@ def test_whatever_is_sent_a_head_is_read_or_refused_and_nothing_else(noise: byte
     for raw in (noise + b"\r\n\r\n", b"GET / HTTP/1.1\r\nHost: a\r\n" + noise + b"\r\n\r\n"):
         try:
             read = read_head(raw, LIMITS)
-        except Refused as refused:
+        except RequestRefused as refused:
             statuses.add(refused.status)
         else:
             assert read.path.startswith(("/", "*"))
@@ -251,7 +251,7 @@ def test_whatever_is_sent_a_head_is_read_or_refused_and_nothing_else(noise: byte
 
 
 def test_a_head_that_comes_again_is_not_read_again_and_the_memory_of_heads_is_bounded() -> None:
-    heads = Heads(Limits(), kept=2)
+    heads = Heads(HttpLimits(), kept=2)
     one, two, three = (b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number for number in (1, 2, 3))
     first = heads.read(one)
     assert heads.read(one) is first
@@ -263,7 +263,7 @@ def test_a_head_that_comes_again_is_not_read_again_and_the_memory_of_heads_is_bo
 
 
 def test_a_bad_head_is_refused_as_often_as_it_comes() -> None:
-    heads = Heads(Limits())
+    heads = Heads(HttpLimits())
     for _ in range(2):
-        with pytest.raises(Refused):
+        with pytest.raises(RequestRefused):
             heads.read(b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n")

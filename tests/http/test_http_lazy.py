@@ -7,7 +7,7 @@ from typing import Any
 import trio
 from loopback_server import GOOD, Echo, running
 
-from server.http.lazy import Lazily
+from server.http.lazy import LazyApp
 
 
 async def test_it_is_made_once_however_many_ask_for_it_first() -> None:
@@ -17,7 +17,7 @@ async def test_it_is_made_once_however_many_ask_for_it_first() -> None:
         made.append(Echo())
         return made[-1]
 
-    async with running(Lazily(make)) as server, trio.open_nursery() as nursery:
+    async with running(LazyApp(make)) as server, trio.open_nursery() as nursery:
 
         async def ask() -> None:
             async with await server.connect() as peer:
@@ -38,7 +38,7 @@ async def test_one_that_cannot_be_made_fails_its_request_and_is_tried_again() ->
             raise ImportError("not there")
         return Echo()
 
-    async with running(Lazily(make)) as server:
+    async with running(LazyApp(make)) as server:
         async with await server.connect() as peer:
             assert (await peer.ask(GOOD)).status == 500
         async with await server.connect() as peer:

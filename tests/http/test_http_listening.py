@@ -13,9 +13,10 @@ import pytest
 import trio
 from loopback_server import GOOD, Echo, Peer, capturing, expect_service, networks_of, running
 
-from server.http.limits import Limits
+from server.http.asgi import hosting
+from server.http.limits import HttpLimits
 from server.http.listen import ListenSettings, serve
-from server.http.roster import Admission, Roster
+from server.http.roster import ConnectionPlace, Roster
 from server.http.serving import Serving
 from server.http.sockets import ListenError, PortInUse, allow_descriptors, open_listeners
 
@@ -71,7 +72,7 @@ async def test_two_servers_on_one_port_leave_the_first_one_serving() -> None:
         log, _ = capturing()
         settings = ListenSettings(binds=[f"127.0.0.1:{server.port}"], log=log)
         with pytest.raises(PortInUse):
-            await serve(Echo(), settings, draining=trio.Event())
+            await serve(hosting(Echo()), settings, draining=trio.Event())
         await expect_service(server)
 
 
@@ -181,25 +182,29 @@ async def test_accept_errors_do_not_end_the_listener(monkeypatch: pytest.MonkeyP
 
 def make_roster(**limits: Any) -> Roster:
     log, _ = capturing()
-    serving = Serving(app=Echo(), limits=Limits(**limits), log=log, draining=trio.Event(), now=0.0)
+    serving = Serving(
+        resolve=hosting(Echo()), limits=HttpLimits(**limits), log=log, draining=trio.Event(), now=0.0
+    )
     return Roster(serving)
 
 
 def test_the_cap_per_ip_counts_an_address_and_not_its_neighbours() -> None:
     roster = make_roster(connections_per_ip=2)
     keys = [roster.admit("192.0.2.1") for _ in range(2)]
-    assert roster.admit("192.0.2.1")[0] is Admission.OVER_IP_CAP
-    assert roster.admit("::ffff:192.0.2.1")[0] is Admission.OVER_IP_CAP  # the same address in other clothes
-    assert roster.admit("192.0.2.2")[0] is Admission.GRANTED
+    assert roster.admit("192.0.2.1")[0] is ConnectionPlace.OVER_IP_CAP
+    assert (
+        roster.admit("::ffff:192.0.2.1")[0] is ConnectionPlace.OVER_IP_CAP
+    )  # the same address in other clothes
+    assert roster.admit("192.0.2.2")[0] is ConnectionPlace.GRANTED
     roster.leave(keys[0][1])
-    assert roster.admit("192.0.2.1")[0] is Admission.GRANTED
+    assert roster.admit("192.0.2.1")[0] is ConnectionPlace.GRANTED
     assert len(roster) == 3
 
 
 def test_a_whole_ipv6_site_counts_as_one_caller() -> None:
     roster = make_roster(connections_per_ip=2)
     assert [roster.admit(ip)[0] for ip in ("2001:db8::1", "2001:db8::2", "2001:db8::3", "2001:db8:0:1::1")] == [
-        Admission.GRANTED, Admission.GRANTED, Admission.OVER_IP_CAP, Admission.GRANTED
+        ConnectionPlace.GRANTED, ConnectionPlace.GRANTED, ConnectionPlace.OVER_IP_CAP, ConnectionPlace.GRANTED
     ]  # fmt: skip
 
 
@@ -208,14 +213,23 @@ def test_loopback_and_unix_peers_are_exempt_from_the_cap_per_ip_but_not_from_the
     ip: str | None,
 ) -> None:
     roster = make_roster(connections_per_ip=1, connections=3)
-    assert [roster.admit(ip)[0] for _ in range(4)] == [Admission.GRANTED] * 3 + [Admission.OVER_CAP]
+    assert [roster.admit(ip)[0] for _ in range(4)] == [ConnectionPlace.GRANTED] * 3 + [
+        ConnectionPlace.OVER_CAP
+    ]
 
 
 def test_trusted_proxies_are_exempt_because_each_stands_for_many_callers() -> None:
     log, _ = capturing()
     serving = Serving(
-        app=Echo(), limits=Limits(connections_per_ip=1), log=log, draining=trio.Event(), now=0.0
+        resolve=hosting(Echo()),
+        limits=HttpLimits(connections_per_ip=1),
+        log=log,
+        draining=trio.Event(),
+        now=0.0,
     )
     roster = Roster(serving, exempt=networks_of(["192.0.2.0/24"]))
-    assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [Admission.GRANTED] * 3
-    assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [Admission.GRANTED, Admission.OVER_IP_CAP]
+    assert [roster.admit("192.0.2.9")[0] for _ in range(3)] == [ConnectionPlace.GRANTED] * 3
+    assert [roster.admit("198.51.100.1")[0] for _ in range(2)] == [
+        ConnectionPlace.GRANTED,
+        ConnectionPlace.OVER_IP_CAP,
+    ]

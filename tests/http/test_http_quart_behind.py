@@ -9,7 +9,7 @@ from loopback_server import GOOD, running
 from quart import Response, request
 from quart_trio import QuartTrio
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 
 
 class Site:
@@ -118,7 +118,7 @@ async def test_a_handler_is_cancelled_when_its_client_leaves() -> None:
 
 async def test_a_stream_ends_politely_when_the_drain_begins() -> None:
     site = Site()
-    async with running(site.app, Limits(drain_seconds=60)) as server, await server.connect() as peer:
+    async with running(site.app, HttpLimits(drain_seconds=60)) as server, await server.connect() as peer:
         await peer.send(b"GET /events HTTP/1.1\r\nHost: a\r\n\r\n")
         while b"hello" not in peer.buffer:
             assert await peer.more()
@@ -129,7 +129,7 @@ async def test_a_stream_ends_politely_when_the_drain_begins() -> None:
 
 
 async def test_a_refused_upload_a_body_over_the_cap_and_a_dripped_one_are_answered() -> None:
-    limits = Limits(body_bytes=200_000, tick_seconds=0.02, body_seconds=0.2)
+    limits = HttpLimits(body_bytes=200_000, tick_seconds=0.02, body_seconds=0.2)
     async with running(Site().app, limits) as server:
         async with await server.connect() as peer:
             await peer.send(b"POST /unread HTTP/1.1\r\nHost: a\r\nContent-Length: 150000\r\n\r\n")

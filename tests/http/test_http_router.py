@@ -1,4 +1,4 @@
-"""server/http/asgi.py: which way a request goes, and what is said of it afterwards."""
+"""server/http/router.py: which way a request goes, and what is said of it afterwards."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ import pytest
 import trio
 from loopback_server import GOOD, Echo, capturing, networks_of, respond, running, until
 
-from server.http.asgi import Router
+from server.http.asgi import hosting
 from server.http.guard import Guard
 from server.http.proxy import Proxies
+from server.http.router import Router
 
 
 def answering(name: bytes) -> Any:
@@ -24,11 +25,15 @@ class Routed:
     def __init__(self, **options: Any) -> None:
         self.log, self.logged = capturing()
         self.served: list[tuple[str, int]] = []
-        mcp = {"": answering(b"first"), "second": answering(b"second")}
-        options.setdefault("fallback", answering(b"site"))
-        self.app = Router(
-            mcp=mcp, guard=Guard(), log=self.log, observe=lambda *seen: self.served.append(seen), **options
-        )
+        mcp = {"": hosting(answering(b"first")), "second": hosting(answering(b"second"))}
+        options.setdefault("pages", answering(b"site"))
+        self.resolve = Router(
+            mcp=mcp,
+            guard=Guard(),
+            log=self.log,
+            observe=lambda *seen: self.served.append(seen),
+            **options,
+        ).resolve
 
     def lines(self) -> list[dict[str, Any]]:
         return [call.kwargs for call in self.logged.calls]
@@ -52,12 +57,12 @@ class Routed:
     ],
 )
 async def test_exact_paths_go_to_their_mcp_handler_and_all_else_to_the_site(path: bytes, body: bytes) -> None:
-    async with running(Routed().app) as server, await server.connect() as peer:
+    async with running(resolve=Routed().resolve) as server, await server.connect() as peer:
         assert (await peer.ask(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).body == body
 
 
 async def test_the_site_is_not_shown_under_a_foreign_name() -> None:
-    async with running(Routed().app) as server, await server.connect() as peer:
+    async with running(resolve=Routed().resolve) as server, await server.connect() as peer:
         answer = await peer.ask(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")
         assert answer.status == 403
         assert b"evil" not in answer.body
@@ -66,7 +71,7 @@ async def test_the_site_is_not_shown_under_a_foreign_name() -> None:
 
 async def test_one_line_says_what_was_asked_and_answered_without_query_and_header() -> None:
     routed = Routed()
-    async with running(routed.app) as server, await server.connect() as peer:
+    async with running(resolve=routed.resolve) as server, await server.connect() as peer:
         await peer.ask(b"GET /a?code=hush HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer hush\r\n\r\n")
         await until(lambda: bool(routed.lines()))
     (line,) = routed.lines()
@@ -78,7 +83,7 @@ async def test_one_line_says_what_was_asked_and_answered_without_query_and_heade
 
 async def test_one_time_links_are_masked_and_long_paths_cut() -> None:
     routed = Routed(secret_paths=("/claim/",))
-    async with running(routed.app) as server, await server.connect() as peer:
+    async with running(resolve=routed.resolve) as server, await server.connect() as peer:
         for link in (b"/claim/hush", b"//claim/hush", b"/Claim/hush"):
             await peer.ask(b"GET " + link + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
         await peer.ask(b"GET /" + b"a" * 1000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -102,8 +107,8 @@ async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_
         await receive()
         return
 
-    routed = Routed(fallback=site)
-    async with running(routed.app) as server:
+    routed = Routed(pages=site)
+    async with running(resolve=routed.resolve) as server:
         async with await server.connect() as peer:
             await peer.ask(b"GET /fails HTTP/1.1\r\nHost: localhost\r\n\r\n")
         async with await server.connect() as peer:
@@ -116,8 +121,8 @@ async def test_a_request_whose_client_left_or_whose_handler_failed_has_its_line_
 
 async def test_behind_a_listed_proxy_the_caller_is_who_the_proxy_says() -> None:
     echo = Echo()
-    routed = Routed(fallback=echo, proxies=Proxies(networks=networks_of(["127.0.0.1"])))
-    async with running(routed.app) as server, await server.connect() as peer:
+    routed = Routed(pages=echo, proxies=Proxies(networks=networks_of(["127.0.0.1"])))
+    async with running(resolve=routed.resolve) as server, await server.connect() as peer:
         forwarded = b"X-Forwarded-For: 198.51.100.7\r\n"
         assert (
             await peer.ask(GOOD.replace(b"Host", forwarded + b"Host"))

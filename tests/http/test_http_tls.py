@@ -10,7 +10,7 @@ import pytest
 import trio
 from loopback_server import GOOD, Echo, respond, running, until
 
-from server.http.limits import Limits
+from server.http.limits import HttpLimits
 from server.http.tls import Tls, TlsError
 from tests.certificates import trusting, write_certificate
 
@@ -74,7 +74,7 @@ async def test_old_tls_plain_http_and_garbage_are_refused_and_the_server_lives(t
 
 async def test_a_handshake_that_does_not_come_is_not_waited_for(tmp_path: Path) -> None:
     certificate, key = write_certificate(tmp_path, "one")
-    limits = Limits(tick_seconds=0.02, handshake_seconds=0.1)
+    limits = HttpLimits(tick_seconds=0.02, handshake_seconds=0.1)
     async with running(Echo(), limits, tls=Tls(certificate, key)) as server, await server.connect() as peer:
         assert await peer.to_end() == b""
         assert server.counters.late == 1
@@ -129,7 +129,7 @@ async def test_a_stalled_tls_reader_is_cut_and_a_slow_one_is_not(tmp_path: Path)
     async def app(scope: Any, receive: Any, send: Any) -> None:
         return await respond(send, 200, b"x" * size)
 
-    limits = Limits(tick_seconds=0.02, write_stall_seconds=0.5)
+    limits = HttpLimits(tick_seconds=0.02, write_stall_seconds=0.5)
     async with (
         running(app, limits, tls=Tls(certificate, key)) as server,
         await server.connect(tls=trusting(certificate), receive_buffer=65536) as slow,

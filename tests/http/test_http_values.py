@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from loopback_server import running
 
-from auth import wire
-from server.http.values import FORM_BYTES, FORM_FIELDS, Direct
+from auth.values import wire
+from server.http.values import FORM_BYTES, FORM_FIELDS, _pairs, form_handler
 
 HEAD = b"%s /token?a=1&a=2&c=%%C3%%A4 HTTP/1.1\r\nHost: LOCALHOST:80\r\nContent-Type: %s\r\nX-Twice: 1\r\nX-Twice: 2\r\nContent-Length: %d\r\n\r\n"
 FORM = b"application/x-www-form-urlencoded; charset=UTF-8"
@@ -16,23 +18,18 @@ FORM = b"application/x-www-form-urlencoded; charset=UTF-8"
 
 class Asked:
     def __init__(self) -> None:
-        self.requests: list[wire.Request] = []
-        direct = Direct(self.answer)
+        self.requests: list[wire.WireRequest] = []
+        self.resolve = form_handler(self.answer)
 
-        async def app(scope: Any, receive: Any, send: Any) -> None:
-            await direct(scope, receive, send)
-
-        self.app = app
-
-    async def answer(self, request: wire.Request) -> wire.Reply:
+    async def answer(self, request: wire.WireRequest) -> wire.WireReply:
         self.requests.append(request)
-        return wire.Reply(status=201, headers=(("x-a", "1"),), body=b"made")
+        return wire.WireReply(status=201, headers=(("x-a", "1"),), body=b"made")
 
 
 async def test_a_form_arrives_as_plain_values_apart_from_the_query() -> None:
     asked = Asked()
     body = b"grant_type=x&scope=&b=%20+&b=2"
-    async with running(asked.app) as server, await server.connect() as peer:
+    async with running(resolve=asked.resolve) as server, await server.connect() as peer:
         answer = await peer.ask(HEAD % (b"POST", FORM, len(body)) + body)
     assert (answer.status, answer.body) == (201, b"made")
     (request,) = asked.requests
@@ -47,7 +44,7 @@ async def test_a_form_arrives_as_plain_values_apart_from_the_query() -> None:
 )
 async def test_only_a_posted_form_is_a_form(verb: bytes, content_type: bytes) -> None:
     asked = Asked()
-    async with running(asked.app) as server, await server.connect() as peer:
+    async with running(resolve=asked.resolve) as server, await server.connect() as peer:
         await peer.ask(HEAD % (verb, content_type, 3) + b"a=1")
     assert asked.requests[0].form == ()
 
@@ -55,9 +52,14 @@ async def test_only_a_posted_form_is_a_form(verb: bytes, content_type: bytes) ->
 @pytest.mark.parametrize("body", [b"a=" + b"x" * FORM_BYTES, b"&".join([b"a=1"] * (FORM_FIELDS + 1))])
 async def test_a_form_larger_than_any_of_ours_is_refused_before_identity_sees_it(body: bytes) -> None:
     asked = Asked()
-    async with running(asked.app) as server, await server.connect() as peer:
+    async with running(resolve=asked.resolve) as server, await server.connect() as peer:
         answer = await peer.ask(HEAD % (b"POST", FORM, len(body)) + body)
     assert answer.status == 413
     assert answer.headers["access-control-allow-origin"] == "*"
     assert b"invalid_request" in answer.body
     assert not asked.requests
+
+
+@given(st.text(alphabet="ab=&;.~%+ä1", max_size=24).map(str.encode))
+def test_a_form_is_read_as_the_standard_library_reads_it(text: bytes) -> None:
+    assert _pairs(text) == tuple(parse_qsl(text.decode(), keep_blank_values=True))

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import MutableMapping
 from typing import Any
 
-from auth.model import ANONYMOUS, Principal
-from auth.tokens.dpop import Presented
-from server.http.guard import Admitted
-from server.http.reply import Reply
-from server.http.visit import Threshold, Visit, joined
+import trio
+from loopback_server import capturing
+
+from auth.tokens.presentation import Presentation, PresentedProof
+from auth.values.model import ANONYMOUS, Principal
+from server.http.guard import OwnRequest
+from server.http.threshold import Threshold
+from server.http.visit import McpVisit, leading_to
+from tests.served import FakeDoorkeeper, asgi
 
 Sent = list[MutableMapping[str, Any]]
 
 
 async def admitted(
     headers: list[tuple[bytes, bytes]], method: str = "POST"
-) -> tuple[Visit | None, list[Presented | None], Sent]:
-    proofs: list[Presented | None] = []
+) -> tuple[McpVisit | None, list[PresentedProof | None], Sent]:
+    proofs: list[PresentedProof | None] = []
     sent: Sent = []
+    visits: list[McpVisit] = []
 
-    async def authenticate(authorization: str | None, *, proof: Presented | None, **_: object) -> Principal:
-        del authorization
-        proofs.append(proof)
+    async def authenticate(shown: Presentation) -> Principal:
+        proofs.append(shown.proof)
         return ANONYMOUS
 
     async def receive() -> MutableMapping[str, Any]:
@@ -31,34 +35,37 @@ async def admitted(
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)
 
+    async def serve(visit: McpVisit) -> None:
+        visits.append(visit)
+
     def forbid(*_: object, **__: object) -> Any:
         raise AssertionError("nothing is forbidden here")
 
     threshold = Threshold(
         name="main",
-        guard=lambda _scope, _headers: Admitted(origin="http://127.0.0.1:8420", cors=b"http://a.example"),
-        authenticate=authenticate,
-        forbid=forbid,
+        guard=lambda _scope, _headers: OwnRequest(origin="http://127.0.0.1:8420", cors=b"http://a.example"),
+        doorkeeper=FakeDoorkeeper(authenticate, forbid),
+        log=capturing()[0],
     )
     scope = {
         "type": "http",
         "method": method,
         "path": "/mcp",
         "headers": headers,
-        "state": {},
+        "state": {"request_id": "r", "draining": trio.Event()},
         "client": None,
     }
-    visit = await threshold.admit(scope, receive, Reply(send, accept=None), joined(headers))
-    return visit, proofs, sent
+    await asgi(leading_to(serve, threshold))(scope, receive, send)
+    return visits[0] if visits else None, proofs, sent
 
 
 async def test_a_proof_is_handed_on_with_the_method_of_its_request() -> None:
     for method in ("POST", "GET", "DELETE"):
         visit, proofs, _ = await admitted([(b"authorization", b"DPoP t"), (b"dpop", b"a.b.c")], method)
-        assert proofs == [Presented("a.b.c", method)]
+        assert proofs == [PresentedProof("a.b.c", method)]
         assert visit is not None
         assert await visit.still_allowed()
-        assert proofs[1:] == [Presented("a.b.c", method, again=True)]
+        assert proofs[1:] == [PresentedProof("a.b.c", method, again=True)]
 
 
 async def test_a_request_without_a_proof_has_none() -> None:
@@ -70,7 +77,7 @@ async def test_a_request_without_a_proof_has_none() -> None:
 
 async def test_two_proofs_come_as_one_that_is_none() -> None:
     _, proofs, _ = await admitted([(b"dpop", b"a.b.c"), (b"dpop", b"a.b.c")])
-    assert proofs == [Presented("a.b.c, a.b.c", "POST")]
+    assert proofs == [PresentedProof("a.b.c, a.b.c", "POST")]
 
 
 async def test_a_page_of_an_allowed_origin_may_send_one() -> None:

@@ -11,27 +11,30 @@ from typing import Any
 import structlog
 from msgspec.structs import replace
 
-from auth.model import ANONYMOUS, Principal, PrincipalKind
-from server.backends.base import Final, Outlet, ToolCall
-from server.backends.catalog import Catalog, Source, Terms
+from auth.tokens.presentation import Presentation, PresentedCredential
+from auth.values.model import ANONYMOUS, Principal, PrincipalKind
+from server.admission.bearer import EntryRefusal
+from server.backends.base import Outlet, ToolCall
+from server.backends.catalog import Catalog, Source
 from server.backends.demo import DEMO_TERMS, Demo
-from server.calls import Calls
-from server.crew import Crew
-from server.exchange import Lent
-from server.http.guard import Admitted, Denied
+from server.backends.terms import CallTerms
+from server.endpoint.endpoint import Endpoint, TaskRules
+from server.endpoint.me import Me
+from server.http.guard import ForeignRequest, OwnRequest
 from server.http.mcp import McpEndpoint
-from server.library import Library, Me
+from server.http.threshold import Threshold
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
-from server.mcp.results import Server
+from server.mcp.results import ServerIdentity, ToolResult
 from server.mcp.rounds import Rounds
-from server.sessions import Sessions
-from server.standing import everyone
-from server.subscriptions import Subscriptions
-from server.tasks.desk import Tasking
+from server.rights.standing import Rights
+from server.sessions.crew import Crew
+from server.sessions.sessions import Sessions
+from server.sessions.subscriptions import Subscriptions
 from tests.pair import Pair
+from tests.served import FakeDoorkeeper, asgi
 
-Work = Callable[[ToolCall, Outlet], Awaitable[Final]]
+Work = Callable[[ToolCall, Outlet], Awaitable[ToolResult]]
 ANYTHING = {"type": "object"}
 
 
@@ -46,19 +49,18 @@ class Agent:
     def tools(self) -> list[Tool]:
         return [self.listed.get(name, Tool(name=name, input_schema=ANYTHING)) for name in self.work]
 
-    async def call(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         return await self.work[call.tool](call, outlet)
 
     async def aclose(self) -> None:
         self.closed = True
 
 
-def says(text: str) -> Final:
-    return Final(content=(TextContent(text=text),))
+def says(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),))
 
 
-@dataclass(frozen=True)
-class Refused:
+class Refused(EntryRefusal, frozen=True):
     status: int = 401
     www_authenticate: str = (
         'Bearer resource_metadata="http://127.0.0.1:8420/.well-known/oauth-protected-resource"'
@@ -84,19 +86,22 @@ class House:
     measured: list[tuple[str, str]]
     lines: list[dict[str, Any]]
     subscriptions: Subscriptions
+    endpoint: Endpoint
+    mcp: McpEndpoint
     pair: Pair
 
 
 def house(
     *sources: Source,
     tokens: dict[str, Principal] | None = None,
-    policy: Callable[[Principal, Any], bool] = everyone,
+    policy: Callable[[Principal, Any], bool] | None = None,
     me: Me | None = None,
     subscriptions: Subscriptions | None = None,
     max_body_bytes: int = 2 * 1024 * 1024,
     page_size: int = 200,
     sessions: Sessions | None = None,
-    tasks: Callable[[Calls], Tasking] | None = None,
+    tasks: TaskRules | None = None,
+    refuses_invalid: bool = False,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -108,71 +113,65 @@ def house(
 
     log = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[keep], wrapper_class=None)
     subscriptions = Subscriptions() if subscriptions is None else subscriptions
-    calls = Calls(
-        catalog, log=log, measure=lambda tool, outcome, _: measured.append((tool, outcome)), policy=policy
-    )
 
-    def guard(_scope: Any, headers: Mapping[bytes, bytes]) -> Admitted | Denied:
+    def guard(_scope: Any, headers: Mapping[bytes, bytes]) -> OwnRequest | ForeignRequest:
         origin = headers.get(b"origin")
         if headers.get(b"host", b"127.0.0.1:8420") != b"127.0.0.1:8420":
-            return Denied(reason="unknown host")
+            return ForeignRequest(reason="unknown host")
         if origin not in (None, b"http://127.0.0.1:8420"):
-            return Denied(reason="this origin is not allowed")
-        return Admitted(origin="http://127.0.0.1:8420", cors=origin)
+            return ForeignRequest(reason="this origin is not allowed")
+        return OwnRequest(origin="http://127.0.0.1:8420", cors=origin)
 
-    async def authenticate(
-        authorization: str | None, *, origin: str, server: str, path: str, tools: str | None, **_shown: object
-    ) -> Principal | Refused:
-        assert path.startswith("/mcp")
-        assert (origin, server) == ("http://127.0.0.1:8420", "main")
+    async def authenticate(shown: Presentation) -> Principal | Refused:
+        assert (shown.path or "").startswith("/mcp")
+        assert (shown.origin, shown.server) == ("http://127.0.0.1:8420", "main")
         if made.tokens is None:
             return ANONYMOUS
-        found = made.tokens.get((authorization or "").removeprefix("Bearer "), Refused())
-        if tools is None or not isinstance(found, Principal):
+        credential = shown.credential
+        token = credential.secret if isinstance(credential, PresentedCredential) else ""
+        found = made.tokens.get(token, Refused())
+        if shown.tools is None or not isinstance(found, Principal):
             return found
-        return replace(found, tools=f"{found.tools};{tools}")
+        return replace(found, tools=f"{found.tools};{shown.tools}")
 
-    def forbid(scopes: frozenset[str], *, origin: str, server: str, path: str) -> Refused:
+    def forbid(scopes: frozenset[str], shown: Presentation) -> Refused:
         scope = " ".join(sorted(scopes))
         return Refused(
             403, f'Bearer error="insufficient_scope", scope="{scope}"', b'{"error":"insufficient_scope"}'
         )
 
-    endpoint = McpEndpoint(
+    endpoint = Endpoint(
         name="main",
-        lent=Lent(
-            name="main",
-            server=Server(
-                Implementation(name="house", version="1.2.3", title="House", description="For tests"),
-                instructions="Knock first.",
-            ),
-            calls=calls,
-            library=Library(
-                catalog,
-                log=log,
-                measure=lambda method, outcome, _: measured.append((method, outcome)),
-                policy=policy,
-                me=me,
-            ),
-            subscriptions=subscriptions,
-            sessions=sessions,
-            tasking=None if tasks is None else tasks(calls),
-            rounds=Rounds(bytes(32), clock=lambda: 1_800_000_000_000, entropy=secrets.token_bytes),
-            cursors=Cursors(bytes(32), "main"),
-            page_size=page_size,
-            log=log,
+        identity=ServerIdentity(
+            Implementation(name="house", version="1.2.3", title="House", description="For tests"),
+            instructions="Knock first.",
         ),
-        crew=Crew(log),
+        catalog=catalog,
+        rights=Rights(policy),
+        subscriptions=subscriptions,
+        sessions=sessions,
+        tasks=tasks,
+        rounds=Rounds(bytes(32), clock=lambda: 1_800_000_000_000, entropy=secrets.token_bytes),
+        cursors=Cursors(bytes(32), "main"),
+        page_size=page_size,
+        measure=lambda name, outcome, _: measured.append((name, outcome)),
+        log=log,
+        me=me,
+        refuses_invalid=refuses_invalid,
+    )
+    threshold = Threshold(
+        name="main",
         guard=guard,
-        authenticate=authenticate,
-        forbid=forbid,
+        doorkeeper=FakeDoorkeeper(authenticate, forbid),
+        log=log,
         max_body_bytes=max_body_bytes,
     )
-    made = House(tokens, catalog, measured, lines, subscriptions, Pair(app=endpoint))
+    mcp = McpEndpoint(endpoint, threshold, Crew(log))
+    made = House(tokens, catalog, measured, lines, subscriptions, endpoint, mcp, Pair(app=asgi(mcp.resolve)))
     return made
 
 
-def agent(*, terms: Terms | None = None, listed: dict[str, Tool] | None = None, **work: Work) -> Source:
+def agent(*, terms: CallTerms | None = None, listed: dict[str, Tool] | None = None, **work: Work) -> Source:
     backend = Agent(work, listed or {})
     return (
         Source(name="agent", backend=backend)

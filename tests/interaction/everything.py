@@ -7,18 +7,16 @@ from typing import Any
 
 from server.backends.base import (
     Completing,
-    Completion,
-    Final,
-    Message,
+    LogMessage,
     NoSuchResource,
     Outlet,
     Progress,
-    PromptFinal,
     PromptGet,
     ResourceRead,
     ToolCall,
 )
-from server.backends.catalog import Source, Terms
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
 from server.mcp.messages import (
     Prompt,
     PromptArgument,
@@ -30,6 +28,7 @@ from server.mcp.messages import (
     Tool,
     ToolExecution,
 )
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from tests.interaction.agents import ANYTHING, Agent, Work, says
 from tests.interaction.session_house import asks
 
@@ -66,36 +65,36 @@ class Everything(Agent):
             return []
         return [ResourceContents(uri=read.uri, mime_type="text/plain", text="content")]
 
-    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         if get.prompt == "asks":
             await asks(ToolCall(tool="asks", arguments={}, subject="", call_id=""), outlet)
-        return PromptFinal(
+        return PromptResult(
             messages=[PromptMessage(role="user", content=TextContent(text=f"{get.arguments}"))]
         )
 
-    async def complete(self, asked: Completing) -> Completion:
+    async def complete(self, asked: Completing) -> CompletionResult:
         if asked.known:
-            return Completion(values=[f"{name}={value}" for name, value in asked.known.items()])
-        return Completion(values=[f"{asked.value}{n}" for n in range(150)])
+            return CompletionResult(values=[f"{name}={value}" for name, value in asked.known.items()])
+        return CompletionResult(values=[f"{asked.value}{n}" for n in range(150)])
 
 
-async def plain(call: ToolCall, outlet: Outlet) -> Final:
+async def plain(call: ToolCall, outlet: Outlet) -> ToolResult:
     return says("done")
 
 
-async def structured(call: ToolCall, outlet: Outlet) -> Final:
-    return Final(content=(), structured={"n": 7})
+async def structured(call: ToolCall, outlet: Outlet) -> ToolResult:
+    return ToolResult(content=(), structured={"n": 7})
 
 
-async def fails(call: ToolCall, outlet: Outlet) -> Final:
-    return Final(content=(TextContent(text="no luck today"),), is_error=True)
+async def fails(call: ToolCall, outlet: Outlet) -> ToolResult:
+    return ToolResult(content=(TextContent(text="no luck today"),), is_error=True)
 
 
-async def crashes(call: ToolCall, outlet: Outlet) -> Final:
+async def crashes(call: ToolCall, outlet: Outlet) -> ToolResult:
     raise RuntimeError("the password is hunter2")
 
 
-async def steps(call: ToolCall, outlet: Outlet) -> Final:
+async def steps(call: ToolCall, outlet: Outlet) -> ToolResult:
     """Each step is the last one so far: that is never too soon to be sent. Steps back are not progress."""
     for step in range(1, STEPS + 1):
         await outlet.emit(Progress(progress=step, total=step))
@@ -103,9 +102,9 @@ async def steps(call: ToolCall, outlet: Outlet) -> Final:
     return says("done")
 
 
-async def logs(call: ToolCall, outlet: Outlet) -> Final:
+async def logs(call: ToolCall, outlet: Outlet) -> ToolResult:
     for level in ("debug", "info", "warning", "error"):
-        await outlet.emit(Message(level=level, data=level))
+        await outlet.emit(LogMessage(level=level, data=level))
     return says("done")
 
 
@@ -124,7 +123,9 @@ LISTED = {
 }
 
 
-def everything(*, terms: Terms | None = None, listed: dict[str, Tool] | None = None, **work: Work) -> Source:
+def everything(
+    *, terms: CallTerms | None = None, listed: dict[str, Tool] | None = None, **work: Work
+) -> Source:
     """`work` is put beside the usual tools, in front."""
     backend: Any = Everything(work | TOOLS, LISTED | (listed or {}))
     if terms is None:

@@ -1,4 +1,4 @@
-"""A client over a pipe, without a process: it talks to a `Conversation`."""
+"""A client over a pipe, without a process: it talks to a `PipeConversation`."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import trio
 import trio.testing
 
-from auth.model import Principal, PrincipalKind
-from server.sessions import Sessions
-from server.stdio import Conversation
+from auth.values.model import Principal, PrincipalKind
+from server.sessions.sessions import Sessions
+from server.stdio.conversation import PipeConversation
 from tests.interaction.agents import House
 from tests.interaction.clients import SAFELY, Asked, Client, Next
 from tests.pair import encode
@@ -44,7 +44,7 @@ class PipeClient(Client):
     """What is not for the request that is read for is put by for the one that it is for. `lines` is all that was said."""
 
     def __init__(
-        self, cell: Cell, made: House, capabilities: Mapping[str, Any], conversation: Conversation
+        self, cell: Cell, made: House, capabilities: Mapping[str, Any], conversation: PipeConversation
     ) -> None:
         super().__init__(cell, made, capabilities)
         self.lines: list[bytes] = []
@@ -139,9 +139,8 @@ def _is_for(message: Any, request_id: Any) -> bool:
 def pipe(
     cell: Cell, made: House, sessions: Sessions, capabilities: Mapping[str, Any], *, widened: bool
 ) -> PipeClient:
-    endpoint: Any = made.pair.app
-    conversation = Conversation(
-        endpoint._lent,
+    conversation = PipeConversation(
+        made.endpoint,
         sessions,
         LOCAL,
         boot_id="boot",

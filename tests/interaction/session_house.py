@@ -9,10 +9,11 @@ from typing import Any
 
 import trio
 
-from server.backends.base import Final, Outlet, Progress, ToolCall
+from server.backends.base import Outlet, Progress, ToolCall
 from server.backends.catalog import Source
 from server.mcp.questions import Question
-from server.sessions import Session, Sessions
+from server.mcp.results import ToolResult
+from server.sessions.sessions import Session, Sessions
 from tests.interaction.agents import House, house, says
 from tests.pair import Pair, Talk
 
@@ -38,9 +39,8 @@ class Living:
 async def living(*sources: Source, sessions: Sessions | None = None, **how: Any) -> AsyncGenerator[Living]:
     sessions = Sessions() if sessions is None else sessions
     made = house(*sources, sessions=sessions, **how)
-    endpoint: Any = made.pair.app
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(endpoint._crew.run)
+        nursery.start_soon(made.mcp.crew.run)
         yield Living(made, sessions)
         nursery.cancel_scope.cancel()
 
@@ -63,7 +63,7 @@ class Steps:
     def finish(self) -> None:
         self._go_on.send_nowait("finish")
 
-    async def __call__(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def __call__(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         self.begun.set()
         step = 0
         try:
@@ -84,7 +84,7 @@ class Steps:
             self.ended.set()
 
 
-async def asks(call: ToolCall, outlet: Outlet) -> Final:
+async def asks(call: ToolCall, outlet: Outlet) -> ToolResult:
     """A tool that needs to know a name."""
     params = {"message": "who?", "requestedSchema": ASKED}
     answers = await outlet.ask({"who": Question(method="elicitation/create", params=params)})

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import trio
 
-from server.backends.base import Final, Outlet, ToolCall
-from server.backends.catalog import Terms
+from server.backends.base import Outlet, ToolCall
+from server.backends.terms import CallTerms
+from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, agent, house, says
 from tests.pair import ACCEPT_BOTH, META, Answer, Pair, encode
 
@@ -93,12 +94,12 @@ async def test_a_client_that_takes_only_event_streams_gets_the_whole_array_as_on
 async def test_the_calls_of_a_batch_run_side_by_side() -> None:
     met = [trio.Event(), trio.Event()]
 
-    async def left(call: ToolCall, outlet: Outlet) -> Final:
+    async def left(call: ToolCall, outlet: Outlet) -> ToolResult:
         met[0].set()
         await met[1].wait()
         return says("left")
 
-    async def right(call: ToolCall, outlet: Outlet) -> Final:
+    async def right(call: ToolCall, outlet: Outlet) -> ToolResult:
         met[1].set()
         await met[0].wait()
         return says(call.call_id)
@@ -112,10 +113,12 @@ async def test_the_calls_of_a_batch_run_side_by_side() -> None:
 
 
 async def test_a_call_beyond_the_scopes_fails_alone() -> None:
-    async def deploy(call: ToolCall, outlet: Outlet) -> Final:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("deployed")
 
-    pair = house(agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": USER}).pair
+    pair = house(
+        agent(terms=CallTerms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": USER}
+    ).pair
     call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "deploy"}}
     answer = await send(pair, [call, ping(2)], authorization="Bearer t")
     assert answer.json[0]["error"]["code"] == 1403 and "mcp:deploy" in answer.json[0]["error"]["message"]

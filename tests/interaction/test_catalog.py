@@ -9,16 +9,18 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import BackendError, Final, Outlet, ToolCall
-from server.backends.catalog import Catalog, CatalogError, Source, Terms
+from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.catalog import Catalog, CatalogError, Source
 from server.backends.demo import DEMO_TERMS, Demo
-from server.calls import MUTE
+from server.backends.terms import CallTerms
 from server.mcp.messages import Tool
+from server.mcp.results import ToolResult
 from server.mcp.schema import ToolSchema
+from server.request.perform import MUTE
 from tests.interaction.agents import ANYTHING, USER, Agent, agent, house, says
 
 
-async def work(call: ToolCall, outlet: Outlet) -> Final:
+async def work(call: ToolCall, outlet: Outlet) -> ToolResult:
     return says("done")
 
 
@@ -37,7 +39,7 @@ def test_everything_that_is_wrong_is_reported_at_once_and_by_name() -> None:
     bad = Tool(name="bad", input_schema={"type": "string"})
     sources = [
         Source(name="one", backend=Agent({"same": work, "bad": work, "no good": work}, {"bad": bad})),
-        Source(name="two", backend=Agent({"same": work}), tool_terms={"missing": Terms()}),
+        Source(name="two", backend=Agent({"same": work}), tool_terms={"missing": CallTerms()}),
     ]
     with pytest.raises(CatalogError) as caught:
         Catalog(sources)
@@ -61,8 +63,8 @@ def test_a_tool_is_called_on_its_own_terms_or_else_on_its_sources() -> None:
     source = Source(
         name="one",
         backend=Agent({"a": work, "b": work}),
-        terms=Terms(deadline_seconds=60),
-        tool_terms={"b": Terms(quick=True)},
+        terms=CallTerms(deadline_seconds=60),
+        tool_terms={"b": CallTerms(quick=True)},
     )
     catalog = Catalog([source])
     a, b = catalog.entries()
@@ -85,11 +87,11 @@ async def test_closing_closes_every_back_end_even_beside_one_that_hangs(
 
 
 async def test_an_answer_that_breaks_its_promise_is_a_fault_of_the_server() -> None:
-    async def wrong(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(), structured={"n": "x"})
+    async def wrong(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(), structured={"n": "x"})
 
-    async def failing(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(), is_error=True)
+    async def failing(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(), is_error=True)
 
     promise: dict[str, Any] = {"type": "object", "properties": {"n": {"type": "integer"}}}
     listed = {
@@ -103,8 +105,8 @@ async def test_an_answer_that_breaks_its_promise_is_a_fault_of_the_server() -> N
 
 
 async def test_a_structured_answer_without_text_gets_its_json_as_text() -> None:
-    async def bare(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(), structured={"n": 1})
+    async def bare(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(), structured={"n": 1})
 
     answer = await house(agent(bare=bare)).pair.legacy("tools/call", {"name": "bare"}, version="2024-11-05")
     assert answer.json["result"]["content"] == [{"type": "text", "text": '{"n":1}'}]
@@ -114,7 +116,7 @@ async def test_a_structured_answer_without_text_gets_its_json_as_text() -> None:
 async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     seen: list[ToolCall] = []
 
-    async def look(call: ToolCall, outlet: Outlet) -> Final:
+    async def look(call: ToolCall, outlet: Outlet) -> ToolResult:
         seen.append(call)
         return says("seen")
 
@@ -129,7 +131,7 @@ def demo_now(zone: tzinfo) -> datetime:
     return datetime(2026, 1, 2, 3, 4, 5, 678, tzinfo=UTC).astimezone(zone)
 
 
-async def clock(**arguments: Any) -> Final:
+async def clock(**arguments: Any) -> ToolResult:
     call = ToolCall(tool="clock", arguments=arguments, subject="s", call_id="c")
     return await Demo(now=demo_now).call(call, MUTE)
 

@@ -8,9 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Final, Outlet, ToolCall
-from server.backends.catalog import Terms
+from server.backends.base import Outlet, ToolCall
+from server.backends.terms import CallTerms
 from server.mcp.questions import Question
+from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.clients import Client, Reply
 from tests.interaction.everything import everything
@@ -128,7 +129,7 @@ async def test_a_state_is_good_for_its_own_request_as_it_was_given_out(cell: Cel
 @pytest.mark.requirement("ask.integrity")
 async def test_a_forged_state_is_refused_by_what_never_asks_too(cell: Cell) -> None:
     for quick in (False, True):
-        async with client(cell, everything(terms=Terms(quick=quick)), capabilities=ABLE) as one:
+        async with client(cell, everything(terms=CallTerms(quick=quick)), capabilities=ABLE) as one:
             reply = await one.call("plain", requestState="made up")
             assert reply.code == -32602
             assert (await one.call("plain", inputResponses={"who": ANN})).text == "done"
@@ -197,7 +198,7 @@ async def test_an_answer_that_does_not_fit_is_asked_for_once_more(cell: Cell) ->
         assert "Ann" in (await asked.reply()).text
 
 
-async def sends_to_a_page(call: ToolCall, outlet: Outlet) -> Final:
+async def sends_to_a_page(call: ToolCall, outlet: Outlet) -> ToolResult:
     params = {"mode": "url", "message": "sign in", "url": "https://example.com/sign-in"}
     answers = await outlet.ask({"page": Question(method="elicitation/create", params=params)})
     return says(answers["page"]["action"])
@@ -280,7 +281,7 @@ async def test_an_answer_to_what_was_not_asked_changes_nothing(cell: Cell) -> No
 @pytest.mark.requirement("legacy.ping")
 async def test_the_server_may_ping_its_client(cell: Cell) -> None:
     async with client(cell) as one, one.aside() as next_aside, trio.open_nursery() as nursery:
-        sessions: Any = one.made.pair.app._lent.sessions  # type: ignore[attr-defined]
+        sessions: Any = one.made.endpoint.sessions
         (session,) = sessions._all.values()
         nursery.start_soon(session.ask_plain, session.send, "ping", {})
         ping = await next_aside()

@@ -7,9 +7,11 @@ from typing import Any
 import pytest
 import trio.testing
 
-from server.backends.base import Final, Outlet, Progress, ToolCall
-from server.backends.catalog import Source, Terms
+from server.backends.base import Outlet, Progress, ToolCall
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
 from server.mcp.messages import AudioContent, Icon, ResourceLink, TextContent, Tool, ToolAnnotations
+from server.mcp.results import ToolResult
 from tests.interaction.agents import ANYTHING, agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import Everything, everything, plain
@@ -84,8 +86,8 @@ async def test_structured_content_is_said_in_the_text_too(cell: Cell) -> None:
 
 @pytest.mark.requirement("tools.output")
 async def test_an_answer_that_breaks_its_promise_is_our_fault(cell: Cell) -> None:
-    async def liar(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(), structured={"n": "seven"})
+    async def liar(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(), structured={"n": "seven"})
 
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
     listed = {"liar": Tool(name="liar", input_schema=ANYTHING, output_schema=schema)}
@@ -95,8 +97,8 @@ async def test_an_answer_that_breaks_its_promise_is_our_fault(cell: Cell) -> Non
 
 @pytest.mark.requirement("tools.content")
 async def test_kinds_of_content_that_the_revision_lacks_are_said_in_text(cell: Cell) -> None:
-    async def all_kinds(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(
+    async def all_kinds(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(
             content=(
                 TextContent(text="x"),
                 AudioContent(data="AAAA", mime_type="audio/wav"),
@@ -150,14 +152,14 @@ async def test_everything_is_listed_with_the_fields_that_the_revision_has(cell: 
 async def test_a_call_is_stopped_at_its_deadline_however_much_it_reports(
     cell: Cell, autojump_clock: trio.testing.MockClock
 ) -> None:
-    async def endless(call: ToolCall, outlet: Outlet) -> Final:
+    async def endless(call: ToolCall, outlet: Outlet) -> ToolResult:
         step = 0
         while True:
             step += 1
             await outlet.emit(Progress(progress=step))
             await trio.sleep(1)
 
-    source = agent(terms=Terms(deadline_seconds=5), endless=endless)
+    source = agent(terms=CallTerms(deadline_seconds=5), endless=endless)
     async with client(cell, source) as one, one.begins("tools/call", {"name": "endless", "_meta": {"progressToken": 1}}) as asked:  # fmt: skip
         reply = await asked.reply()
         assert reply.result["isError"] is True and "5 seconds" in reply.text
@@ -232,7 +234,7 @@ async def test_a_resource_that_is_not_there_is_an_error_with_its_uri(uri: str, c
 @pytest.mark.requirement("resources.subscribe")
 async def test_a_watched_resource_is_told_of_until_it_is_watched_no_more(cell: Cell) -> None:
     async with client(cell) as one, one.aside() as next_aside:
-        sessions: Any = one.made.pair.app._lent.sessions  # type: ignore[attr-defined]
+        sessions: Any = one.made.endpoint.sessions
         assert (await one.ask("resources/subscribe", {"uri": "test://one"})).result == {}
         assert (await one.ask("resources/subscribe", {"uri": "test://nothing"})).code == -32002
         sessions.updated("test://empty")
@@ -259,7 +261,7 @@ async def test_a_changed_list_is_told_to_who_can_hear_of_it(kind: str, cell: Cel
                 assert (await stream.next())["method"] == f"notifications/{kind}/list_changed"
             return
         async with one.aside() as next_aside:
-            one.made.pair.app._lent.sessions.publish(kind)  # type: ignore[attr-defined]
+            one.made.endpoint.sessions.publish(kind)  # type: ignore[union-attr]
             assert (await next_aside())["method"] == f"notifications/{kind}/list_changed"
 
 
@@ -369,7 +371,7 @@ async def test_each_revision_with_a_handshake_is_agreed_on_and_served(cell: Cell
 
 @pytest.mark.requirement("headers.mirror-elsewhere")
 async def test_an_argument_that_is_repeated_in_a_header_needs_none_on_a_pipe(cell: Cell) -> None:
-    async def query(call: ToolCall, outlet: Outlet) -> Final:
+    async def query(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("ran")
 
     schema = {"type": "object", "properties": {"region": {"type": "string", "x-mcp-header": "Region"}}}

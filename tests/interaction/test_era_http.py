@@ -8,9 +8,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Final, Outlet, Progress, ToolCall
-from server.backends.catalog import Terms
+from server.backends.base import Outlet, Progress, ToolCall
+from server.backends.terms import CallTerms
 from server.http.sse_2024 import SseEndpoint
+from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import everything, plain, task_tool
@@ -18,6 +19,7 @@ from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
 from tests.pair import ACCEPT_BOTH, Answer, messages
 from tests.requirements import Cell
+from tests.served import asgi
 
 TASKS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 STEPS = {"name": "steps", "_meta": {"progressToken": 1}}
@@ -142,7 +144,7 @@ async def test_what_a_request_asked_for_in_vain_is_said_with_200(cell: Cell) -> 
         )
 
 
-async def gives_up(call: ToolCall, outlet: Outlet) -> Final:
+async def gives_up(call: ToolCall, outlet: Outlet) -> ToolResult:
     await outlet.emit(Progress(progress=1))
     raise RuntimeError("mid-way")
 
@@ -166,7 +168,7 @@ async def test_a_token_that_is_good_no_more_is_asked_for_again(cell: Cell) -> No
 @pytest.mark.parametrize(("scopes", "status"), [({"mcp"}, 200), ({"mcp:deploy"}, 200), ({"mcp:tools"}, 403)])
 async def test_a_broader_scope_implies_a_narrower_one(scopes: set[str], status: int, cell: Cell) -> None:
     who = USER.__class__(kind=USER.kind, subject="u", client_id="c", grant_id="g", scopes=frozenset(scopes))
-    source = agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=plain)
+    source = agent(terms=CallTerms(scopes=frozenset({"mcp:deploy"})), deploy=plain)
     async with client(cell, source, tokens={"t": who}) as one:
         (tool,) = (await one.ask("tools/list")).result["tools"]
         assert tool["name"] == "deploy"
@@ -177,7 +179,7 @@ async def test_a_broader_scope_implies_a_narrower_one(scopes: set[str], status: 
 async def test_a_back_end_sees_who_calls_and_no_token(cell: Cell) -> None:
     seen: list[ToolCall] = []
 
-    async def look(call: ToolCall, outlet: Outlet) -> Final:
+    async def look(call: ToolCall, outlet: Outlet) -> ToolResult:
         seen.append(call)
         return says("seen")
 
@@ -198,7 +200,7 @@ async def test_a_page_may_read_what_it_is_told(cell: Cell) -> None:
 
 @pytest.mark.requirement("http.keep-alive")
 async def test_a_silent_call_shows_signs_of_life(cell: Cell, autojump_clock: trio.testing.MockClock) -> None:
-    async def silent(call: ToolCall, outlet: Outlet) -> Final:
+    async def silent(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep(80)
         return says("at last")
 
@@ -213,10 +215,10 @@ async def test_a_silent_call_shows_signs_of_life(cell: Cell, autojump_clock: tri
 @pytest.mark.parametrize(("verb", "path"), [("GET", "/mcp/sse"), ("POST", "/mcp/messages")])
 async def test_the_old_transport_has_the_same_threshold(verb: str, path: str, cell: Cell) -> None:
     async with client(cell, handshake=False) as one:
-        mcp: Any = one.made.pair.app
-        sessions = mcp._lent.sessions
-        old = SseEndpoint(lent=mcp._lent, sessions=sessions, crew=mcp._crew, threshold=mcp.threshold)
-        one.made.pair.app = old.listen if verb == "GET" else old.post
+        mcp, sessions = one.made.mcp, one.made.endpoint.sessions
+        assert sessions is not None
+        old = SseEndpoint(one.made.endpoint, mcp.threshold, mcp.crew, sessions=sessions)
+        one.made.pair.app = asgi(old.listening if verb == "GET" else old.posting)
         for headers in ({"origin": "http://evil.example"}, {"origin": "null"}, {"host": "evil.example"}):
             with trio.fail_after(5):
                 async with one.made.pair.open(verb, path=path, headers=headers) as exchange:
@@ -225,11 +227,11 @@ async def test_the_old_transport_has_the_same_threshold(verb: str, path: str, ce
 
 @pytest.mark.requirement("http.fault")
 async def test_a_fault_of_our_own_is_500_and_tells_nothing_of_itself(cell: Cell) -> None:
-    async def broken(authorization: str | None, **about: object) -> object:
+    async def broken(shown: object) -> object:
         raise OSError("disk on fire")
 
     async with client(cell) as one:
-        one.made.pair.app.threshold.authenticate = broken  # type: ignore[attr-defined]
+        one.made.mcp.threshold.doorkeeper.authenticate = broken  # type: ignore[attr-defined]
         answer = await post(one, "tools/list")
         assert (answer.status, answer.json["error"]["code"]) == (500, -32603)
         assert b"disk" not in answer.body and b"request-" in answer.body

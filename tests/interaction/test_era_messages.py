@@ -8,8 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Final, Outlet, ProtocolFailure, ToolCall
+from server.backends.base import Outlet, ProtocolFailure, ToolCall
 from server.mcp.errors import WIRE
+from server.mcp.results import ToolResult
 from tests.interaction.agents import agent, says
 from tests.interaction.clients import Client
 from tests.interaction.pipe_client import PipeClient
@@ -153,7 +154,7 @@ async def test_an_answer_has_the_id_of_its_request_with_its_type(request_id: Any
 async def test_an_id_that_is_in_use_is_not_taken_twice(cell: Cell) -> None:
     go_on = trio.Event()
 
-    async def waits(call: ToolCall, outlet: Outlet) -> Final:
+    async def waits(call: ToolCall, outlet: Outlet) -> ToolResult:
         await go_on.wait()
         return says("done")
 
@@ -234,7 +235,7 @@ def test_no_code_of_the_modern_era_is_from_where_none_may_be() -> None:
     ("code", "sent"), [(-32002, -32603), (-32042, -32603), (-31999, -31999), (4711, 4711)]
 )
 async def test_an_authors_code_is_sent_unless_it_is_reserved(code: int, sent: int, cell: Cell) -> None:
-    async def raises(call: ToolCall, outlet: Outlet) -> Final:
+    async def raises(call: ToolCall, outlet: Outlet) -> ToolResult:
         raise ProtocolFailure("so there", code, {"why": "because"})
 
     async with client(cell, agent(raises=raises)) as one:

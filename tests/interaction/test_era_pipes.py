@@ -8,7 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Final, Outlet, ToolCall
+from server.backends.base import Outlet, ToolCall
+from server.mcp.results import ToolResult
 from tests.interaction.agents import agent, says
 from tests.interaction.pipe_client import PipeClient
 from tests.interaction.session_house import Steps
@@ -21,7 +22,7 @@ from tests.requirements import Cell
 async def test_every_message_is_one_line_whatever_is_in_it(cell: Cell) -> None:
     said = 'two\nlines\r\n, a tab\t, "quotes", \u2028 and é'
 
-    async def poet(call: ToolCall, outlet: Outlet) -> Final:
+    async def poet(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says(said)
 
     async with client(cell, agent(poet=poet)) as one:

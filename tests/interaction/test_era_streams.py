@@ -8,8 +8,8 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.catalog import Terms
-from server.subscriptions import MAX_PER_CALLER, resource_topic
+from server.backends.terms import CallTerms
+from server.sessions.subscriptions import MAX_PER_CALLER, resource_topic
 from tests.interaction.agents import agent
 from tests.interaction.everything import STEPS, everything
 from tests.interaction.pipe_client import PipeClient
@@ -75,7 +75,7 @@ async def test_log_messages_come_from_the_level_on_that_the_request_names(
 @pytest.mark.parametrize("level", ["loud", "", 7, None, ["info"]])
 async def test_a_level_that_does_not_exist_is_refused(method: str, level: Any, cell: Cell) -> None:
     for quick in (False, True):
-        async with client(cell, everything(terms=Terms(quick=quick))) as one:
+        async with client(cell, everything(terms=CallTerms(quick=quick))) as one:
             assert (await one.ask(method, {"name": "plain", "_meta": {LEVEL: level}})).code == -32602
 
 
@@ -293,8 +293,8 @@ async def test_a_client_that_is_not_ready_is_not_asked_and_not_told_of_changes(
     cell: Cell, autojump_clock: trio.testing.MockClock
 ) -> None:
     able = {"elicitation": {}}
-    async with client(cell, everything(terms=Terms(deadline_seconds=60)), capabilities=able, initialized=False) as one:  # fmt: skip
-        one.made.pair.app._lent.sessions.publish("tools")  # type: ignore[attr-defined]
+    async with client(cell, everything(terms=CallTerms(deadline_seconds=60)), capabilities=able, initialized=False) as one:  # fmt: skip
+        one.made.endpoint.sessions.publish("tools")  # type: ignore[union-attr]
         with trio.fail_after(30):
             async with one.begins("tools/call", {"name": "asks"}) as asked:
                 reply = await asked.reply()

@@ -8,8 +8,9 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import Final, Outlet, ToolCall
+from server.backends.base import Outlet, ToolCall
 from server.mcp.questions import Question
+from server.mcp.results import ToolResult
 from tests.interaction.agents import says
 from tests.interaction.everything import everything, plain, task_tool
 from tests.interaction.session_house import ASKED
@@ -40,15 +41,13 @@ async def test_the_modern_era_has_no_arrays_whatever_the_switch_says(cell: Cell)
 
 @pytest.mark.requirement("compat.arguments")
 async def test_wrong_arguments_may_be_refused_instead(cell: Cell) -> None:
-    async with client(cell) as one:
-        endpoint: Any = one.made.pair.app
-        endpoint._lent.calls._refuses_invalid = True
+    async with client(cell, refuses_invalid=True) as one:
         reply = await one.call("plain", {"n": "seven"})
         assert reply.code == -32602
         assert reply.error["data"]["problems"][0]["field"] == "n"
 
 
-async def curious(call: ToolCall, outlet: Outlet) -> Final:
+async def curious(call: ToolCall, outlet: Outlet) -> ToolResult:
     question = Question(method="elicitation/create", params={"message": "who?", "requestedSchema": ASKED})
     return says((await outlet.ask({"who": question}))["who"]["content"]["name"])
 

@@ -9,13 +9,18 @@ from typing import Any
 import pytest
 import trio
 import trio.testing
+from msgspec.structs import replace
 
-from server.backends.base import Final, Outlet, Progress, ProtocolFailure, ToolCall
+from auth.values.model import Principal, PrincipalKind
+from server.backends.base import Outlet, Progress, ProtocolFailure, ToolCall
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
 from server.mcp.questions import Question
-from tests.interaction.agents import USER, says
+from server.mcp.results import ToolResult
+from tests.interaction.agents import USER, Agent, says
 from tests.interaction.clients import Client
 from tests.interaction.everything import everything, fails, plain, task_tool
-from tests.interaction.session_house import ASKED
+from tests.interaction.session_house import ASKED, asks
 from tests.interaction.wires import client
 from tests.pair import talk
 from tests.requirements import Cell
@@ -28,31 +33,42 @@ ANN = {"action": "accept", "content": {"name": "Ann"}}
 STRANGER = USER.__class__(
     kind=USER.kind, subject="user-2", client_id="client-2", grant_id="g2", scopes=USER.scopes
 )
+# Two logins of one person with one program, as two computers have them.
+WIDE = Principal(
+    kind=PrincipalKind.USER,
+    subject="s",
+    client_id="c",
+    grant_id="g1",
+    scopes=frozenset({"mcp", "financial"}),
+    reach=frozenset({"*"}),
+)
+NARROW = replace(WIDE, grant_id="g2", scopes=frozenset({"mcp:tools:read"}))
+BEYOND = replace(NARROW, reach=frozenset({"mcp"}))
 
 
-async def forever(call: ToolCall, outlet: Outlet) -> Final:
+async def forever(call: ToolCall, outlet: Outlet) -> ToolResult:
     await outlet.emit(Progress(progress=1, total=2, message="half"))
     await trio.sleep_forever()
     raise AssertionError
 
 
-async def refuses(call: ToolCall, outlet: Outlet) -> Final:
+async def refuses(call: ToolCall, outlet: Outlet) -> ToolResult:
     raise ProtocolFailure("so there", 4711)
 
 
-async def asks_twice(call: ToolCall, outlet: Outlet) -> Final:
+async def asks_twice(call: ToolCall, outlet: Outlet) -> ToolResult:
     question = Question(method="elicitation/create", params={"message": "who?", "requestedSchema": ASKED})
     found = await outlet.ask({"a": question, "b": question})
     return says(f"{found['a']['content']['name']} and {found['b']['content']['name']}")
 
 
-async def gives_in(call: ToolCall, outlet: Outlet) -> Final:
+async def gives_in(call: ToolCall, outlet: Outlet) -> ToolResult:
     assert await outlet.become_task()
     await trio.sleep_forever()
     raise AssertionError
 
 
-async def asks_first(call: ToolCall, outlet: Outlet) -> Final:
+async def asks_first(call: ToolCall, outlet: Outlet) -> ToolResult:
     question = Question(method="elicitation/create", params={"message": "who?", "requestedSchema": ASKED})
     found = await outlet.ask({"who": question})
     assert await outlet.become_task()
@@ -83,6 +99,16 @@ def server() -> Any:
         gives_in=gives_in,
         asks_first=asks_first,
     )
+
+
+def shop() -> Any:
+    listed = {**task_tool("pay", "optional"), **task_tool("look", "optional")}
+    made = everything(listed=listed, pay=asks_twice, look=asks_twice)
+    terms = {
+        "pay": CallTerms(scopes=frozenset({"financial"}), tier="financial"),
+        "look": CallTerms(scopes=frozenset({"mcp:tools:read"}), tier="read"),
+    }
+    return replace(made, tool_terms=terms)
 
 
 def working(cell: Cell, *, capabilities: Any = ABLE, **how: Any) -> AbstractAsyncContextManager[Client]:
@@ -171,6 +197,31 @@ async def test_another_callers_task_is_unknown(cell: Cell) -> None:
                 assert answer.json["error"]["code"] == -32602
             assert (await other.ask("tasks/list")).json["result"]["tasks"] == []
         assert [reply.code for reply in replies] == [-32602] * len(replies)
+
+
+@pytest.mark.requirement("tasks.bound")
+@pytest.mark.requirement("core-tasks.bound")
+@pytest.mark.parametrize("who", [NARROW, BEYOND])
+async def test_a_narrower_login_neither_sees_nor_answers_nor_ends_a_task_of_a_tool_it_may_not_call(
+    who: Principal, cell: Cell
+) -> None:
+    async with client(cell, shop(), capabilities=ABLE, tasks=True, tokens={"t": WIDE, "n": who}) as one:
+        paying, looking = await begin(one, "pay"), await begin(one, "look")
+        one.made.pair.headers = {"authorization": "Bearer n"}
+        pay, look = {"taskId": paying["taskId"]}, {"taskId": looking["taskId"]}
+        if one.modern:
+            for method in ("tasks/get", "tasks/cancel", "tasks/update"):
+                assert (await one.ask(method, pay | {"inputResponses": {}})).code == -32602, method
+            assert (await one.ask("tasks/get", look)).result["taskId"] == looking["taskId"]
+        else:
+            other = await talk(one.made.pair)
+            for method in ("tasks/get", "tasks/cancel", "tasks/result"):
+                assert (await other.ask(method, pay)).json["error"]["code"] == -32602, method
+            assert "error" not in (await other.ask("tasks/get", look)).json
+            (seen,) = (await other.ask("tasks/list")).json["result"]["tasks"]
+            assert seen["taskId"] == looking["taskId"]
+        one.made.pair.headers = {"authorization": "Bearer t"}
+        assert (await get(one, paying))["status"] in ("working", "input_required")
 
 
 # ── the extension ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -374,3 +425,27 @@ async def test_who_waits_for_the_result_is_asked_the_tasks_questions(cell: Cell)
                 assert question["params"]["_meta"][RELATED] == task
                 await one.answer(question, result=ANN)
             assert (await asked.reply()).text == "Ann and Ann"
+
+
+@pytest.mark.parametrize("transport", ["http", "stdio"])
+@pytest.mark.parametrize(
+    "answered", [{"error": {"code": -1, "message": "no"}}, {"result": 5}], ids=["refused", "no object"]
+)
+async def test_whoever_refuses_a_tasks_question_is_told_so_and_may_ask_for_the_result_again(
+    answered: Any, transport: str
+) -> None:
+    agent = Agent({"curious": asks}, task_tool("curious", "optional"))
+    source = Source(name="agent", backend=agent)
+    cell = Cell("legacy", transport)
+    async with client(cell, source, capabilities={"elicitation": {}}, tasks=True) as one:
+        made = (await one.call("curious", task={"ttl": 60_000})).result["task"]
+        task = {"taskId": made["taskId"]}
+        async with one.begins("tasks/result", task) as waiting:
+            await one.answer(await waiting.next(), **answered)
+            reply = await waiting.reply()
+            assert "internal error" not in reply.error["message"]
+            assert "client" in reply.error["message"] or "user" in reply.error["message"]
+        async with one.begins("tasks/result", task) as waiting:
+            await one.answer(await waiting.next(), result=ANN)
+            assert "Ann" in (await waiting.reply()).text
+        assert not [line for line in one.made.lines if line["level"] == "error"]

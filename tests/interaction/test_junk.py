@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.mcp.inbound import Rejection, Route, Taken, classify
+from server.mcp.inbound import Acknowledged, Rejection, Route, classify
 from server.mcp.messages import Batch, decode
 from tests.interaction.agents import house
 from tests.pair import ACCEPT_BOTH, META, MODERN
@@ -127,7 +127,7 @@ def test_every_message_is_classified_and_its_id_is_kept(
     decoded = decode(body)
     assert not isinstance(decoded, Batch)
     verdict = classify(decoded, {name.encode(): value.encode("latin-1") for name, value in sent.items()})
-    assert isinstance(verdict, Route | Taken | Rejection)
+    assert isinstance(verdict, Route | Acknowledged | Rejection)
     request_id = message.get("id")
     if isinstance(verdict, Route):
         assert verdict.id == request_id

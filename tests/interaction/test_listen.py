@@ -11,7 +11,7 @@ import trio
 import trio.testing
 
 from server.mcp.messages import Tool
-from server.subscriptions import Subscriptions
+from server.sessions.subscriptions import MAX_TOPICS, Subscriptions
 from tests.interaction.agents import ANYTHING, USER, House, agent, house, says
 from tests.pair import Exchange, legacy, modern
 
@@ -217,6 +217,14 @@ async def test_callers_without_a_login_share_the_overall_number_only() -> None:
         await first.event()
         await second.event()
         assert (await made.pair.modern("subscriptions/listen", TOOLS)).status == 429
+
+
+async def test_resources_of_which_none_can_be_read_are_counted_all_the_same() -> None:
+    uris = [f"test://{number}" for number in range(MAX_TOPICS + 1)]
+    answer = await house().pair.modern(
+        "subscriptions/listen", {"notifications": {"resourceSubscriptions": uris}}
+    )
+    assert answer.status == 429
 
 
 async def test_several_subscriptions_of_one_client_each_get_their_own_copy() -> None:

@@ -4,29 +4,16 @@ TypeScript's 2.4, or of the conformance suite's own server, all of which pass th
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from io import StringIO
 from typing import Any
 
 import pytest
-import structlog
 import trio
 
-from server.backends.base import (
-    Completing,
-    Completion,
-    Final,
-    NoSuchResource,
-    Outlet,
-    PromptFinal,
-    PromptGet,
-    ResourceRead,
-    ToolCall,
-)
+from server.backends.base import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
 from server.backends.catalog import Source
-from server.calls import Asked, Calls
+from server.endpoint.endpoint import Endpoint
 from server.mcp.messages import (
     Prompt,
     PromptMessage,
@@ -37,14 +24,12 @@ from server.mcp.messages import (
     Tool,
     ToolExecution,
 )
-from server.mcp.tasks import Completed, Ending
-from server.sessions import Sessions
-from server.store.inline import open_inline_store
-from server.tasks.desk import Tasking
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.sessions.sessions import Sessions
 from server.tasks.engine import Tasks
-from server.tasks.order import Order
 from tests.interaction.agents import ANYTHING, Agent, Work, agent, house, says
 from tests.interaction.session_house import asks, living
+from tests.interaction.task_engine import engine
 from tests.pair import ACCEPT_BOTH, META, MODERN, Answer, Pair, encode, modern, talk
 
 LEGACY = "2025-11-25"
@@ -73,14 +58,14 @@ class Shelf(Agent):
             raise NoSuchResource("there is no such number")
         return [ResourceContents(uri=read.uri, text="one")]
 
-    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptFinal:
-        return PromptFinal(messages=[PromptMessage(role="user", content=TextContent(text="hello"))])
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        return PromptResult(messages=[PromptMessage(role="user", content=TextContent(text="hello"))])
 
-    async def complete(self, asked: Completing) -> Completion:
-        return Completion(values=[])
+    async def complete(self, asked: Completing) -> CompletionResult:
+        return CompletionResult(values=[])
 
 
-async def answers(call: ToolCall, outlet: Outlet) -> Final:
+async def answers(call: ToolCall, outlet: Outlet) -> ToolResult:
     return says("done")
 
 
@@ -310,38 +295,11 @@ async def with_tasks() -> AsyncGenerator[Pair]:
     """A house with one tool that may be a task, and an engine that keeps its tasks in memory."""
     tool = Tool(name="slow", input_schema=ANYTHING, execution=ToolExecution(task_support="optional"))
     engines: list[Tasks] = []
-    async with open_inline_store(clock=lambda: NOW) as store:
-
-        def tasking(calls: Calls) -> Tasking:
-            async def perform(order: Order, outlet: Outlet) -> Ending:
-                asked = Asked(
-                    order.principal.principal(), order.tool, order.arguments, order.call_id, outlet=outlet
-                )
-                return Completed(await calls.call(asked))
-
-            engines.append(
-                Tasks(
-                    store,
-                    perform=perform,
-                    clock=lambda: NOW,
-                    entropy=secrets.token_bytes,
-                    key=bytes(32),
-                    boot_id="boot",
-                    log=structlog.wrap_logger(structlog.PrintLogger(StringIO())),
-                    announce=lambda _server, _task_id: None,
-                )
-            )
-            return Tasking(
-                name="main",
-                tasks=engines[0],
-                calls=calls,
-                wasmagent=False,
-                sync_timeout_seconds=25,
-                ttl_ms=60_000,
-            )
-
+    endpoints: dict[str, Endpoint] = {}
+    async with engine(engines, [], endpoints, wasmagent=False) as tasks:
         source = agent(listed={"slow": tool}, slow=answers)
-        async with living(source, tasks=tasking) as made, trio.open_nursery() as nursery:
+        async with living(source, tasks=tasks) as made, trio.open_nursery() as nursery:
+            endpoints["main"] = made.house.endpoint
             await nursery.start(engines[0].run)
             yield made.pair
             nursery.cancel_scope.cancel()

@@ -9,15 +9,18 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import CannotAsk, Final, Message, Outlet, Progress, ToolCall
-from server.backends.catalog import Terms
+from server.backends.base import CannotAsk, LogMessage, Outlet, Progress, ToolCall
+from server.backends.terms import CallTerms
 from server.mcp.messages import Notification, decode_one
+from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, agent, says
 from tests.interaction.session_house import PROGRESS, Steps, asks, living
 from tests.pair import frames, messages, modern, next_frame, next_message, talk
 
 VERSIONS = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")
 ELICITS = {"elicitation": {}}
+JSON_ALONE: Any = {"accept": "application/json"}
+CURIOUS = {"name": "curious", "arguments": {}}
 
 
 # ── one answer, or a stream ─────────────────────────────────────────────────────────────────────────────────────────
@@ -25,7 +28,7 @@ ELICITS = {"elicitation": {}}
 
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_call_that_says_nothing_before_its_answer_is_answered_in_json(version: str) -> None:
-    async def slow(call: ToolCall, outlet: Outlet) -> Final:
+    async def slow(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.lowlevel.checkpoint()
         return says("done")
 
@@ -44,9 +47,9 @@ async def test_a_call_that_says_nothing_before_its_answer_is_answered_in_json(ve
 @pytest.mark.requirement("resume.not-older", era="2025-06-18")
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_a_stream_has_ids_and_begins_with_one_where_that_is_understood(version: str) -> None:
-    async def chatty(call: ToolCall, outlet: Outlet) -> Final:
+    async def chatty(call: ToolCall, outlet: Outlet) -> ToolResult:
         await outlet.emit(Progress(progress=1, total=2))
-        await outlet.emit(Message(level="warning", data={"a": 1}, logger="l"))
+        await outlet.emit(LogMessage(level="warning", data={"a": 1}, logger="l"))
         await outlet.emit(Progress(progress=2, total=2))
         return says("done")
 
@@ -72,9 +75,9 @@ async def test_a_stream_has_ids_and_begins_with_one_where_that_is_understood(ver
 
 
 async def test_log_messages_come_from_the_level_on_that_was_set() -> None:
-    async def talks(call: ToolCall, outlet: Outlet) -> Final:
+    async def talks(call: ToolCall, outlet: Outlet) -> ToolResult:
         for level in ("debug", "info", "error"):
-            await outlet.emit(Message(level=level, data=level))  # type: ignore[arg-type]
+            await outlet.emit(LogMessage(level=level, data=level))  # type: ignore[arg-type]
         return says("done")
 
     async with living(agent(talks=talks)) as made:
@@ -87,7 +90,7 @@ async def test_log_messages_come_from_the_level_on_that_was_set() -> None:
 async def test_a_long_silence_shows_signs_of_life_and_an_id_to_come_back_by(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def silent(call: ToolCall, outlet: Outlet) -> Final:
+    async def silent(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep(80)
         return says("at last")
 
@@ -103,11 +106,11 @@ async def test_a_long_silence_shows_signs_of_life_and_an_id_to_come_back_by(
 @pytest.mark.requirement("http.accept", era="legacy")
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 async def test_a_client_that_takes_one_form_gets_that(accept: str) -> None:
-    async def chatty(call: ToolCall, outlet: Outlet) -> Final:
+    async def chatty(call: ToolCall, outlet: Outlet) -> ToolResult:
         await outlet.emit(Progress(progress=1, total=1))
         return says("done")
 
-    async def quiet(call: ToolCall, outlet: Outlet) -> Final:
+    async def quiet(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("done")
 
     async with living(agent(chatty=chatty, quiet=quiet)) as made:
@@ -122,7 +125,7 @@ async def test_a_client_that_takes_one_form_gets_that(accept: str) -> None:
 async def test_a_client_that_takes_only_json_gets_it_however_long_it_takes(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def silent(call: ToolCall, outlet: Outlet) -> Final:
+    async def silent(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep(80)
         return says("at last")
 
@@ -147,11 +150,11 @@ async def test_a_client_that_takes_only_json_is_asked_on_its_other_stream() -> N
 async def test_a_tool_says_no_more_than_its_client_reads() -> None:
     said = 0
 
-    async def chatty(call: ToolCall, outlet: Outlet) -> Final:
+    async def chatty(call: ToolCall, outlet: Outlet) -> ToolResult:
         nonlocal said
         for step in range(1, 50):
             said = step
-            await outlet.emit(Message(level="info", data=step))
+            await outlet.emit(LogMessage(level="info", data=step))
         return says("done")
 
     async with living(agent(chatty=chatty)) as made:
@@ -196,10 +199,10 @@ async def test_a_modern_call_that_names_a_session_is_not_part_of_it() -> None:
 
 @pytest.mark.requirement("http.error-in-stream", era="legacy")
 async def test_refusals_have_their_status_as_long_as_nothing_was_said() -> None:
-    async def deploy(call: ToolCall, outlet: Outlet) -> Final:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("deployed")
 
-    terms = Terms(scopes=frozenset({"mcp:deploy"}))
+    terms = CallTerms(scopes=frozenset({"mcp:deploy"}))
     async with living(agent(terms=terms, deploy=deploy), tokens={"t": USER}) as made:
         one = await talk(made.pair, authorization="Bearer t")
         answer = await one.ask("tools/call", {"name": "deploy"})
@@ -377,7 +380,7 @@ async def test_a_cancelled_request_stops_and_is_not_answered(streaming: bool) ->
 async def test_an_answer_that_was_ready_when_it_was_cancelled_is_not_sent() -> None:
     begun, go_on = trio.Event(), trio.Event()
 
-    async def work(call: ToolCall, outlet: Outlet) -> Final:
+    async def work(call: ToolCall, outlet: Outlet) -> ToolResult:
         begun.set()
         await go_on.wait()
         return says("done")
@@ -479,7 +482,7 @@ async def test_a_client_that_refuses_to_be_asked_fails_the_call_with_its_words()
 
 
 async def test_a_client_that_cannot_be_asked_is_not() -> None:
-    async def curious(call: ToolCall, outlet: Outlet) -> Final:
+    async def curious(call: ToolCall, outlet: Outlet) -> ToolResult:
         with pytest.raises(CannotAsk):
             await asks(call, outlet)
         return says("did without")
@@ -488,6 +491,25 @@ async def test_a_client_that_cannot_be_asked_is_not() -> None:
         one = await talk(made.pair)
         answer = await one.ask("tools/call", {"name": "curious"})
         assert answer.json["result"]["content"][0]["text"] == "did without"
+
+
+async def test_a_client_that_takes_no_stream_and_has_none_open_is_not_waited_for() -> None:
+    async with living(agent(curious=asks)) as made:
+        one = await talk(made.pair, capabilities=ELICITS)
+        answer = await one.ask("tools/call", CURIOUS, **JSON_ALONE)
+        assert "cannot be asked" in str(answer.json)
+
+
+async def test_a_client_that_takes_no_stream_is_asked_on_the_one_that_it_has_open() -> None:
+    async with living(agent(curious=asks)) as made:
+        one = await talk(made.pair, capabilities=ELICITS)
+        with trio.fail_after(5):
+            async with one.listens() as stream:
+                await trio.testing.wait_all_tasks_blocked()
+                async with one.opens("tools/call", CURIOUS, **JSON_ALONE) as call:
+                    question = await next_message(stream)
+                    await one.reply(question, result={"action": "decline"})
+                    assert (await call.answer()).json["result"]["content"][0]["text"] == "decline: None"
 
 
 async def test_a_question_can_be_answered_after_coming_back() -> None:
@@ -558,7 +580,7 @@ def batched(request_id: Any, name: str) -> dict[str, Any]:
 
 
 async def test_a_batch_in_a_session_is_answered_on_one_stream_with_what_its_calls_say() -> None:
-    async def chatty(call: ToolCall, outlet: Outlet) -> Final:
+    async def chatty(call: ToolCall, outlet: Outlet) -> ToolResult:
         await outlet.emit(Progress(progress=1, total=1))
         return says("done")
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import trio
-from msgspec import structs
 
-from auth.model import Principal, PrincipalKind
+from auth.values.model import Principal, PrincipalKind
 from server.mcp.messages import Implementation
-from server.mcp.results import Server
-from server.sessions import Sessions
+from server.mcp.results import ServerIdentity
+from server.sessions.sessions import Sessions
 from tests.interaction.agents import USER, agent, house
 from tests.interaction.session_house import living
 from tests.pair import MODERN, legacy, modern, talk
@@ -91,10 +91,11 @@ async def test_nothing_but_a_handshake_that_succeeded_begins_one(verb: str) -> N
 
 async def test_a_handshake_that_goes_wrong_leaves_no_session() -> None:
     async with living() as made:
-        endpoint: Any = made.pair.app
+        mcp: Any = made.house.mcp
         no_json: Any = object()
-        endpoint._lent = structs.replace(
-            endpoint._lent, server=Server(Implementation(name="x", version="1"), instructions=no_json)
+        mcp.endpoint = replace(
+            mcp.endpoint,
+            identity=ServerIdentity(Implementation(name="x", version="1"), instructions=no_json),
         )
         body, headers = legacy("initialize", {"protocolVersion": "2025-11-25"})
         answer = await made.pair.request(body=body, headers=headers)
@@ -214,7 +215,7 @@ async def test_where_sessions_are_offered_a_request_may_still_do_without() -> No
 @pytest.mark.requirement("session.required")
 async def test_where_they_are_required_a_request_without_one_is_refused() -> None:
     async with living() as made:
-        endpoint: Any = made.pair.app
+        endpoint: Any = made.house.mcp
         endpoint._sessions_required = True
         for body in (legacy("tools/list")[0], b'[{"jsonrpc":"2.0","id":1,"method":"ping"}]'):
             refused = await made.pair.request(body=body, headers=legacy("tools/list")[1])

@@ -6,7 +6,8 @@ import pytest
 import trio
 import trio.testing
 
-from auth.model import Principal
+from auth.values.model import Principal
+from server.request.line import KEEP_ALIVE_SECONDS
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Steps, living
 from tests.pair import frames, messages, next_frame, next_message, talk
@@ -120,6 +121,25 @@ async def test_a_caller_who_is_no_longer_let_in_is_not_told_any_more(
                 tokens.clear()
                 await stream.ended.wait()
         assert trio.current_time() <= 51
+
+
+async def test_a_stream_that_always_has_more_to_read_ends_when_its_caller_is_not_let_in_any_more(
+    mock_clock: trio.testing.MockClock,
+) -> None:
+    tokens: dict[str, Principal] = {"t": USER}
+    async with living(tokens=tokens) as made:
+        one = await talk(made.pair, authorization="Bearer t")
+        with trio.fail_after(3600):
+            async with one.listens() as stream:
+                await trio.testing.wait_all_tasks_blocked()
+                session = made.session(one)
+                tokens.clear()
+                mock_clock.jump(KEEP_ALIVE_SECONDS - 1)
+                for _ in range(3):
+                    session.changed("kind", b"{}")
+                    mock_clock.jump(1)
+                await stream.ended.wait()
+                assert stream.raw.count(b"{}") < 3
 
 
 async def test_streams_end_when_the_server_goes_away() -> None:

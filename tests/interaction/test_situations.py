@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from base64 import b64encode
 from typing import Any
 
 import msgspec
 import pytest
 
-from server.backends.base import BackendError, Final, Outlet, ToolCall
-from server.backends.catalog import Source, Terms
-from server.mcp.messages import TextContent, Tool
+from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
+from server.mcp.messages import MAX_NAME, TextContent, Tool
+from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, Agent, agent, house, says
 from tests.pair import ACCEPT_BOTH, META, MODERN, Answer, encode, legacy, modern
 
@@ -147,6 +150,14 @@ async def test_wrong_arguments_are_a_result_that_names_each_field() -> None:
         assert "secret-value" not in text
 
 
+async def test_deep_arguments_are_a_result_to_learn_from_and_no_crash() -> None:
+    made = house()
+    deep = json.loads("[" * 400 + "]" * 400)
+    answer = await made.pair.modern("tools/call", {"name": "echo", "arguments": {"text": deep}})
+    assert answer.json["result"]["isError"] is True
+    assert not [line for line in made.lines if line["level"] == "error"]
+
+
 async def test_arguments_may_be_left_out() -> None:
     pair = house().pair
     for params in ({"name": "clock"}, {"name": "clock", "arguments": None}):
@@ -202,6 +213,18 @@ async def test_a_modern_field_of_the_wrong_type_is_refused(key: str, value: obje
     _, headers = modern("tools/list")
     body = encode({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}})
     assert code(await house().pair.request(body=body, headers=headers)) == (400, -32602)
+
+
+async def test_a_name_that_is_sent_back_with_every_message_has_a_bound() -> None:
+    made = house()
+    for request_id, status in (("x" * MAX_NAME, 200), ("x" * (MAX_NAME + 1), 400)):
+        body, headers = modern("tools/list", request_id=request_id)
+        answer = await made.pair.request(body=body, headers=headers)
+        assert answer.status == status
+        assert ("id" in answer.json) == (status == 200)
+    params = {"name": "echo", "arguments": {}, "_meta": {"progressToken": "x" * (MAX_NAME + 1)}}
+    answer = await made.pair.modern("tools/call", params)
+    assert answer.json["error"]["code"] == -32602
 
 
 async def test_the_clients_own_description_may_be_missing_or_anything() -> None:
@@ -262,6 +285,16 @@ async def test_the_name_may_be_sent_in_its_base64_form() -> None:
         assert code(answer) == (400, -32020)
 
 
+@pytest.mark.requirement("headers.base64")
+async def test_a_second_spelling_of_a_base64_header_is_refused() -> None:
+    made = house()
+    for spelt, status in (("ZWNobw==", 200), ("ZWNobx==", 400), ("ZWNobw", 400)):
+        answer = await made.pair.modern(
+            "tools/call", {"name": "echo", "arguments": {"text": "a"}}, mcp_name=f"=?base64?{spelt}?="
+        )
+        assert answer.status == status
+
+
 @pytest.mark.requirement("headers.body-counts")
 async def test_what_runs_is_what_the_headers_were_compared_with_when_a_key_comes_twice() -> None:
     _, headers = modern("tools/call", ECHO)
@@ -316,7 +349,7 @@ async def test_a_clients_response_is_taken_in_the_handshake_era_and_refused_in_t
 
 
 async def test_a_tool_that_could_not_be_run_is_an_error_with_the_back_ends_words() -> None:
-    async def broken(call: ToolCall, outlet: Outlet) -> Final:
+    async def broken(call: ToolCall, outlet: Outlet) -> ToolResult:
         raise BackendError("agent endpoint 502: bad gateway")
 
     pair = house(agent(broken=broken)).pair
@@ -330,7 +363,7 @@ async def test_a_tool_that_could_not_be_run_is_an_error_with_the_back_ends_words
 
 @pytest.mark.requirement("meta.internal-error", era="modern", transport="http")
 async def test_a_bug_is_logged_once_and_shown_as_an_internal_error_with_the_requests_id() -> None:
-    async def buggy(call: ToolCall, outlet: Outlet) -> Final:
+    async def buggy(call: ToolCall, outlet: Outlet) -> ToolResult:
         raise RuntimeError("the password is hunter2")
 
     made = house(agent(buggy=buggy))
@@ -342,11 +375,11 @@ async def test_a_bug_is_logged_once_and_shown_as_an_internal_error_with_the_requ
 
 
 async def test_an_answer_that_json_cannot_say_is_an_internal_error() -> None:
-    async def odd(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(TextContent(text="x"),), structured={"when": object()})
+    async def odd(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(TextContent(text="x"),), structured={"when": object()})
 
-    async def bare(call: ToolCall, outlet: Outlet) -> Final:
-        return Final(content=(), structured={"when": object()})
+    async def bare(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return ToolResult(content=(), structured={"when": object()})
 
     made = house(agent(odd=odd, bare=bare))
     for name in ("odd", "bare"):
@@ -359,10 +392,10 @@ async def test_an_answer_that_json_cannot_say_is_an_internal_error() -> None:
 @pytest.mark.requirement("auth.scopes", era="modern")
 @pytest.mark.requirement("auth.scopes", era="legacy")
 async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both_eras() -> None:
-    async def deploy(call: ToolCall, outlet: Outlet) -> Final:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("deployed")
 
-    source = agent(terms=Terms(scopes=frozenset({"mcp:deploy", "mcp:tools"})), deploy=deploy)
+    source = agent(terms=CallTerms(scopes=frozenset({"mcp:deploy", "mcp:tools"})), deploy=deploy)
     pair = house(source, tokens={"t": USER}).pair
     pair.headers = {"authorization": "Bearer t"}
     assert [tool["name"] for tool in (await pair.modern("tools/list")).json["result"]["tools"]] == ["deploy"]
@@ -379,18 +412,20 @@ async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both
 
 @pytest.mark.requirement("auth.hierarchy", era="modern")
 async def test_a_wider_scope_covers_a_narrower_one() -> None:
-    async def deploy(call: ToolCall, outlet: Outlet) -> Final:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("deployed")
 
     wide = msgspec.structs.replace(USER, scopes=frozenset({"mcp"}))
-    pair = house(agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": wide}).pair
+    pair = house(
+        agent(terms=CallTerms(scopes=frozenset({"mcp:deploy"})), deploy=deploy), tokens={"t": wide}
+    ).pair
     answer = await pair.modern("tools/call", {"name": "deploy"}, authorization="Bearer t")
     assert answer.json["result"]["content"][0]["text"] == "deployed"
 
 
 @pytest.mark.requirement("tools.hidden", era="modern", transport="http")
 async def test_a_tool_that_policy_hides_is_unknown() -> None:
-    async def secret(call: ToolCall, outlet: Outlet) -> Final:
+    async def secret(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("should not be seen")
 
     pair = house(agent(secret=secret), policy=lambda _principal, entry: entry.tool.name != "secret").pair
@@ -402,10 +437,10 @@ async def test_a_tool_that_policy_hides_is_unknown() -> None:
 
 
 async def test_a_tool_that_nobody_could_grant_is_unknown_to_a_caller_without_a_login() -> None:
-    async def deploy(call: ToolCall, outlet: Outlet) -> Final:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("deployed")
 
-    pair = house(agent(terms=Terms(scopes=frozenset({"mcp:deploy"})), deploy=deploy)).pair
+    pair = house(agent(terms=CallTerms(scopes=frozenset({"mcp:deploy"})), deploy=deploy)).pair
     assert (await pair.modern("tools/list")).json["result"]["tools"] == []
     assert code(await pair.modern("tools/call", {"name": "deploy"})) == (200, -32602)
 
@@ -453,7 +488,7 @@ MIRRORING = Tool(
 async def test_arguments_that_are_repeated_in_headers_must_be_the_same_there(
     arguments: dict[str, Any], headers: dict[str, str], fits: bool
 ) -> None:
-    async def query(call: ToolCall, outlet: Outlet) -> Final:
+    async def query(call: ToolCall, outlet: Outlet) -> ToolResult:
         return says("ran")
 
     pair = house(Source(name="a", backend=Agent({"query": query}, {"query": MIRRORING}))).pair

@@ -11,10 +11,11 @@ import pytest
 import trio
 import trio.testing
 
-from auth.model import Principal, PrincipalKind
+from auth.values.model import Principal, PrincipalKind
 from server.backends.catalog import Source
+from server.http.handler import Handler
 from server.http.sse_2024 import MAX_PER_CALLER, SseEndpoint
-from server.sessions import Sessions
+from server.sessions.sessions import Sessions
 from tests.interaction.agents import USER, agent
 from tests.interaction.session_house import PROGRESS, Living, Steps, asks, living
 from tests.pair import (
@@ -29,6 +30,7 @@ from tests.pair import (
     next_frame,
     next_message,
 )
+from tests.served import asgi
 
 OTHER = Principal(kind=PrincipalKind.USER, subject="user-2", client_id="client-1")
 TOKENS = {"a": USER, "b": OTHER}
@@ -59,15 +61,13 @@ class Old:
 @asynccontextmanager
 async def old(*sources: Source, **how: Any) -> AsyncGenerator[Old]:
     async with living(*sources, **how) as made:
-        mcp: Any = made.pair.app
-        endpoint = SseEndpoint(
-            lent=mcp._lent, sessions=made.sessions, crew=mcp._crew, threshold=mcp.threshold
-        )
+        mcp = made.house.mcp
+        endpoint = SseEndpoint(made.house.endpoint, mcp.threshold, mcp.crew, sessions=made.sessions)
 
-        async def route(scope: Any, receive: Any, send: Any) -> None:
-            await (endpoint.listen if scope["path"].endswith("/sse") else endpoint.post)(scope, receive, send)
+        def route(scope: Any) -> Handler:
+            return (endpoint.listening if scope["path"].endswith("/sse") else endpoint.posting)(scope)
 
-        yield Old(made, endpoint, Pair(app=route))
+        yield Old(made, endpoint, Pair(app=asgi(route)))
 
 
 def request(method: str, params: Any = None, request_id: Any = 1) -> dict[str, Any]:
@@ -285,12 +285,12 @@ async def test_a_message_whose_stream_ends_while_it_comes_begins_nothing() -> No
 
 async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
     async with old() as made:
-        mcp: Any = made.living.pair.app
+        mcp: Any = made.living.house.mcp
 
-        async def broken(authorization: str | None, **about: object) -> object:
+        async def broken(shown: object) -> object:
             raise OSError("disk on fire")
 
-        mcp.threshold.authenticate = broken
+        mcp.threshold.doorkeeper.authenticate = broken
         async with made.stream() as stream:
             answer = await stream.answer()
         assert answer.status == 500 and "disk" not in answer.body.decode()

@@ -9,9 +9,10 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import CannotAsk, Final, Message, Outlet, Progress, ToolCall
-from server.backends.catalog import Terms
+from server.backends.base import CannotAsk, LogMessage, Outlet, Progress, ToolCall
+from server.backends.terms import CallTerms
 from server.mcp.questions import Question
+from server.mcp.results import ToolResult
 from tests.interaction.agents import agent, house, says
 from tests.pair import Pair, legacy, modern
 
@@ -74,13 +75,13 @@ async def test_the_oldest_revision_gets_progress_without_a_message(
 async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def jumpy(call: ToolCall, outlet: Outlet) -> Final:
+    async def jumpy(call: ToolCall, outlet: Outlet) -> ToolResult:
         for value in (1, 1, 0.5, float("nan"), 2):
             await trio.sleep(1)
             await outlet.emit(Progress(progress=value))
         for value in range(3, 1000):
             await outlet.emit(Progress(progress=value, total=999))
-        await outlet.emit(Message(level="info", data="goes nowhere: logging is not declared"))
+        await outlet.emit(LogMessage(level="info", data="goes nowhere: logging is not declared"))
         return says("done")
 
     answer = await house(agent(jumpy=jumpy)).pair.modern(
@@ -91,7 +92,7 @@ async def test_progress_that_does_not_rise_or_comes_too_fast_is_not_sent(
 
 
 async def test_a_back_end_that_asks_learns_that_nobody_can_be_asked() -> None:
-    async def curious(call: ToolCall, outlet: Outlet) -> Final:
+    async def curious(call: ToolCall, outlet: Outlet) -> ToolResult:
         with pytest.raises(CannotAsk):
             await outlet.ask({"k": Question(method="roots/list", params={})})
         return says("did without")
@@ -106,7 +107,7 @@ async def test_a_back_end_that_asks_learns_that_nobody_can_be_asked() -> None:
 async def test_a_silent_call_shows_a_sign_of_life_before_any_proxy_gives_up(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def silent(call: ToolCall, outlet: Outlet) -> Final:
+    async def silent(call: ToolCall, outlet: Outlet) -> ToolResult:
         await trio.sleep(80)
         return says("at last")
 
@@ -129,7 +130,7 @@ class Work:
         self.ended = trio.Event()
         self.how = ""
 
-    async def __call__(self, call: ToolCall, outlet: Outlet) -> Final:
+    async def __call__(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         self.begun.set()
         try:
             await outlet.emit(Progress(progress=1))
@@ -226,7 +227,7 @@ async def test_a_call_that_takes_too_long_is_stopped_and_says_so(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     work = Work()
-    made = house(agent(terms=Terms(deadline_seconds=20), work=work))
+    made = house(agent(terms=CallTerms(deadline_seconds=20), work=work))
     answer = await made.pair.modern("tools/call", {"name": "work"}, seconds=30)
     result = answer.json["result"]
     assert result["isError"] is True and "20 seconds" in result["content"][0]["text"]
@@ -238,7 +239,7 @@ async def test_a_call_that_takes_too_long_is_stopped_and_says_so(
 async def test_an_error_after_the_stream_has_opened_travels_in_it(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
-    async def breaks(call: ToolCall, outlet: Outlet) -> Final:
+    async def breaks(call: ToolCall, outlet: Outlet) -> ToolResult:
         await outlet.emit(Progress(progress=1))
         raise RuntimeError("mid-way")
 

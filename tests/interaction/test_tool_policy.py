@@ -9,15 +9,17 @@ import pytest
 from msgspec.structs import replace
 from trio.testing import MockClock
 
-from auth import scopes
-from auth.model import ANONYMOUS, Principal, PrincipalKind
+from auth.tokens.presentation import Presentation, PresentedCredential
+from auth.values import scopes
+from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.backends.base import BackendError
-from server.backends.catalog import Catalog, Source, Terms
-from server.library import ME
+from server.backends.catalog import Catalog, Source
+from server.backends.terms import CallTerms, Tier
+from server.endpoint.me import ME
 from server.mcp.messages import ResourceContents
-from server.selection import Selections, Tier
-from server.standing import selecting
-from server.tiers import SCOPES
+from server.rights.selection import Selections
+from server.rights.standing import selecting
+from server.rights.tiers import SCOPES
 from tests.interaction.agents import Refused, agent, house
 from tests.interaction.everything import everything, plain
 from tests.interaction.test_era_http import post
@@ -26,7 +28,7 @@ from tests.pair import modern
 from tests.requirements import Cell
 
 TIERS: dict[str, Tier] = {"look": "read", "edit": "write", "pay": "financial"}
-TERMS = {name: Terms(scopes=frozenset({SCOPES[tier]}), tier=tier) for name, tier in TIERS.items()}
+TERMS = {name: CallTerms(scopes=frozenset({SCOPES[tier]}), tier=tier) for name, tier in TIERS.items()}
 SHOP: Source = msgspec.structs.replace(agent(look=plain, edit=plain, pay=plain), tool_terms=TERMS)
 GROUPS = {"safe": ["look"]}
 
@@ -99,7 +101,7 @@ async def test_what_each_caller_sees_and_may_call(who: Principal, stands: str, c
 
 @pytest.mark.requirement("auth.hierarchy")
 async def test_a_scope_of_the_settings_is_needed_besides_the_tiers(cell: Cell) -> None:
-    terms = Terms(scopes=frozenset({"mcp:tools:read", "billing:read"}), tier="read")
+    terms = CallTerms(scopes=frozenset({"mcp:tools:read", "billing:read"}), tier="read")
     source = agent(terms=terms, bills=plain)
     async with client(cell, source, tokens={"t": user("mcp")}) as one:
         answer = await post(one, "tools/call", {"name": "bills"})
@@ -114,7 +116,7 @@ async def test_a_scope_of_the_settings_is_needed_besides_the_tiers(cell: Cell) -
 
 @pytest.mark.requirement("tools.scope")
 async def test_what_a_tool_needs_says_nothing_of_resources_and_prompts(cell: Cell) -> None:
-    reading = Terms(scopes=frozenset({scopes.RESOURCES.name}))
+    reading = CallTerms(scopes=frozenset({scopes.RESOURCES.name}))
     source = msgspec.structs.replace(everything(), library_terms=reading)
     for who, status in ((user("mcp:tools"), 403), (user("mcp:resources"), 200), (key("mcp:tools"), 200)):
         hidden = who.kind is PrincipalKind.API_KEY
@@ -209,22 +211,21 @@ async def test_resources_are_declared_where_there_is_one_and_nothing_else_with_t
         assert not {"prompts", "completions", "logging"} & declared.keys()
 
 
-@pytest.mark.parametrize("header", ["x-api-key", "authorization"])
+@pytest.mark.parametrize("header", [{"x-api-key": "key-1"}, {"authorization": "Bearer key-1"}])
 async def test_an_open_subscription_is_asked_about_the_very_credential_that_opened_it(
-    header: str, autojump_clock: MockClock
+    header: dict[str, str], autojump_clock: MockClock
 ) -> None:
     made = house(tokens={})
     valid = {"key-1"}
 
-    async def known(
-        authorization: str | None, *, api_key: str | None, address: str, **_: object
-    ) -> Principal | Refused:
-        assert address == "127.0.0.1"
-        return key("mcp") if {authorization, api_key} & valid else Refused()
+    async def known(shown: Presentation) -> Principal | Refused:
+        assert shown.address == "127.0.0.1"
+        assert isinstance(shown.credential, PresentedCredential)
+        return key("mcp") if shown.credential.secret in valid else Refused()
 
-    made.pair.app.threshold.authenticate = known  # type: ignore[attr-defined]
+    made.mcp.threshold.doorkeeper.authenticate = known  # type: ignore[attr-defined]
     body, headers = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}})
-    async with made.pair.open(body=body, headers={**headers, header: "key-1"}) as stream:
+    async with made.pair.open(body=body, headers={**headers, **header}) as stream:
         await stream.event()
         made.subscriptions.publish("tools")
         assert (await stream.event())["method"] == "notifications/tools/list_changed"

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import trio
 
-from server.http.refusal import Refused
+from auth.tokens.presentation import Presentation
+from server.http.refusal import RequestRefused
 from tests.interaction.agents import USER, house
 from tests.interaction.agents import Refused as Refused401
 from tests.pair import MODERN, encode, legacy, modern
@@ -34,13 +35,13 @@ async def test_every_verb_is_challenged_before_anything_else_is_said(
 @pytest.mark.parametrize("path", ["/mcp", "/mcp/"])
 async def test_whoever_challenges_is_told_the_path_as_it_was_typed(path: str) -> None:
     made = house(tokens={"right": USER})
-    typed: list[str] = []
+    typed: list[str | None] = []
 
-    async def stern(authorization: str | None, *, path: str, **about: object) -> object:
-        typed.append(path)
+    async def stern(shown: Presentation) -> object:
+        typed.append(shown.path)
         return Refused401()
 
-    made.pair.app.threshold.authenticate = stern  # type: ignore[attr-defined]
+    made.mcp.threshold.doorkeeper.authenticate = stern  # type: ignore[attr-defined]
     async with made.pair.open("GET", path=path) as exchange:
         assert (await exchange.answer()).status == 401
     assert typed == [path]
@@ -206,10 +207,10 @@ async def test_a_client_that_leaves_before_its_body_is_complete_is_not_answered(
 async def test_a_fault_of_the_server_itself_is_500_with_the_requests_id() -> None:
     made = house()
 
-    async def broken(authorization: str | None, **about: object) -> object:
+    async def broken(shown: object) -> object:
         raise OSError("disk on fire")
 
-    made.pair.app.threshold.authenticate = broken  # type: ignore[attr-defined]
+    made.mcp.threshold.doorkeeper.authenticate = broken  # type: ignore[attr-defined]
     body, headers = modern("tools/list")
     answer = await made.pair.request(body=body, headers=headers)
     assert (answer.status, answer.json["error"]["code"]) == (500, -32603)
@@ -246,7 +247,7 @@ async def test_what_the_connection_refuses_while_the_body_is_read_is_left_to_it(
     _, headers = legacy("ping")
 
     async def too_late() -> object:
-        raise Refused(408, "the request took too long to arrive")
+        raise RequestRefused(408, "the request took too long to arrive")
 
     async def send(message: object) -> None:
         raise AssertionError("the connection answers this itself")
@@ -257,6 +258,6 @@ async def test_what_the_connection_refuses_while_the_body_is_read_is_left_to_it(
         "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
         "state": {"request_id": "r", "draining": trio.Event()},
     }
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         await made.pair.app(scope, too_late, send)
     assert made.lines == []

@@ -10,8 +10,9 @@ import trio
 import trio.testing
 
 from server.backends.catalog import Source
-from server.sessions import Sessions
-from server.subscriptions import task_topic
+from server.endpoint.endpoint import Endpoint
+from server.sessions.sessions import Sessions
+from server.sessions.subscriptions import task_topic
 from server.tasks.engine import Tasks
 from tests.interaction.agents import USER, House
 from tests.interaction.clients import Client
@@ -42,13 +43,17 @@ async def client(
     async with AsyncExitStack() as stack:
         engines: list[Tasks] = []
         changed: list[Callable[[str], None]] = []
+        endpoints: dict[str, Endpoint] = {}
         if tasks:
-            how["tasks"] = await stack.enter_async_context(engine(engines, changed, wasmagent=wasmagent))
+            how["tasks"] = await stack.enter_async_context(
+                engine(engines, changed, endpoints, wasmagent=wasmagent)
+            )
         how.setdefault("tokens", {"t": USER})
         sessions = Sessions()
         made = (
             await stack.enter_async_context(living(*(sources or (everything(),)), sessions=sessions, **how))
         ).house
+        endpoints["main"] = made.endpoint
         if made.tokens is not None:
             made.pair.headers = {"authorization": "Bearer t"}
         nursery = await stack.enter_async_context(trio.open_nursery())
@@ -57,7 +62,7 @@ async def client(
         for keeper in engines:
             await nursery.start(keeper.run)
         declared = {} if capabilities is None else capabilities
-        endpoint: Any = made.pair.app
+        endpoint: Any = made.mcp
         endpoint._batches_widened = batches
         one: Client
         if cell.transport == "http":

@@ -30,12 +30,12 @@ from server.mcp.messages import (
     Prompt,
     PromptArgument,
     PromptMessage,
-    Request,
+    RequestMessage,
     Resource,
     ResourceContents,
     ResourceLink,
     ResourceTemplate,
-    Response,
+    ResponseMessage,
     TextContent,
     Tool,
     ToolAnnotations,
@@ -43,13 +43,21 @@ from server.mcp.messages import (
 )
 from server.mcp.params import Level
 from server.mcp.questions import Question
-from server.mcp.results import SERVER_INFO, Offers, Result, Server, code_of, encode_error, encode_result
+from server.mcp.results import (
+    SERVER_INFO,
+    Offers,
+    Result,
+    ServerIdentity,
+    code_of,
+    encode_error,
+    encode_result,
+)
 from server.mcp.versions import REVISIONS, Revision
 
 ALL = tuple(REVISIONS.values())
 LEGACY = tuple(revision for revision in ALL if not revision.modern)
 MODERN = tuple(revision for revision in ALL if revision.modern)
-SERVER = Server(Implementation(name="n", version="1"))
+SERVER = ServerIdentity(Implementation(name="n", version="1"))
 
 EXAMPLES = settings(max_examples=12, deadline=None)
 
@@ -122,16 +130,16 @@ questions = st.builds(
 )
 
 RESULTS: dict[Any, st.SearchStrategy[Any]] = {
-    results.Nothing: st.builds(results.Nothing),
-    results.Initialized: st.builds(results.Initialized, offers),
-    results.Discovered: st.builds(results.Discovered, offers),
-    results.Listed: st.one_of(
+    results.EmptyResult: st.builds(results.EmptyResult),
+    results.InitializeResult: st.builds(results.InitializeResult, offers),
+    results.DiscoverResult: st.builds(results.DiscoverResult, offers),
+    results.ListResult: st.one_of(
         *(
-            st.builds(results.Listed, st.just(kind), st.lists(items, max_size=3), st.none() | text)
+            st.builds(results.ListResult, st.just(kind), st.lists(items, max_size=3), st.none() | text)
             for kind, (_, items) in ITEMS.items()
         )
     ),
-    results.ReadResult: st.builds(results.ReadResult, st.lists(read, max_size=3)),
+    results.ReadResourceResult: st.builds(results.ReadResourceResult, st.lists(read, max_size=3)),
     results.PromptResult: st.builds(
         results.PromptResult,
         st.lists(
@@ -140,8 +148,8 @@ RESULTS: dict[Any, st.SearchStrategy[Any]] = {
         ),
         st.none() | text,
     ),
-    results.Completed: st.builds(
-        results.Completed, st.lists(text, max_size=3), st.none() | whole, st.none() | st.booleans()
+    results.CompletionResult: st.builds(
+        results.CompletionResult, st.lists(text, max_size=3), st.none() | whole, st.none() | st.booleans()
     ),
     results.ToolResult: st.builds(
         results.ToolResult,
@@ -150,18 +158,18 @@ RESULTS: dict[Any, st.SearchStrategy[Any]] = {
         is_error=st.booleans(),
         meta=st.none() | objects,
     ),
-    results.Shaped: st.builds(
-        results.Shaped,
+    results.RawResult: st.builds(
+        results.RawResult,
         st.fixed_dictionaries({"taskId": text}, optional={"result": objects, "_meta": objects}),
         st.sampled_from(["complete", "task"]),
     ),
-    results.InputRequired: st.builds(
-        results.InputRequired, st.dictionaries(text, questions, max_size=3), text
+    results.InputRequiredResult: st.builds(
+        results.InputRequiredResult, st.dictionaries(text, questions, max_size=3), text
     ),
-    results.ListenEnded: st.builds(results.ListenEnded, ids),
+    results.ListenResult: st.builds(results.ListenResult, ids),
 }
-ONLY_MODERN = (results.Discovered, results.InputRequired, results.ListenEnded)
-KEPT_FOR_A_WHILE = (results.Listed, results.Discovered, results.ReadResult)
+ONLY_MODERN = (results.DiscoverResult, results.InputRequiredResult, results.ListenResult)
+KEPT_FOR_A_WHILE = (results.ListResult, results.DiscoverResult, results.ReadResourceResult)
 
 
 def test_every_kind_of_result_is_tried() -> None:
@@ -170,7 +178,7 @@ def test_every_kind_of_result_is_tried() -> None:
 
 def answer(result: Result, revision: Revision, request_id: Any) -> dict[str, Any]:
     message = decoded(encode_result(request_id, result, revision, SERVER))
-    assert isinstance(message, Response) and message.result is not None and message.error is None
+    assert isinstance(message, ResponseMessage) and message.result is not None and message.error is None
     assert message.id == request_id and type(message.id) is type(request_id)
     shown = msgspec.json.decode(message.result)
     assert isinstance(shown, dict)
@@ -186,7 +194,10 @@ def test_every_result_says_what_kind_it_is_and_who_answers_where_requests_stand_
 ) -> None:
     result = data.draw(RESULTS[kind])
     shown = answer(result, revision, request_id)
-    expected = {results.InputRequired: "input_required", results.Shaped: getattr(result, "result_type", "")}
+    expected = {
+        results.InputRequiredResult: "input_required",
+        results.RawResult: getattr(result, "result_type", ""),
+    }
     assert shown["resultType"] == expected.get(kind, "complete")
     assert shown["_meta"][SERVER_INFO] == {"name": "n", "version": "1"}
     kept = kind in KEPT_FOR_A_WHILE
@@ -205,7 +216,7 @@ def test_no_result_has_anything_of_the_stateless_era_in_a_session(
     shown = answer(data.draw(RESULTS[kind]), revision, request_id)
     assert not {"resultType", "ttlMs", "cacheScope", "inputRequests", "requestState"} & set(shown)
     assert SERVER_INFO not in shown.get("_meta", {})
-    if kind is results.Nothing:
+    if kind is results.EmptyResult:
         assert shown == {}
     for item in (item for name in ITEMS for item in shown.get(name, ())):
         assert revision.icons or "icons" not in item
@@ -221,7 +232,7 @@ def test_no_result_has_anything_of_the_stateless_era_in_a_session(
 def test_what_is_listed_read_and_answered_arrives_unaltered(revision: Revision, data: st.DataObject) -> None:
     for kind, (shape, items) in ITEMS.items():
         listed = data.draw(st.lists(items, max_size=2))
-        shown = answer(results.Listed(kind, listed), revision, 1)[kind]
+        shown = answer(results.ListResult(kind, listed), revision, 1)[kind]
         assert [item["name"] for item in shown] == [item.name for item in listed]
         if kind == "tools":
             assert [item["inputSchema"] for item in shown] == [item.input_schema for item in listed]
@@ -234,7 +245,9 @@ def test_what_is_listed_read_and_answered_arrives_unaltered(revision: Revision, 
         assert msgspec.convert(shown, list[Content]) == blocks
     pages = data.draw(st.lists(read, max_size=3))
     assert (
-        msgspec.convert(answer(results.ReadResult(pages), revision, 1)["contents"], list[ResourceContents])
+        msgspec.convert(
+            answer(results.ReadResourceResult(pages), revision, 1)["contents"], list[ResourceContents]
+        )
         == pages
     )
 
@@ -247,6 +260,7 @@ OTHER: dict[Any, st.SearchStrategy[tuple[Any, ...]]] = {
     errors.MissingCapability: st.tuples(objects, text),
     errors.AgentError: st.tuples(whole, text, st.none() | objects),
     errors.UnknownTask: st.just(()),
+    errors.AgentTooSlow: st.tuples(text, st.floats(min_value=0, max_value=1e6)),
     errors.UnsupportedVersion: st.tuples(text, st.lists(text, max_size=2)),
     errors.InsufficientScope: st.tuples(st.frozensets(text, max_size=2)),
 }
@@ -261,7 +275,7 @@ def test_every_error_arrives_with_its_number_its_text_and_its_data(
 ) -> None:
     error: McpError = kind(*data.draw(OTHER.get(kind, TEXT_ONLY)))
     message = decoded(encode_error(request_id, error, revision))
-    assert isinstance(message, Response) and message.error is not None and message.result is None
+    assert isinstance(message, ResponseMessage) and message.error is not None and message.result is None
     assert message.id == request_id
     shown = msgspec.json.decode(message.error)
     assert shown["code"] == code_of(error, revision) != 0 or kind is errors.AgentError
@@ -303,6 +317,6 @@ def test_a_log_message_is_there_again_after_the_wire(level: Any, told: Any, logg
 @given(text, questions)
 def test_a_request_of_the_server_is_there_again_after_the_wire(request_id: str, question: Question) -> None:
     message = decoded(encode_request(request_id, question.method, question.params))
-    assert isinstance(message, Request)
+    assert isinstance(message, RequestMessage)
     assert (message.id, message.method) == (request_id, question.method)
     assert msgspec.json.decode(message.params) == question.params

@@ -18,7 +18,7 @@ from msgspec import UNSET, inspect
 
 from server.mcp.errors import MethodNotFound
 from server.mcp.inbound import Headers, Rejection, Route, classify, classify_item, classify_line
-from server.mcp.messages import Message, Request, decode
+from server.mcp.messages import Message, RequestMessage, decode
 from server.mcp.methods import METHODS, Method
 from server.mcp.params import Params
 from server.mcp.versions import LATEST_LEGACY, REVISIONS, Era, Revision
@@ -127,7 +127,7 @@ def test_a_request_of_every_method_is_there_again_after_the_wire(
 ) -> None:
     params = data.draw(WRITTEN[method.name])
     message = decoded(body(method, request_id, params))
-    assert isinstance(message, Request)
+    assert isinstance(message, RequestMessage)
     assert (message.id, message.method) == (request_id, method.name)
     assert msgspec.json.decode(message.params) == params
     read = method.decode(message.params)

@@ -8,11 +8,11 @@ import pytest
 from msgspec import Raw
 
 from server.mcp.errors import InvalidRequest, SessionNotFound
-from server.mcp.legacy import Said, State, encode_request, heard, may_send, step, why_refused
+from server.mcp.legacy import ClientHello, State, encode_request, heard, may_send, step, why_refused
 from server.mcp.messages import decode_one
 
 
-def said(text: str) -> Said:
+def said(text: str) -> ClientHello:
     message = decode_one(text.encode())
     assert not hasattr(message, "error") or message.error is None  # type: ignore[union-attr]
     return heard(message)  # type: ignore[arg-type]
@@ -33,25 +33,25 @@ def test_a_conversation_goes_from_the_handshake_to_its_end() -> None:
         assert isinstance(state, State)
         state = step(state, said(text))
         assert state is then, text
-    assert step(State.READY, Said.GOODBYE) is State.CLOSED
+    assert step(State.READY, ClientHello.GOODBYE) is State.CLOSED
 
 
 def test_nothing_but_a_ping_is_asked_before_the_handshake() -> None:
-    assert isinstance(step(State.NEW, Said.REQUEST), InvalidRequest)
+    assert isinstance(step(State.NEW, ClientHello.REQUEST), InvalidRequest)
 
 
 @pytest.mark.parametrize("state", [State.INITIALIZING, State.READY])
 def test_there_is_one_handshake(state: State) -> None:
-    assert isinstance(step(state, Said.INITIALIZE), InvalidRequest)
+    assert isinstance(step(state, ClientHello.INITIALIZE), InvalidRequest)
 
 
-@pytest.mark.parametrize("what", set(Said) - {Said.GOODBYE})
-def test_nothing_is_said_in_a_conversation_that_is_over(what: Said) -> None:
+@pytest.mark.parametrize("what", set(ClientHello) - {ClientHello.GOODBYE})
+def test_nothing_is_said_in_a_conversation_that_is_over(what: ClientHello) -> None:
     assert isinstance(step(State.CLOSED, what), SessionNotFound)
 
 
 def test_every_refusal_is_a_new_one() -> None:
-    assert step(State.NEW, Said.REQUEST) is not step(State.NEW, Said.REQUEST)
+    assert step(State.NEW, ClientHello.REQUEST) is not step(State.NEW, ClientHello.REQUEST)
 
 
 @pytest.mark.requirement("legacy.before-ready")

@@ -22,10 +22,10 @@ from server.mcp.messages import (
     Implementation,
     Malformed,
     Notification,
-    Request,
+    RequestMessage,
     ResourceContents,
     ResourceLink,
-    Response,
+    ResponseMessage,
     TextContent,
     Tool,
     ToolAnnotations,
@@ -49,7 +49,7 @@ def test_a_request_keeps_its_id_its_method_and_its_parameters(
 ) -> None:
     body = json.dumps({"jsonrpc": "2.0", "id": request_id, "method": method, "params": params}).encode()
     message = decode(body)
-    assert isinstance(message, Request)
+    assert isinstance(message, RequestMessage)
     assert (message.id, message.method) == (request_id, method)
     assert type(message.id) is type(request_id)
     assert msgspec.json.decode(message.params) == params
@@ -68,7 +68,7 @@ def test_a_notification_is_a_message_without_an_id(method: str, params: Any, wri
 @given(ids, st.sampled_from(["result", "error"]), values)
 def test_a_response_is_a_message_without_a_method(request_id: Any, key: str, value: Any) -> None:
     message = decode(json.dumps({"jsonrpc": "2.0", "id": request_id, key: value}).encode())
-    assert isinstance(message, Response) and message.id == request_id
+    assert isinstance(message, ResponseMessage) and message.id == request_id
     said, silent = (message.result, message.error) if key == "result" else (message.error, message.result)
     assert silent is None and said is not None and msgspec.json.decode(said) == value
 
@@ -91,7 +91,7 @@ def test_what_is_not_a_string_or_an_integer_is_no_id(request_id: Any) -> None:
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_a_message_or_malformed(body: bytes) -> None:
-    assert isinstance(decode(body), Request | Notification | Response | Malformed | Batch)
+    assert isinstance(decode(body), RequestMessage | Notification | ResponseMessage | Malformed | Batch)
 
 
 @pytest.mark.requirement("safety.nesting")
@@ -103,7 +103,7 @@ def test_nesting_without_end_is_a_parse_error(opening: bytes) -> None:
 
 def test_a_large_integer_keeps_every_digit() -> None:
     message = decode(b'{"jsonrpc":"2.0","id":123456789012345678901234567890,"method":"x"}')
-    assert isinstance(message, Request) and message.id == 123456789012345678901234567890
+    assert isinstance(message, RequestMessage) and message.id == 123456789012345678901234567890
 
 
 @pytest.mark.requirement("rpc.parse-error")

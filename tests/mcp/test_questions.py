@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from server.mcp.forms import problem_in_form
 from server.mcp.questions import (
     ABILITIES,
     MAX_ANSWER_BYTES,
@@ -434,6 +435,14 @@ def test_an_answer_that_does_not_fit_is_refused_without_quoting_it(
     assert text is not None
     assert reason in text
     assert SECRET not in text
+
+
+def test_one_fault_in_a_form_is_enough() -> None:
+    choices = {"type": "array", "items": {"type": "string", "enum": ["x", "y"]}}
+    schema = {"type": "object", "properties": {"a": choices}}
+    told = problem_in_form(schema, {"a": ["q"] * 200_000})
+    assert told is not None
+    assert told.startswith("a.0: ")
 
 
 JUNK = st.recursive(

@@ -26,18 +26,18 @@ from server.mcp.messages import (
     ToolAnnotations,
 )
 from server.mcp.results import (
-    Completed,
-    Discovered,
-    Initialized,
-    Listed,
-    ListenEnded,
-    Nothing,
+    CompletionResult,
+    DiscoverResult,
+    EmptyResult,
+    InitializeResult,
+    ListenResult,
+    ListResult,
     Offers,
     PromptResult,
-    ReadResult,
+    RawResult,
+    ReadResourceResult,
     Result,
-    Server,
-    Shaped,
+    ServerIdentity,
     ToolResult,
     encode_error,
     encode_notification,
@@ -49,26 +49,26 @@ from server.mcp.versions import REVISIONS, Revision
 INFO = Implementation(
     name="n", version="1", title="T", description="D", icons=[Icon(src="https://a.example/i.png")]
 )
-SERVER = Server(INFO)
+SERVER = ServerIdentity(INFO)
 ALL = tuple(REVISIONS.values())
 LEGACY = tuple(revision for revision in ALL if not revision.modern)
 MODERN = REVISIONS["2026-07-28"]
 EVERYTHING = Offers(resources=True, prompts=True, completions=True, logging=True, tasks=True)
 RESULTS: tuple[Result, ...] = (
-    Nothing(),
-    Initialized(EVERYTHING),
-    Discovered(EVERYTHING),
-    Listed("tools", []),
-    Listed("prompts", [], "next"),
-    Listed("resources", []),
-    Listed("resourceTemplates", []),
-    ReadResult([ResourceContents(uri="a:b", text="t")]),
+    EmptyResult(),
+    InitializeResult(EVERYTHING),
+    DiscoverResult(EVERYTHING),
+    ListResult("tools", []),
+    ListResult("prompts", [], "next"),
+    ListResult("resources", []),
+    ListResult("resourceTemplates", []),
+    ReadResourceResult([ResourceContents(uri="a:b", text="t")]),
     PromptResult([PromptMessage(role="user", content=TextContent(text="x"))], "d"),
-    Completed(["a"], 1, False),
-    Shaped({"taskId": "t"}),
+    CompletionResult(["a"], 1, False),
+    RawResult({"taskId": "t"}),
     ToolResult(content=[]),
     ToolResult(content=[], is_error=True, meta={"k": 1}),
-    ListenEnded(0),
+    ListenResult(0),
 )
 
 
@@ -92,7 +92,7 @@ def test_modern_results_say_what_they_are_and_who_sent_them_and_legacy_results_d
 
 @pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
 def test_only_what_may_be_kept_says_for_how_long(result: Result) -> None:
-    cacheable = isinstance(result, Listed | Discovered | ReadResult)
+    cacheable = isinstance(result, ListResult | DiscoverResult | ReadResourceResult)
     modern = encoded(result, MODERN)
     assert ("ttlMs" in modern) is ("cacheScope" in modern) is cacheable
 
@@ -117,7 +117,8 @@ def test_a_tool_is_listed_with_what_the_revision_knows() -> None:
         "2026-07-28": always | {"annotations", "title", "outputSchema", "icons"},
     }
     assert {
-        version: set(encoded(Listed("tools", [tool]), REVISIONS[version])["tools"][0]) for version in expected
+        version: set(encoded(ListResult("tools", [tool]), REVISIONS[version])["tools"][0])
+        for version in expected
     } == expected
 
 
@@ -127,7 +128,7 @@ def test_an_output_schema_that_is_no_object_is_for_the_revision_that_allows_it()
     having = [
         revision.version
         for revision in ALL
-        if "outputSchema" in encoded(Listed("tools", [tool]), revision)["tools"][0]
+        if "outputSchema" in encoded(ListResult("tools", [tool]), revision)["tools"][0]
     ]
     assert having == ["2026-07-28"]
 
@@ -191,7 +192,7 @@ def test_a_prompts_arguments_have_titles_where_the_revision_has_titles() -> None
     arguments = [PromptArgument(name="a", title="A", description="D", required=True)]
     prompts = [Prompt(name="p", title="P", arguments=arguments), Prompt(name="q")]
     for revision in ALL:
-        listed = encoded(Listed("prompts", prompts), revision)["prompts"]
+        listed = encoded(ListResult("prompts", prompts), revision)["prompts"]
         (argument,) = listed[0]["arguments"]
         titled = revision.version >= "2025-06-18"
         assert ("title" in argument) is ("title" in listed[0]) is titled
@@ -203,7 +204,7 @@ def test_a_prompts_arguments_have_titles_where_the_revision_has_titles() -> None
 
 @pytest.mark.requirement("server.fields")
 def test_the_servers_name_is_given_as_the_revision_knows_it() -> None:
-    keys = {r.version: set(encoded(Initialized(EVERYTHING), r)["serverInfo"]) for r in LEGACY}
+    keys = {r.version: set(encoded(InitializeResult(EVERYTHING), r)["serverInfo"]) for r in LEGACY}
     assert keys["2024-11-05"] == keys["2025-03-26"] == {"name", "version"}
     assert keys["2025-06-18"] == {"name", "version", "title"}
     assert keys["2025-11-25"] == {"name", "version", "title", "description", "icons"}
@@ -211,7 +212,7 @@ def test_the_servers_name_is_given_as_the_revision_knows_it() -> None:
 
 @given(st.integers() | st.text(st.characters(exclude_categories=["Cs"])))
 def test_a_subscription_ends_under_its_own_id(subscription_id: Any) -> None:
-    meta = encoded(ListenEnded(subscription_id), MODERN)["_meta"]
+    meta = encoded(ListenResult(subscription_id), MODERN)["_meta"]
     assert meta["io.modelcontextprotocol/subscriptionId"] == subscription_id
 
 

@@ -22,9 +22,9 @@ from server.mcp.rounds import (
     STATE_LIFETIME_SECONDS,
     Binding,
     Open,
-    Opened,
     Replay,
     Rounds,
+    RoundState,
     take_answers,
 )
 
@@ -44,7 +44,7 @@ JSON = st.recursive(
     max_leaves=12,
 )
 STATES = st.builds(
-    Opened,
+    RoundState,
     answers=st.dictionaries(st.text(max_size=8), st.dictionaries(st.text(max_size=8), JSON), max_size=4),
     asked=st.dictionaries(st.text(max_size=8), st.text(max_size=16), max_size=4),
     checkpoint=JSON,
@@ -94,7 +94,7 @@ SAMPLED = {"role": "assistant", "content": {"type": "text", "text": "Yo"}, "mode
 
 
 @given(STATES)
-def test_a_sealed_state_opens_again_as_it_was(state: Opened) -> None:
+def test_a_sealed_state_opens_again_as_it_was(state: RoundState) -> None:
     sealer = rounds()
     assert sealer.open(BINDING, sealer.seal(BINDING, state)) == state
 
@@ -102,7 +102,7 @@ def test_a_sealed_state_opens_again_as_it_was(state: Opened) -> None:
 @pytest.mark.requirement("ask.integrity")
 @given(STATES, st.data())
 @settings(max_examples=60)
-def test_a_state_with_one_bit_changed_is_refused(state: Opened, data: st.DataObject) -> None:
+def test_a_state_with_one_bit_changed_is_refused(state: RoundState, data: st.DataObject) -> None:
     sealer = rounds()
     raw = bytearray(_raw(sealer.seal(BINDING, state)))
     raw[data.draw(st.integers(0, len(raw) - 1))] ^= 1 << data.draw(st.integers(0, 7))
@@ -112,7 +112,7 @@ def test_a_state_with_one_bit_changed_is_refused(state: Opened, data: st.DataObj
 
 def test_a_state_with_any_byte_or_character_changed_is_refused() -> None:
     sealer = rounds()
-    token = sealer.seal(BINDING, Opened(answers={"a": ALICE}, round=1))
+    token = sealer.seal(BINDING, RoundState(answers={"a": ALICE}, round=1))
     raw = _raw(token)
     assert sealer.open(BINDING, base64.urlsafe_b64encode(raw).rstrip(b"=").decode()).answers == {"a": ALICE}
     for place in range(len(raw)):
@@ -161,7 +161,7 @@ def test_a_text_that_is_no_state_is_refused(token: str) -> None:
 )
 def test_a_state_opens_for_its_own_caller_and_request_alone(changed: dict[str, Any]) -> None:
     sealer = rounds()
-    token = sealer.seal(BINDING, Opened(checkpoint="kept", round=1))
+    token = sealer.seal(BINDING, RoundState(checkpoint="kept", round=1))
     other = msgspec.structs.replace(BINDING, **changed)
     with pytest.raises(BadState):
         sealer.open(other, token)
@@ -169,7 +169,7 @@ def test_a_state_opens_for_its_own_caller_and_request_alone(changed: dict[str, A
 
 def test_arguments_may_come_back_in_another_order() -> None:
     sealer = rounds()
-    token = sealer.seal(BINDING, Opened(checkpoint="kept", round=1))
+    token = sealer.seal(BINDING, RoundState(checkpoint="kept", round=1))
     again = {"arguments": {"deep": {"y": [1, 2], "x": 1}, "path": "/a"}, "name": "delete"}
     same = msgspec.structs.replace(BINDING, salient=again)
     assert sealer.open(same, token).checkpoint == "kept"
@@ -198,7 +198,7 @@ def test_a_state_expires_and_says_so_to_its_own_caller_only() -> None:
 
 def test_a_state_shows_nothing_and_never_looks_the_same() -> None:
     sealer = rounds()
-    state = Opened(answers={"a": ALICE}, checkpoint="a-secret-plan", round=1)
+    state = RoundState(answers={"a": ALICE}, checkpoint="a-secret-plan", round=1)
     tokens = {sealer.seal(BINDING, state) for _ in range(20)}
     assert len(tokens) == 20
     for token in tokens:
@@ -209,13 +209,13 @@ def test_a_state_shows_nothing_and_never_looks_the_same() -> None:
 @pytest.mark.parametrize(
     ("state", "reason"),
     [
-        (Opened(round=MAX_ROUNDS + 1), "times"),
-        (Opened(round=1, asked={str(n): "" for n in range(MAX_ANSWERS + 1)}), "questions"),
-        (Opened(round=1, checkpoint="x" * MAX_STATE_BYTES), "KiB"),
-        (Opened(round=1, checkpoint=object()), "not JSON"),
+        (RoundState(round=MAX_ROUNDS + 1), "times"),
+        (RoundState(round=1, asked={str(n): "" for n in range(MAX_ANSWERS + 1)}), "questions"),
+        (RoundState(round=1, checkpoint="x" * MAX_STATE_BYTES), "KiB"),
+        (RoundState(round=1, checkpoint=object()), "not JSON"),
     ],
 )
-def test_a_call_that_keeps_too_much_or_asks_too_often_fails(state: Opened, reason: str) -> None:
+def test_a_call_that_keeps_too_much_or_asks_too_often_fails(state: RoundState, reason: str) -> None:
     with pytest.raises(BackendFailed, match=reason):
         rounds().seal(BINDING, state)
 

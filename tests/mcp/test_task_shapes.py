@@ -15,17 +15,17 @@ from server.mcp import tasks
 from server.mcp.errors import AgentError, BadCursor, McpError, MethodNotFound, MissingCapability
 from server.mcp.messages import TextContent, Tool, ToolExecution
 from server.mcp.questions import Question
-from server.mcp.results import Shaped, ToolResult
+from server.mcp.results import RawResult, ToolResult
 from server.mcp.tasks import (
     AtOnce,
     ByHand,
-    Completed,
     Face,
-    Failed,
     Manner,
-    Refuse,
     Snapshot,
     Sync,
+    TaskCompleted,
+    TaskFailed,
+    TaskRefusal,
     created,
     manner,
 )
@@ -78,7 +78,7 @@ def test_how_a_call_is_carried_out(
 ) -> None:
     decided = manner(face, execution, declared=declared, asked=asked)
     if isinstance(expected, type):
-        assert isinstance(decided, Refuse)
+        assert isinstance(decided, TaskRefusal)
         assert type(decided.error) is expected
     else:
         assert decided == expected
@@ -86,7 +86,7 @@ def test_how_a_call_is_carried_out(
 
 def test_a_missing_extension_is_named_as_the_client_would_declare_it() -> None:
     decided = manner(E, REQUIRED)
-    assert isinstance(decided, Refuse)
+    assert isinstance(decided, TaskRefusal)
     assert json.loads(msgspec.json.encode(decided.error.data)) == {
         "requiredCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}
     }
@@ -111,7 +111,9 @@ def test_the_third_face_lists_what_takes_long_in_its_own_word() -> None:
 
 
 def test_what_the_client_could_not_be_asked_is_no_error_in_the_handshake_era() -> None:
-    ended = snapshot(state="failed", ending=Failed(-32021, "lacks elicitation", {"requiredCapabilities": {}}))
+    ended = snapshot(
+        state="failed", ending=TaskFailed(-32021, "lacks elicitation", {"requiredCapabilities": {}})
+    )
     told = tasks.core_result(ended)
     assert (told.is_error, told.content) == (True, (TextContent(text="lacks elicitation"),))
     assert told.meta == tasks.related(ended.id)
@@ -150,9 +152,9 @@ def shown(fields: Any) -> Any:
     return json.loads(msgspec.json.encode(fields))
 
 
-ENDED = snapshot(state="completed", ending=Completed(result(structured={"n": 1})))
-TOOL_FAILED = snapshot(state="completed", tool_failed=True, ending=Completed(result("no", is_error=True)))
-BROKEN = snapshot(state="failed", message="bad", ending=Failed(-32602, "bad", {"why": "x"}))
+ENDED = snapshot(state="completed", ending=TaskCompleted(result(structured={"n": 1})))
+TOOL_FAILED = snapshot(state="completed", tool_failed=True, ending=TaskCompleted(result("no", is_error=True)))
+BROKEN = snapshot(state="failed", message="bad", ending=TaskFailed(-32602, "bad", {"why": "x"}))
 ASKING = snapshot(state="input_required", questions={"q": FORM})
 CANCELLED = snapshot(state="cancelled", message="cancelled by host")
 
@@ -181,7 +183,7 @@ NESTED = {
 @pytest.mark.parametrize("task", [snapshot(), ASKING, ENDED, BROKEN])
 def test_an_extension_task_is_made_flat_and_never_with_what_it_asks_or_answers(task: Snapshot) -> None:
     made = created(E, task)
-    assert isinstance(made, Shaped)
+    assert isinstance(made, RawResult)
     assert made.result_type == "task"
     said = {} if task.message is None else {"statusMessage": task.message}
     assert shown(made.fields) == FLAT | {"status": task.state} | said
@@ -218,7 +220,7 @@ def test_a_result_that_says_the_tool_failed_is_completed_there_and_failed_on_the
 
 def test_a_core_task_is_made_nested_and_shown_flat() -> None:
     made = created(C, snapshot(immediate="wait a little"))
-    assert isinstance(made, Shaped)
+    assert isinstance(made, RawResult)
     meta = {"io.modelcontextprotocol/model-immediate-response": "wait a little"}
     assert shown(made.fields) == {"task": NESTED, "_meta": meta}
     assert "_meta" not in shown(created(C, snapshot()))["fields"]
@@ -226,7 +228,7 @@ def test_a_core_task_is_made_nested_and_shown_flat() -> None:
 
 
 def test_a_core_result_is_the_calls_own_with_the_task_it_belongs_to() -> None:
-    found = tasks.core_result(snapshot(state="completed", ending=Completed(result(meta={"own": 1}))))
+    found = tasks.core_result(snapshot(state="completed", ending=TaskCompleted(result(meta={"own": 1}))))
     assert found.meta == {"own": 1, "io.modelcontextprotocol/related-task": {"taskId": "task_1"}}
     assert found.content == result().content
 
@@ -262,7 +264,7 @@ def test_a_wasmagent_record_has_its_own_words_for_everything() -> None:
     record = {"id": "task_1", "toolName": "slow", "events": [], "version": 3}
     assert shown(tasks.wasmagent(snapshot())) == record | {"state": "running"}
     assert shown(tasks.wasmagent(ENDED)) == record | {"state": "complete", "result": {"n": 1}}
-    plain = snapshot(state="completed", ending=Completed(result()))
+    plain = snapshot(state="completed", ending=TaskCompleted(result()))
     assert shown(tasks.wasmagent(plain)) == record | {"state": "complete", "result": "hi"}
     assert shown(tasks.wasmagent(BROKEN)) == record | {"state": "failed", "error": "bad"}
     assert shown(tasks.wasmagent(CANCELLED)) == record | {"state": "failed", "error": "cancelled by host"}

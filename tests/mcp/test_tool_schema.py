@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from server.mcp.messages import Tool
-from server.mcp.schema import MAX_PROBLEMS, BadTool, Mirror, ToolSchema
+from server.mcp.schema import MAX_EXPLAINED, MAX_PROBLEMS, BadTool, Mirror, ToolSchema
 
 
 def compiled(schema: dict[str, Any], **more: Any) -> ToolSchema:
@@ -132,6 +132,39 @@ def test_reasons_never_repeat_a_value() -> None:
 def test_no_more_problems_are_told_than_anybody_reads() -> None:
     schema = {"type": "object", "additionalProperties": False}
     assert len(fields(schema, {str(number): number for number in range(1000)})) == MAX_PROBLEMS
+
+
+LISTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "items": {"type": "array", "items": {"type": "string"}},
+        "either": {
+            "anyOf": [
+                {"type": "array", "items": {"type": "string"}},
+                {"type": "array", "items": {"type": "null"}},
+            ]
+        },
+    },
+}
+
+
+def test_faults_beyond_what_anybody_reads_are_not_looked_for() -> None:
+    # Looking for all of them takes a minute here, and nobody else is answered meanwhile.
+    many = [1] * (300 * MAX_EXPLAINED)
+    for arguments in ({"items": many}, {"either": many}, {"items": [many, many]}):
+        (problem,) = compiled(LISTED).problems(arguments)
+        assert "too many" in problem.reason
+    (problem,) = compiled(LISTED).problems({"either": [1] * (MAX_EXPLAINED - 1)})
+    assert problem.field == "either"
+    assert compiled(LISTED).problems({"items": ["x"] * (2 * MAX_EXPLAINED)}) == ()
+
+
+def test_arguments_that_are_nested_deeper_than_a_schema_can_look_are_refused_by_that_name() -> None:
+    deep: list[Any] = []
+    for _ in range(400):
+        deep = [deep]
+    (problem,) = compiled(LISTED).problems({"items": deep})
+    assert problem.reason == "are nested too deeply"
 
 
 def test_large_integers_are_compared_exactly() -> None:

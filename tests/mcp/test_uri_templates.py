@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from server.mcp.uri_template import (
+    MAX_COMPARED,
     MAX_TEMPLATE,
-    MAX_URI,
     MAX_VARIABLES,
     BadTemplate,
     UriTemplate,
@@ -187,15 +187,15 @@ def test_the_variables_are_listed_in_their_order() -> None:
 
 def test_a_uri_that_is_too_long_is_no_match() -> None:
     template = UriTemplate("test://{+a}")
-    assert template.match("test://" + "a" * (MAX_URI - 7)) is not None
-    assert template.match("test://" + "a" * (MAX_URI - 6)) is None
+    assert template.match("test://" + "a" * (MAX_COMPARED - 7)) is not None
+    assert template.match("test://" + "a" * (MAX_COMPARED - 6)) is None
 
 
 def test_a_template_full_of_choices_does_not_try_them_one_by_one() -> None:
     """Thirty variables between the same letter, and a URI that fits but for its end: backtracking would not come back."""
     template = UriTemplate("a".join(f"{{v{n}}}" for n in range(30)) + "/end")
-    assert template.match("a" * (MAX_URI - 4) + "/eng") is None
-    assert template.match("a" * (MAX_URI - 4) + "/end") is not None
+    assert template.match("a" * (MAX_COMPARED - 4) + "/eng") is None
+    assert template.match("a" * (MAX_COMPARED - 4) + "/end") is not None
     assert template.match("/end") is None
 
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.observe.decisions import level_of, log_decisions
 from server.observe.logs import make_logger
 

@@ -3,9 +3,14 @@
 import io
 import json
 import logging
-from typing import Literal
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
+import structlog
 
 from server.observe.logs import LINES_HELD, Lines, make_logger, quieten_foreign_loggers
 
@@ -97,3 +102,95 @@ def test_ordinary_lines_wait_for_the_flush_that_was_promised_and_a_warning_takes
         assert out.getvalue().count("many") == LINES_HELD
         log.info("last")
     assert "last" in out.getvalue()
+
+
+def python_calls(work: Callable[[], None]) -> int:
+    """How many Python functions run in it."""
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return calls - 1  # `work` itself
+
+
+def test_a_line_costs_two_calls_and_one_that_nobody_wants_costs_one() -> None:
+    out = io.StringIO()
+    lines = Lines(out)
+    log = make_logger(level="info", style="json", stream=out, lines=lines)
+    with lines.held():
+        log.info("tool.called", tool="echo")
+
+        def tell(times: int = 100) -> None:
+            for _ in range(times):
+                log.info("tool.called", server="main", tool="echo", outcome="ok", ms=0.1)
+
+        # The time is written anew for each millisecond.
+        assert 200 <= python_calls(tell) <= 300
+        assert python_calls(lambda: log.debug("unseen", tool="echo")) == 1
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("out", [io.StringIO, Terminal], ids=["file", "terminal"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tool": "echo", "ms": 1.5, "ok": True, "missing": None},
+        {"reason": "two words", "path": "a=b", "quoted": 'a"b', "line": "a\nb", "empty": ""},
+        {"listens": ["http://127.0.0.1:1"], "swept": {"rows": 1}, "Zebra": 1, "apple": 2},
+    ],
+)
+@pytest.mark.parametrize("level", ["debug", "info", "warning", "error"])
+def test_a_line_for_people_looks_as_it_does_in_structlog(
+    level: str, fields: dict[str, Any], out: type[io.StringIO]
+) -> None:
+    stream = out()
+    log = make_logger(level="debug", style="console", stream=stream)
+    getattr(log, level)("an.event", **fields)
+    written = stream.getvalue()
+    at = re.search(r"\d{4}-\d\d-\d\dT\S+?\+00:00", written)
+    assert at
+    render = structlog.dev.ConsoleRenderer(colors=stream.isatty())
+    event = {"event": "an.event", "level": level, "at": at[0], **fields}
+    assert written == f"{render(None, level, event)}\n"
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+@pytest.mark.parametrize("form", ["true", "itself", "triple"])
+def test_an_exception_is_shown_with_its_traceback_however_it_is_given(
+    style: Literal["json", "console"], form: str
+) -> None:
+    out = io.StringIO()
+    log = make_logger(level="info", style=style, stream=out)
+    try:
+        raise ValueError(f"broken by {JWT}")
+    except ValueError as error:
+        given = {"true": True, "itself": error, "triple": sys.exc_info()}[form]
+        log.warning("odd", exc_info=given)
+    log.warning("fine", exc_info=True)
+    log.warning("fine", exc_info=None)
+    text = out.getvalue()
+    assert text.count("Traceback (most recent call last)") == 1
+    assert "ValueError: broken by ***" in text
+    assert "exc_info" not in text
+
+
+def test_a_logger_loads_no_second_event_loop() -> None:
+    script = (
+        "import sys, server.observe.logs as logs\n"
+        "logs.make_logger(level='info', style='json').info('x')\n"
+        "print(sorted({'asyncio', 'structlog'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -15,11 +15,11 @@ from pathlib import Path
 import trio
 
 from auth import audit
-from auth.db import Db
 from auth.identity import Identity, found
 from auth.keys import rotation
-from auth.policy import DAY, KeyPolicy, Policy
-from auth.site import Site
+from auth.values.db import Db
+from auth.values.policy import DAY, KeyPolicy, Policy
+from auth.values.site import Site
 from server.store.sqlite import open_store
 
 SITE = Site(issuer="http://127.0.0.1:8420", loopback=True, servers={"agent": "/mcp"})
@@ -51,11 +51,11 @@ async def write(identity: Identity, number: int) -> None:
         name = f"{number}-{serial}"
 
         def job(db: Db, name: str = name) -> int:
-            audit.record(db, at=identity.clock(), event="test.done", reason=name)
+            audit.record(db, at=identity.parts.clock(), event="test.done", reason=name)
             row = db.fetch_one("SELECT max(seq) AS seq FROM audit")
             return 0 if row is None else row["seq"]
 
-        say(f"row {await identity.store.write(job)} {name}")
+        say(f"row {await identity.parts.store.write(job)} {name}")
         serial += 1
 
 
@@ -67,11 +67,11 @@ async def rotate(identity: Identity, clock: Clock) -> None:
         if rounds % 20 == 0:
             spare = rotation.prepare(subkey, secrets.token_bytes, POLICY.tokens, clock.now)
             job = partial(rotation.replace_all, spare=spare, by="local:0", now=clock.now)
-            await identity.store.write(job)
+            await identity.parts.store.write(job)
             say(f"signs {spare.signing.kid}")
             continue
         steps = await rotation.keep(
-            identity.store,
+            identity.parts.store,
             subkey=subkey,
             entropy=secrets.token_bytes,
             policy=POLICY.keys,

@@ -14,17 +14,17 @@ from pathlib import Path
 
 import trio
 
-from server.store.jobs import Db, DiskFull
+from server.store.jobs import DiskFull, StoreDb
 from server.store.sqlite import SqliteStore, open_store
 
 WRITERS = 8
 
 
-def put(db: Db, key: str, value: str = "x") -> None:
+def put(db: StoreDb, key: str, value: str = "x") -> None:
     db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", key, value)
 
 
-def count(db: Db) -> int:
+def count(db: StoreDb) -> int:
     row = db.fetch_one("SELECT count(*) AS n FROM meta")
     assert row is not None
     return row["n"]

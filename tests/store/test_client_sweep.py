@@ -8,7 +8,7 @@ from typing import Any
 from store_engines import NOW, AnyStore
 
 from server.store import client_sweep
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 from server.store.maintenance import Retention, sweep
 
 KEEP = 3
@@ -19,7 +19,7 @@ def url(number: int) -> str:
 
 
 def add(
-    db: Db, number: int, *, document: bool = True, state: str = "enabled", kind: str = "document"
+    db: StoreDb, number: int, *, document: bool = True, state: str = "enabled", kind: str = "document"
 ) -> None:
     db.execute(
         "INSERT INTO clients (id, kind, name, auth_method, grant_types, redirect_uris, scope, state, created_at)"
@@ -39,7 +39,7 @@ def add(
         )
 
 
-def log_in(db: Db, number: int) -> None:
+def log_in(db: StoreDb, number: int) -> None:
     db.execute(
         "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, server, origin, scope, ip,"
         " user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at, last_used_at, idle_until, expires_at)"
@@ -51,7 +51,7 @@ def log_in(db: Db, number: int) -> None:
     )
 
 
-def left(db: Db) -> tuple[list[int], list[int]]:
+def left(db: StoreDb) -> tuple[list[int], list[int]]:
     """Documents and clients."""
     documents = [row["url"] for row in db.fetch_all("SELECT url FROM client_documents ORDER BY fetched_at")]
     known = [row["id"] for row in db.fetch_all("SELECT id FROM clients WHERE id LIKE 'https:%' ORDER BY id")]
@@ -59,12 +59,12 @@ def left(db: Db) -> tuple[list[int], list[int]]:
     return number[0], sorted(number[1])
 
 
-def swept(db: Db, *, before: int = NOW * 2) -> int:
+def swept(db: StoreDb, *, before: int = NOW * 2) -> int:
     return client_sweep.delete(db, ids=client_sweep.find(db, kept=KEEP), before=before)
 
 
 async def test_beyond_the_newest_the_longest_unseen_go(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(8):
             add(db, number)
         return swept(db), left(db)
@@ -73,7 +73,7 @@ async def test_beyond_the_newest_the_longest_unseen_go(store: AnyStore) -> None:
 
 
 async def test_nothing_goes_while_there_are_few(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(KEEP):
             add(db, number)
         return swept(db), left(db)
@@ -82,7 +82,7 @@ async def test_nothing_goes_while_there_are_few(store: AnyStore) -> None:
 
 
 async def test_a_client_that_a_login_refers_to_stays(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(8):
             add(db, number)
         log_in(db, 1)
@@ -92,7 +92,7 @@ async def test_a_client_that_a_login_refers_to_stays(store: AnyStore) -> None:
 
 
 async def test_a_client_that_somebody_said_yes_to_stays(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(8):
             add(db, number)
         db.execute(
@@ -112,7 +112,7 @@ async def test_a_client_that_somebody_said_yes_to_stays(store: AnyStore) -> None
 async def test_a_client_that_was_switched_off_is_never_forgotten(store: AnyStore) -> None:
     """It would come back switched on."""
 
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(8):
             add(db, number, state="disabled" if number == 2 else "enabled")
         return swept(db), left(db), swept(db)
@@ -121,7 +121,7 @@ async def test_a_client_that_was_switched_off_is_never_forgotten(store: AnyStore
 
 
 async def test_a_client_whose_document_was_swept_goes_and_others_do_not(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         add(db, 1, document=False)
         add(db, 2, document=False, state="disabled")
         add(db, 3, document=False, kind="dynamic")
@@ -133,7 +133,7 @@ async def test_a_client_whose_document_was_swept_goes_and_others_do_not(store: A
 
 
 async def test_a_client_that_was_asked_for_again_meanwhile_stays(store: AnyStore) -> None:
-    def job(db: Db) -> Any:
+    def job(db: StoreDb) -> Any:
         for number in range(8):
             add(db, number)
         found = client_sweep.find(db, kept=KEEP)
@@ -147,7 +147,7 @@ async def test_a_client_that_was_asked_for_again_meanwhile_stays(store: AnyStore
 async def test_maintenance_does_it_in_pieces_until_none_is_left(store: AnyStore) -> None:
     many = client_sweep.KEPT + 2 * client_sweep.PIECE + 5
 
-    def fill(db: Db, start: int) -> None:
+    def fill(db: StoreDb, start: int) -> None:
         for number in range(start, min(start + 200, many)):
             add(db, number)
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from store_engines import NOW, AnyStore, Open
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.store import meta
 from server.store.audit_chain import AuditChain, Break, Piece, Position
-from server.store.jobs import ConstraintFailed, Db, StatementRefused
+from server.store.jobs import ConstraintFailed, StatementRefused, StoreDb
 from server.store.maintenance import PIECE, Retention, sweep
 
 KEY = b"a key of this chain alone"
@@ -26,12 +26,12 @@ def entry(number: int, *, at: int = NOW, **changed: Any) -> AuditEntry:
     return made._replace(**changed)
 
 
-def write(db: Db, first: int, last: int, *, at: int = NOW) -> None:
+def write(db: StoreDb, first: int, last: int, *, at: int = NOW) -> None:
     for number in range(first, last + 1):
         db.audit(entry(number, at=at))
 
 
-def walk(db: Db, *, at_most: int = 1_000, key: bytes = KEY) -> Piece:
+def walk(db: StoreDb, *, at_most: int = 1_000, key: bytes = KEY) -> Piece:
     """The whole chain in pieces, as one."""
     chain, at, checked, unchained = AuditChain(key), None, 0, 0
     while True:
@@ -42,7 +42,7 @@ def walk(db: Db, *, at_most: int = 1_000, key: bytes = KEY) -> Piece:
         at = piece.at
 
 
-def do(sql: str, *params: object) -> Callable[[Db], int]:
+def do(sql: str, *params: object) -> Callable[[StoreDb], int]:
     return lambda db: db.execute(sql, *params)
 
 
@@ -122,7 +122,7 @@ async def test_what_was_taken_out_put_in_or_cut_off_is_named(
 
 
 async def test_two_rows_that_changed_places_are_noticed(chained: AnyStore) -> None:
-    def swap(db: Db) -> None:
+    def swap(db: StoreDb) -> None:
         for old, new in ((5, 99), (6, 5), (99, 6)):
             db.execute("UPDATE audit SET seq = ? WHERE seq = ?", new, old)
 
@@ -135,7 +135,9 @@ async def test_another_key_finds_nothing_to_be_true(chained: AnyStore) -> None:
     assert piece.broken == Break(seq=12, what="record altered")
     forged = AuditChain(b"of somebody else")
 
-    def again(db: Db) -> None:  # whoever has the database alone chains everything anew, with a key of his own
+    def again(
+        db: StoreDb,
+    ) -> None:  # whoever has the database alone chains everything anew, with a key of his own
         rows = db.fetch_all("SELECT * FROM audit ORDER BY seq")
         db.execute("DELETE FROM audit")
         db.execute("DELETE FROM meta WHERE key = ?", meta.AUDIT_CHAIN)
@@ -171,11 +173,11 @@ async def test_a_record_that_was_altered_is_not_made_good_by_the_next_row(
 
 
 async def test_a_job_that_is_undone_leaves_no_gap(chained: AnyStore) -> None:
-    def fail(db: Db) -> None:
+    def fail(db: StoreDb) -> None:
         write(db, 1, 3)
         raise LookupError
 
-    def clash(db: Db) -> None:
+    def clash(db: StoreDb) -> None:
         write(db, 1, 1)
         db.execute("INSERT INTO meta (key, value) VALUES ('audit_chain', 'x')")
 
@@ -185,6 +187,23 @@ async def test_a_job_that_is_undone_leaves_no_gap(chained: AnyStore) -> None:
     await chained.write(partial(write, first=13, last=13))
     piece = await chained.read(walk)
     assert (piece.checked, piece.broken, piece.at.seq) == (13, None, 13)
+
+
+async def test_the_record_is_read_once_and_from_then_on_only_checked(open_any: Open) -> None:
+    async with open_any() as store:
+        store.chain_audit(KEY)
+        said: list[str] = []
+        connection = store._transactions._connection
+        await store.write(partial(write, first=1, last=2))
+        connection.set_trace_callback(said.append)
+        await store.write(partial(write, first=3, last=4))
+        await store.write(lambda db: db.execute("DELETE FROM changes"))
+        await store.write(partial(write, first=5, last=5))
+        connection.set_trace_callback(None)
+        assert not [sql for sql in said if sql.startswith("SELECT")]
+        assert len([sql for sql in said if sql.startswith("UPDATE meta")]) == 2
+        piece = await store.read(walk)
+        assert (piece.checked, piece.broken) == (5, None)
 
 
 async def test_nothing_is_audited_before_the_store_has_its_key(store: AnyStore) -> None:
@@ -308,7 +327,7 @@ async def test_committed_rows_are_told_before_the_writer_goes_on_and_undone_ones
     await chained.write(partial(write, first=1, last=2))
     assert told == ["row 1", "row 2"]
 
-    def fail(db: Db) -> None:
+    def fail(db: StoreDb) -> None:
         write(db, 3, 3)
         raise LookupError
 

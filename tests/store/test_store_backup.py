@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 from store_engines import NOW
 
-from auth.db import AuditEntry
+from auth.values.db import AuditEntry
 from server.store import meta
 from server.store.audit_chain import AuditChain
 from server.store.backup import RestoreRefused, back_up, restore
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 from server.store.migrate import migrate, packaged_migrations
 from server.store.snapshot import BackupFailed
 from server.store.sqlite import open_store
@@ -28,7 +28,7 @@ AUDIT_KEY = b"audit key of the back-ups"
 FINGERPRINT = "000102030405:abcdef"
 
 
-def put(db: Db, key: str) -> None:
+def put(db: StoreDb, key: str) -> None:
     db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
 
 

@@ -8,10 +8,10 @@ from store_engines import AnyStore
 
 from server.store import meta
 from server.store.changes import newest_change, read_changes
-from server.store.jobs import Change, Db
+from server.store.jobs import Change, StoreDb
 
 
-def change(db: Db, *names: str) -> None:
+def change(db: StoreDb, *names: str) -> None:
     for name in names:
         db.changed("grant", name)
 
@@ -39,7 +39,7 @@ async def test_a_tailer_reads_every_change_once_page_by_page(store: AnyStore) ->
 async def test_a_tailer_that_fell_behind_what_was_swept_is_told_so(store: AnyStore) -> None:
     await store.write(lambda db: change(db, "a", "b", "c"))
 
-    def drop(db: Db) -> None:
+    def drop(db: StoreDb) -> None:
         db.execute("DELETE FROM changes WHERE seq <= 2")
         meta.put(db, meta.CHANGES_DROPPED, "2")
 

@@ -10,28 +10,28 @@ import pytest
 import trio
 from store_engines import NOW, AnyStore, Open
 
-from auth import db as auth_db
+from auth.values import db as auth_db
 from server.store import jobs
 from server.store.facade import MAX_ROWS, Facade
 from server.store.inline import InlineStore
 from server.store.jobs import (
     Change,
     ConstraintFailed,
-    Db,
     JobTooSlow,
     StatementFailed,
     StatementRefused,
     StoreClosed,
+    StoreDb,
 )
 from server.store.sqlite import SqliteStore
 
 
-def put(db: Db, key: str, value: str = "x") -> str:
+def put(db: StoreDb, key: str, value: str = "x") -> str:
     db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", key, value)
     return key
 
 
-def keys(db: Db) -> list[str]:
+def keys(db: StoreDb) -> list[str]:
     return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
@@ -50,7 +50,7 @@ async def test_rows_are_dicts_and_no_row_is_none(store: AnyStore) -> None:
 
 
 async def test_execute_tells_how_many_rows_it_touched(store: AnyStore) -> None:
-    def job(db: Db) -> tuple[int, int]:
+    def job(db: StoreDb) -> tuple[int, int]:
         put(db, "a")
         put(db, "b")
         touched = db.execute("UPDATE meta SET value = 'y'")
@@ -60,7 +60,7 @@ async def test_execute_tells_how_many_rows_it_touched(store: AnyStore) -> None:
 
 
 async def test_a_job_that_raises_leaves_nothing_and_its_own_error_reaches_its_caller(store: AnyStore) -> None:
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         put(db, "a")
         raise LookupError("mine")
 
@@ -70,7 +70,7 @@ async def test_a_job_that_raises_leaves_nothing_and_its_own_error_reaches_its_ca
 
 
 async def test_a_refusal_that_is_returned_is_kept(store: AnyStore) -> None:
-    def job(db: Db) -> str:
+    def job(db: StoreDb) -> str:
         put(db, "attempt")
         return "refused"
 
@@ -105,7 +105,7 @@ async def test_a_refusal_that_is_returned_is_kept(store: AnyStore) -> None:
 async def test_a_statement_that_could_hurt_neighbours_is_refused_and_undoes_only_its_own_job(
     store: AnyStore, sql: str
 ) -> None:
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         put(db, "bad")
         db.execute(sql)
 
@@ -144,7 +144,7 @@ async def test_several_statements_in_one_are_refused(store: AnyStore) -> None:
 async def test_a_job_whose_statement_failed_is_undone_even_if_it_looks_away(store: AnyStore) -> None:
     await store.write(partial(put, key="a"))
 
-    def job(db: Db) -> str:
+    def job(db: StoreDb) -> str:
         put(db, "b")
         try:
             put(db, "a")
@@ -160,7 +160,7 @@ async def test_a_job_whose_statement_failed_is_undone_even_if_it_looks_away(stor
 async def test_after_a_failed_statement_the_job_can_run_no_other(store: AnyStore) -> None:
     seen: list[BaseException] = []
 
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         for sql in ("SELECT nonsense", "SELECT 1"):
             try:
                 db.fetch_one(sql)
@@ -214,7 +214,7 @@ async def test_changes_are_numbered_stamped_and_told_in_order(store: AnyStore) -
     told: list[Change] = []
     store.on_changes(told.extend)
 
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         db.changed("grant", "g1")
         db.changed("user", "u1")
 
@@ -250,7 +250,7 @@ async def test_a_job_that_fails_tells_no_change(store: AnyStore) -> None:
     told: list[Change] = []
     store.on_changes(told.extend)
 
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         db.changed("grant", "g")
         raise LookupError
 
@@ -271,7 +271,7 @@ async def test_a_job_that_runs_too_long_is_stopped_and_others_are_served(
 ) -> None:
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT max(i) FROM n"
 
-    def job(db: Db) -> None:
+    def job(db: StoreDb) -> None:
         put(db, "slow")
         db.fetch_one(endless)
 
@@ -355,7 +355,7 @@ async def test_what_was_written_is_there_when_the_file_is_opened_again(open_any:
 
 async def test_identity_can_use_every_engine_through_its_own_view(store: AnyStore) -> None:
     # The annotations are the point: pyright proves that both engines and the facade fit what auth asks for.
-    lent: auth_db.Store = store
+    lent: auth_db.JobStore = store
 
     def job(db: auth_db.Db) -> str:
         db.execute("INSERT INTO meta (key, value) VALUES (?, ?)", "a", "1")

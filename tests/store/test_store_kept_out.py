@@ -12,7 +12,7 @@ import pytest
 from store_engines import NOW
 
 from server.store import meta
-from server.store.backup import Restored, back_up, restore
+from server.store.backup import RestoredBackup, back_up, restore
 from server.store.connect import connect_writer
 from server.store.migrate import migrate, packaged_migrations
 
@@ -93,7 +93,7 @@ def copy(database: Path, directory: Path) -> Path:
     return target
 
 
-def put_back(copy: Path, database: Path) -> Restored:
+def put_back(copy: Path, database: Path) -> RestoredBackup:
     return restore(
         copy,
         database,

@@ -12,17 +12,17 @@ from store_engines import AnyStore
 
 from server.store import leases
 from server.store.inline import open_inline_store
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 from server.store.leases import Lease, LeasedTable
 
 MILLIS = 100
 
 
-def add_chore(db: Db) -> None:
+def add_chore(db: StoreDb) -> None:
     db.execute("INSERT INTO chores (name, lease_until, fence) VALUES ('c', 0, 0)")
 
 
-def take(db: Db, *, owner: str, now: int) -> Lease | None:
+def take(db: StoreDb, *, owner: str, now: int) -> Lease | None:
     return leases.take(db, LeasedTable.CHORES, "c", owner=owner, now=now, millis=MILLIS)
 
 

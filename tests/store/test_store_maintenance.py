@@ -12,10 +12,10 @@ from store_engines import NOW, AnyStore
 
 from auth.device import code_entry
 from auth.people import sessions, users
-from auth.policy import TokenPolicy
+from auth.values.policy import TokenPolicy
 from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
-from server.store.jobs import Db, DiskFull, OnAudit, OnChanges, StoreError
+from server.store.jobs import DiskFull, OnAudit, OnChanges, StoreDb, StoreError
 from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
 
@@ -38,7 +38,7 @@ KEEP = Retention(
 FAR = NOW + 1_000_000
 
 
-def insert(db: Db, table: str, **given: object) -> None:
+def insert(db: StoreDb, table: str, **given: object) -> None:
     """A row with what matters given and something harmless in every other column that must not be empty."""
     columns: dict[str, object] = {
         row["name"]: (0 if row["type"] in {"BIGINT", "INTEGER"} else f"x-{row['name']}")
@@ -51,12 +51,12 @@ def insert(db: Db, table: str, **given: object) -> None:
     db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks})", *columns.values())
 
 
-def furnish(db: Db) -> None:
+def furnish(db: StoreDb) -> None:
     insert(db, "users", id="u")
     insert(db, "clients", id="c")
 
 
-def ids(db: Db, table: str, column: str) -> list[Any]:
+def ids(db: StoreDb, table: str, column: str) -> list[Any]:
     return [row[column] for row in db.fetch_all(f"SELECT {column} FROM {table} ORDER BY 1")]
 
 
@@ -148,7 +148,7 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
 async def test_what_is_over_goes_and_what_is_not_stays(
     furnished: AnyStore, table: str, key: str, over: dict[str, object], current: dict[str, object]
 ) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         for name, row in (("over", over), ("stays", current)):
             extra: dict[str, object] = {key: name}
             if table == "authorization_codes":
@@ -166,7 +166,7 @@ async def test_what_is_over_goes_and_what_is_not_stays(
 
 
 async def test_a_task_goes_with_all_that_was_kept_of_it(furnished: AnyStore) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         for number in range(25):
             insert(db, "tasks", id_hash=f"t{number}", expires_at=NOW)
             insert(db, "task_parts", id_hash=f"t{number}", name="ending")
@@ -195,7 +195,7 @@ def test_nothing_is_swept_that_a_decision_still_looks_at() -> None:
 async def test_more_than_one_piece_is_swept_in_small_writes(
     furnished: AnyStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         for number in range(2 * PIECE + 1):
             db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES ('b', 0, ?)", number)
 
@@ -203,7 +203,7 @@ async def test_more_than_one_piece_is_swept_in_small_writes(
     pieces: list[int] = []
     original = maintenance._delete
 
-    def counting(db: Db, **arguments: Any) -> int:
+    def counting(db: StoreDb, **arguments: Any) -> int:
         deleted = original(db, **arguments)
         pieces.append(deleted)
         return deleted
@@ -255,10 +255,10 @@ async def test_a_node_whose_lease_was_taken_deletes_nothing_more(furnished: AnyS
     class Overtaken:
         """The store, but another node takes the expired lease just before the first deletion."""
 
-        async def write(self, job: Callable[[Db], T]) -> T:
+        async def write(self, job: Callable[[StoreDb], T]) -> T:
             return await furnished.write(job)
 
-        async def read(self, job: Callable[[Db], T]) -> T:
+        async def read(self, job: Callable[[StoreDb], T]) -> T:
             found = await furnished.read(job)
             await furnished.write(
                 lambda db: leases.take(
@@ -287,12 +287,12 @@ async def test_sweeping_goes_on_after_the_store_refused_once(furnished: AnyStore
     rounds = 0
 
     class FullAtFirst:
-        async def write(self, job: Callable[[Db], T]) -> T:
+        async def write(self, job: Callable[[StoreDb], T]) -> T:
             if rounds == 0:
                 raise DiskFull("the disk is full")
             return await furnished.write(job)
 
-        async def read(self, job: Callable[[Db], T]) -> T:
+        async def read(self, job: Callable[[StoreDb], T]) -> T:
             return await furnished.read(job)
 
         def on_changes(self, listener: OnChanges) -> None:

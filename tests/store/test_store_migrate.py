@@ -12,7 +12,7 @@ import pytest
 
 from server.store.connect import connect_writer
 from server.store.inline import open_inline_store
-from server.store.jobs import CannotOpen, NewerSchema, NotOurs
+from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema
 from server.store.migrate import (
     Migration,
     check_numbering,
@@ -127,7 +127,7 @@ def test_a_migration_that_fails_leaves_no_trace(connection: sqlite3.Connection, 
 def test_a_database_of_another_program_is_not_touched(path: Path) -> None:
     with closing(sqlite3.connect(path)) as foreign:
         foreign.execute("CREATE TABLE bookmarks (url)")
-    with pytest.raises(NotOurs):
+    with pytest.raises(ForeignDatabase):
         connect_writer(path)
     with closing(sqlite3.connect(path)) as foreign:
         assert tables(foreign) == {"bookmarks"}

@@ -8,9 +8,9 @@ import pytest
 from store_engines import NOW, AnyStore
 from test_store_maintenance import FAR, ids, insert
 
-from auth.policy import RegistrationPolicy
+from auth.values.policy import RegistrationPolicy
 from server.store import maintenance, reaping
-from server.store.jobs import Db
+from server.store.jobs import StoreDb
 from server.store.maintenance import Retention, sweep
 
 UNUSED, IDLE = 100, 1_000
@@ -27,7 +27,7 @@ async def left(store: AnyStore) -> list[Any]:
     return await store.read(lambda db: ids(db, "clients", "id"))
 
 
-def client(db: Db, client_id: str, kind: str = "dynamic", **fields: object) -> None:
+def client(db: StoreDb, client_id: str, kind: str = "dynamic", **fields: object) -> None:
     insert(
         db, "clients", id=client_id, **{"kind": kind, "created_at": NOW - IDLE, "state": "enabled", **fields}
     )
@@ -36,7 +36,7 @@ def client(db: Db, client_id: str, kind: str = "dynamic", **fields: object) -> N
 async def test_one_that_nobody_let_in_goes_after_a_week_and_one_that_was_let_in_after_a_season(
     store: AnyStore,
 ) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         client(db, "never", created_at=NOW - UNUSED)
         client(db, "never-but-young", created_at=NOW - UNUSED + 1)
         client(db, "idle", authorized_at=NOW - IDLE, last_used_at=NOW - IDLE)
@@ -67,7 +67,7 @@ LIVE: dict[str, dict[str, object]] = {
 
 @pytest.mark.parametrize("table", LIVE)
 async def test_one_with_something_under_way_stays(store: AnyStore, table: str) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         client(db, "busy", authorized_at=1, last_used_at=1)
         client(db, "new", created_at=1)
         for client_id in ("busy", "new"):
@@ -84,7 +84,7 @@ async def test_what_is_left_of_its_logins_goes_with_it_and_every_process_hears(s
     heard: list[tuple[str, str]] = []
     store.on_changes(lambda changes: heard.extend((one.kind, one.entity_id) for one in changes))
 
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         client(db, "over", authorized_at=1, last_used_at=1)
         client(db, "other", "registered")
         insert(db, "users", id="u")
@@ -105,7 +105,7 @@ async def test_what_is_left_of_its_logins_goes_with_it_and_every_process_hears(s
 
 
 async def test_more_than_a_piece_goes_in_small_writes(store: AnyStore) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         for number in range(2 * reaping.PIECE + 1):
             client(db, f"c{number:03}", created_at=1)
 
@@ -114,7 +114,7 @@ async def test_more_than_a_piece_goes_in_small_writes(store: AnyStore) -> None:
 
 
 async def test_one_that_was_let_in_between_the_look_and_the_write_stays(store: AnyStore) -> None:
-    def fill(db: Db) -> None:
+    def fill(db: StoreDb) -> None:
         client(db, "lucky", created_at=1)
 
     await store.write(fill)

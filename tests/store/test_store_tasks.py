@@ -16,7 +16,7 @@ from server.store import leases, tasks
 from server.store.connect import connect_writer
 from server.store.leases import Lease
 from server.store.migrate import migrate, packaged_migrations
-from server.store.tasks import Caps, Full, NewTask, Stored, Taken
+from server.store.tasks import AbandonedTask, Caps, NewTask, StoredTask, TasksFull
 
 MILLIS = 20_000
 CAPS = Caps(running=100, running_overall=100, kept=100, kept_overall=100)
@@ -38,7 +38,9 @@ def new(name: str = "a", **changed: Any) -> NewTask:
     return NewTask(**values | changed)
 
 
-async def insert(store: AnyStore, task: NewTask, *, owner: str = "boot-1", caps: Caps = CAPS) -> Lease | Full:
+async def insert(
+    store: AnyStore, task: NewTask, *, owner: str = "boot-1", caps: Caps = CAPS
+) -> Lease | TasksFull:
     return await store.write(
         partial(tasks.insert, task=task, owner=owner, lease_until=NOW + MILLIS, caps=caps, now=NOW)
     )
@@ -50,7 +52,7 @@ async def begin(store: AnyStore, name: str = "a", **changed: Any) -> Lease:
     return lease
 
 
-async def fetch(store: AnyStore, name: str = "a", *, answered: bool = False) -> Stored:
+async def fetch(store: AnyStore, name: str = "a", *, answered: bool = False) -> StoredTask:
     parts = ("order", "checkpoint", "events", "ending")
     stored = await store.read(partial(tasks.fetch, id_hash=name, parts=parts, answered=answered))
     assert stored is not None
@@ -85,7 +87,7 @@ async def cancel(store: AnyStore, name: str = "a") -> bool:
 
 async def take_over(
     store: AnyStore, name: str = "a", *, owner: str = "boot-2", now: int = NOW + MILLIS
-) -> Taken | None:
+) -> AbandonedTask | None:
     return await store.write(
         partial(
             tasks.take_over,
@@ -105,26 +107,26 @@ async def test_a_new_task_is_at_work_and_leased_to_its_maker(store: AnyStore) ->
 @pytest.mark.parametrize(
     ("caps", "caller", "found"),
     [
-        (Caps(running=1, running_overall=9, kept=9, kept_overall=9), "alice", Full.CALLER),
+        (Caps(running=1, running_overall=9, kept=9, kept_overall=9), "alice", TasksFull.CALLER),
         (Caps(running=1, running_overall=9, kept=9, kept_overall=9), "bob", None),
-        (Caps(running=9, running_overall=1, kept=9, kept_overall=9), "bob", Full.SERVER),
-        (Caps(running=9, running_overall=9, kept=1, kept_overall=9), "alice", Full.CALLER),
-        (Caps(running=9, running_overall=9, kept=9, kept_overall=1), "bob", Full.SERVER),
+        (Caps(running=9, running_overall=1, kept=9, kept_overall=9), "bob", TasksFull.SERVER),
+        (Caps(running=9, running_overall=9, kept=1, kept_overall=9), "alice", TasksFull.CALLER),
+        (Caps(running=9, running_overall=9, kept=9, kept_overall=1), "bob", TasksFull.SERVER),
     ],
 )
 async def test_a_cap_that_is_reached_refuses_and_leaves_no_row(
-    store: AnyStore, caps: Caps, caller: str, found: Full | None
+    store: AnyStore, caps: Caps, caller: str, found: TasksFull | None
 ) -> None:
     await begin(store, "first")
     made = await insert(store, new("second", caller=caller), caps=caps)
-    assert (made if isinstance(made, Full) else None) is found
+    assert (made if isinstance(made, TasksFull) else None) is found
     stored = await store.read(partial(tasks.fetch, id_hash="second", parts=()))
     assert (stored is None) is (found is not None)
 
 
 async def test_of_many_that_begin_at_once_no_more_than_the_cap_do(store: AnyStore) -> None:
     caps = Caps(running=3, running_overall=9, kept=9, kept_overall=9)
-    made: list[Lease | Full] = []
+    made: list[Lease | TasksFull] = []
 
     async def one(number: int) -> None:
         made.append(await insert(store, new(f"t{number}"), caps=caps))
@@ -272,7 +274,7 @@ async def test_a_lease_that_ran_out_unnoticed_is_still_good(store: AnyStore) -> 
 
 async def test_of_many_that_would_take_an_orphan_one_does(store: AnyStore) -> None:
     await begin(store, replays=True)
-    taken: list[Taken] = []
+    taken: list[AbandonedTask] = []
 
     async def one(number: int) -> None:
         if (found := await take_over(store, owner=f"boot-{number}")) is not None:

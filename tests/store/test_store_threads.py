@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -12,11 +13,11 @@ import trio
 import trio.testing
 from store_engines import NOW
 
-from server.store.jobs import Change, Db, StoreBroken, StoreClosed, StoreFull
-from server.store.sqlite import Limits, SqliteStore, open_store
+from server.store.jobs import Change, StoreBroken, StoreClosed, StoreDb, StoreFull
+from server.store.sqlite import SqliteStore, StoreLimits, open_store
 
 # So that only the queue and the size end a batch, however slow the machine.
-PATIENT = Limits(batch_seconds=60)
+PATIENT = StoreLimits(batch_seconds=60)
 
 
 class Gate:
@@ -26,7 +27,7 @@ class Gate:
         self.entered = threading.Event()
         self.open = threading.Event()
 
-    def job(self, _: Db) -> str:
+    def job(self, _: StoreDb) -> str:
         self.entered.set()
         assert self.open.wait(10)
         return "gate"
@@ -36,16 +37,16 @@ class Gate:
             assert await trio.to_thread.run_sync(self.entered.wait, 10)
 
 
-def put(db: Db, key: str) -> str:
+def put(db: StoreDb, key: str) -> str:
     db.execute("INSERT INTO meta (key, value) VALUES (?, 'x')", key)
     return key
 
 
-def keys(db: Db) -> list[str]:
+def keys(db: StoreDb) -> list[str]:
     return [row["key"] for row in db.fetch_all("SELECT key FROM meta ORDER BY key")]
 
 
-def opened(directory: Path, limits: Limits = PATIENT):  # noqa: ANN201  the context manager's type is long and inferred
+def opened(directory: Path, limits: StoreLimits = PATIENT):  # noqa: ANN201  the context manager's type is long and inferred
     return open_store(
         directory / "ostiary.db", clock=lambda: NOW, backups=directory / "backups", limits=limits
     )
@@ -85,7 +86,7 @@ async def test_jobs_that_wait_together_share_one_commit(directory: Path) -> None
 
 
 async def test_a_batch_has_a_largest_size(directory: Path) -> None:
-    async with opened(directory, Limits(batch=5, batch_seconds=60)) as store:
+    async with opened(directory, StoreLimits(batch=5, batch_seconds=60)) as store:
         said = trace(store)
         async with trio.open_nursery() as nursery:
             gate = await behind_gate(store, nursery)
@@ -97,7 +98,7 @@ async def test_a_batch_has_a_largest_size(directory: Path) -> None:
 
 
 async def test_a_slow_job_ends_its_batch_so_that_it_is_answered(directory: Path) -> None:
-    async with opened(directory, Limits(batch_seconds=0)) as store:
+    async with opened(directory, StoreLimits(batch_seconds=0)) as store:
         said = trace(store)
         async with trio.open_nursery() as nursery:
             gate = await behind_gate(store, nursery)
@@ -109,7 +110,7 @@ async def test_a_slow_job_ends_its_batch_so_that_it_is_answered(directory: Path)
 
 
 async def test_a_full_queue_refuses_at_once_and_serves_again_when_it_has_drained(directory: Path) -> None:
-    async with opened(directory, Limits(waiting=3)) as store:
+    async with opened(directory, StoreLimits(waiting=3)) as store:
         async with trio.open_nursery() as nursery:
             gate = await behind_gate(store, nursery)
             nursery.start_soon(store.write, partial(put, key="a"))
@@ -140,7 +141,7 @@ async def test_a_read_sees_one_moment_however_long_it_takes(directory: Path) -> 
         gate = Gate()
         seen: list[list[str]] = []
 
-        def job(db: Db) -> None:
+        def job(db: StoreDb) -> None:
             seen.append(keys(db))
             gate.job(db)
             seen.append(keys(db))
@@ -184,7 +185,7 @@ async def test_a_cancelled_caller_learns_its_jobs_error_too(directory: Path) -> 
     async with opened(directory) as store:
         learned: list[BaseException] = []
 
-        def job(_: Db) -> None:
+        def job(_: StoreDb) -> None:
             raise LookupError("mine")
 
         async def caller(scope: trio.CancelScope) -> None:
@@ -205,7 +206,7 @@ async def test_a_cancelled_caller_learns_its_jobs_error_too(directory: Path) -> 
 
 
 async def test_a_cancelled_read_returns_at_once_and_harms_nobody(directory: Path) -> None:
-    async with opened(directory, Limits(readers=1)) as store:
+    async with opened(directory, StoreLimits(readers=1)) as store:
         gate = Gate()
         ran: list[str] = []
         async with trio.open_nursery() as nursery:
@@ -286,7 +287,7 @@ async def test_closing_does_not_wait_for_a_dead_disk_for_ever(directory: Path) -
     gate = Gate()
     async with trio.open_nursery() as outer:
         with pytest.raises(StoreBroken) as caught:  # noqa: PT012
-            async with opened(directory, Limits(close_seconds=0.05)) as store:
+            async with opened(directory, StoreLimits(close_seconds=0.05)) as store:
                 outer.start_soon(store.write, gate.job)
                 await gate.wait_entered()
         assert "in time" in str(caught.value.__cause__)
@@ -297,7 +298,7 @@ async def test_closing_does_not_wait_for_a_dead_disk_for_ever(directory: Path) -
 async def test_a_write_that_a_dead_disk_never_answers_is_given_up_as_unknown_and_later_ones_are_served(
     directory: Path,
 ) -> None:
-    async with opened(directory, Limits(write_seconds=0.05)) as store:
+    async with opened(directory, StoreLimits(write_seconds=0.05)) as store:
         gate = Gate()
         with pytest.raises(StoreBroken, match="may or may not"):
             await store.write(gate.job)
@@ -306,6 +307,88 @@ async def test_a_write_that_a_dead_disk_never_answers_is_given_up_as_unknown_and
         gate.open.set()
         await until(lambda: store._writes.pending == 0)
         assert await store.read(keys) == []
+
+
+async def test_each_write_is_given_up_in_its_own_time_and_those_that_are_answered_are_not(
+    directory: Path,
+) -> None:
+    ended: dict[str, str] = {}
+    begun = trio.current_time()
+
+    async def caller(store: SqliteStore, key: str, wait_seconds: float) -> None:
+        await trio.sleep(wait_seconds)
+        asked = trio.current_time()
+        try:
+            ended[key] = await store.write(partial(put, key=key))
+        except StoreBroken:
+            ended[key] = "given up"
+            assert trio.current_time() - asked >= 0.4
+
+    async with opened(directory, StoreLimits(write_seconds=0.4)) as store:
+        await store.write(partial(put, key="before"))
+        gate = Gate()
+        async with trio.open_nursery() as nursery:
+
+            async def stuck() -> None:
+                with pytest.raises(StoreBroken, match="may or may not"):
+                    await store.write(gate.job)
+                ended["gate"] = "given up"
+
+            nursery.start_soon(stuck)
+            await gate.wait_entered()
+            nursery.start_soon(caller, store, "second", 0.1)
+            nursery.start_soon(caller, store, "third", 0.45)
+            await until(lambda: "second" in ended)
+            assert trio.current_time() - begun >= 0.5
+            assert "third" not in ended
+            gate.open.set()
+        assert ended == {"gate": "given up", "second": "given up", "third": "third"}
+        assert await store.read(keys) == ["before", "third"]
+
+
+async def test_a_closed_store_leaves_no_watch_behind(directory: Path) -> None:
+    system = trio.lowlevel.current_root_task()
+    assert system is not None
+
+    def names() -> list[str]:
+        return [task.name for nursery in system.child_nurseries for task in nursery.child_tasks]
+
+    async with opened(directory):
+        await trio.testing.wait_all_tasks_blocked()
+        assert "store-watch" in names()
+    await trio.testing.wait_all_tasks_blocked()
+    assert "store-watch" not in names()
+
+
+def test_ctrl_c_during_a_write_strikes_when_its_outcome_is_known(directory: Path) -> None:
+    learned: list[str] = []
+
+    async def main() -> None:
+        async with opened(directory) as store:
+            gate = Gate()
+
+            def interrupt() -> None:
+                assert gate.entered.wait(10)
+                signal.raise_signal(signal.SIGINT)
+                gate.open.set()
+
+            thread = threading.Thread(target=interrupt)
+            thread.start()
+            try:
+                learned.append(await store.write(gate.job))
+                await trio.lowlevel.checkpoint()
+                learned.append("not reached")
+            finally:
+                thread.join()
+
+    # Whoever runs the tests in the background may have had Ctrl-C ignored.
+    inherited = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            trio.run(main)
+    finally:
+        signal.signal(signal.SIGINT, inherited)
+    assert learned == ["gate"]
 
 
 async def test_a_fault_of_the_writer_itself_stops_the_store_and_strands_nobody(directory: Path) -> None:

@@ -16,14 +16,14 @@ from server.store.connect import connect_writer
 from server.store.jobs import (
     Change,
     ConstraintFailed,
-    Db,
     DiskFull,
     StatementFailed,
     StoreBroken,
     StoreBusy,
+    StoreDb,
 )
 from server.store.migrate import migrate, packaged_migrations
-from server.store.transactions import Transactions, Work
+from server.store.transactions import PendingJob, Transactions
 
 # What jobs must never have is given to the test's database, because a batch that breaks is otherwise hard to come by: a
 # trigger that rolls the whole transaction back, and a constraint that fails only at COMMIT.
@@ -46,8 +46,8 @@ class Bench:
         self.statements: list[str] = []
         self.connection.set_trace_callback(self.statements.append)
 
-    def batch(self, jobs: Iterable[Callable[[Db], Any]]) -> tuple[list[Work[Any]], list[Change]]:
-        works = [Work(job) for job in jobs]
+    def batch(self, jobs: Iterable[Callable[[StoreDb], Any]]) -> tuple[list[PendingJob[Any]], list[Change]]:
+        works = [PendingJob(job) for job in jobs]
         effects = self.transactions.run_batch(works, at=7)
         return works, [effect for effect in effects if isinstance(effect, Change)]
 
@@ -67,8 +67,8 @@ def bench() -> Generator[Bench]:
         yield bench
 
 
-def note(text: str) -> Callable[[Db], str]:
-    def job(db: Db) -> str:
+def note(text: str) -> Callable[[StoreDb], str]:
+    def job(db: StoreDb) -> str:
         db.execute("INSERT INTO notes (text) VALUES (?)", text)
         db.changed("grant", text[:20])
         return text
@@ -76,29 +76,29 @@ def note(text: str) -> Callable[[Db], str]:
     return job
 
 
-def explode(db: Db) -> None:
+def explode(db: StoreDb) -> None:
     db.execute("INSERT INTO notes (text) VALUES ('bomb')")
     db.changed("grant", "bomb")
     db.execute("INSERT INTO bombs VALUES (1)")
 
 
-def break_commit(db: Db) -> str:
+def break_commit(db: StoreDb) -> str:
     db.execute("INSERT INTO late VALUES (-1)")
     db.changed("grant", "late")
     return "promised"
 
 
-def raise_after_writing(db: Db) -> None:
+def raise_after_writing(db: StoreDb) -> None:
     note("halfway")(db)
     raise LookupError("mine")
 
 
-def end_the_transaction(db: Db) -> None:
+def end_the_transaction(db: StoreDb) -> None:
     note("ended")(db)
     db.execute("COMMIT")
 
 
-def look_away(db: Db) -> str:
+def look_away(db: StoreDb) -> str:
     try:
         db.execute("INSERT INTO bombs VALUES (1)")
     except StatementFailed:
@@ -106,7 +106,7 @@ def look_away(db: Db) -> str:
     return "no bomb"
 
 
-def count(db: Db) -> int:
+def count(db: StoreDb) -> int:
     row = db.fetch_one("SELECT count(*) AS n FROM notes")
     assert row is not None
     return row["n"]
@@ -131,9 +131,22 @@ def test_a_job_that_raises_undoes_only_itself_within_the_same_commit(bench: Benc
     assert bench.commits == 1
 
 
+def test_a_lone_job_needs_no_savepoint_of_its_own(bench: Bench) -> None:
+    bench.batch([note("a")])
+    assert [said.split()[0] for said in bench.statements] == ["BEGIN", "INSERT", "INSERT", "COMMIT"]
+
+
+@pytest.mark.parametrize("failing", [raise_after_writing, end_the_transaction, explode, look_away])
+def test_the_first_of_a_batch_can_fail_alone_too(bench: Bench, failing: Callable[[StoreDb], object]) -> None:
+    works, changes = bench.batch([failing, failing, note("a"), failing, note("b")])
+    assert [work.error is None for work in works] == [False, False, True, False, True]
+    assert [row[1] for row in bench.content()[0]] == ["a", "b"]
+    assert [change.entity_id for change in changes] == ["a", "b"]
+
+
 @pytest.mark.parametrize("saboteur", [explode, look_away, break_commit])
 def test_a_job_that_takes_the_transaction_down_fails_alone_and_its_neighbours_run_again(
-    bench: Bench, saboteur: Callable[[Db], object]
+    bench: Bench, saboteur: Callable[[StoreDb], object]
 ) -> None:
     works, changes = bench.batch([note("a"), saboteur, note("b")])
     assert works[0].result() == "a"
@@ -145,7 +158,7 @@ def test_a_job_that_takes_the_transaction_down_fails_alone_and_its_neighbours_ru
 
 def test_a_job_that_was_never_run_has_no_result() -> None:
     with pytest.raises(StoreBroken):
-        Work(note("a")).result()
+        PendingJob(note("a")).result()
 
 
 def test_no_transaction_stays_open_whatever_happened(bench: Bench) -> None:
@@ -161,8 +174,8 @@ def test_no_transaction_stays_open_whatever_happened(bench: Bench) -> None:
 
 
 def test_an_error_in_the_queue_itself_is_not_hidden_and_commits_nothing(bench: Bench) -> None:
-    def works() -> Generator[Work[Any]]:
-        yield Work(note("a"))
+    def works() -> Generator[PendingJob[Any]]:
+        yield PendingJob(note("a"))
         raise LookupError("queue")
 
     with pytest.raises(LookupError):
@@ -183,7 +196,7 @@ def test_when_another_process_holds_the_lock_every_job_of_the_batch_is_told_and_
         ours.execute("PRAGMA busy_timeout = 0")
         theirs.execute("BEGIN IMMEDIATE")
         ran: list[int] = []
-        works = [Work(lambda _: ran.append(1)), Work(lambda _: ran.append(2))]
+        works = [PendingJob(lambda _: ran.append(1)), PendingJob(lambda _: ran.append(2))]
         assert Transactions(ours, job_seconds=10).run_batch(works, at=7) == []
         assert all(isinstance(work.error, StoreBusy) for work in works)
         assert works[0].error is not works[1].error  # exceptions collect tracebacks: each caller gets its own
@@ -200,7 +213,7 @@ def test_a_full_database_fails_those_that_do_not_fit_and_serves_the_rest(bench: 
     assert isinstance(works[1].error, DiskFull)
     assert works[2].result() == "b"
 
-    reading = Work(count)
+    reading = PendingJob(count)
     bench.transactions.run_read(reading)
     assert reading.result() == 2
 
@@ -212,7 +225,7 @@ def test_a_full_database_fails_those_that_do_not_fit_and_serves_the_rest(bench: 
 @dataclass(frozen=True)
 class Step:
     name: str
-    job: Callable[[Db], object]
+    job: Callable[[StoreDb], object]
 
     def __repr__(self) -> str:
         return self.name
@@ -235,7 +248,7 @@ def test_a_batch_of_good_and_bad_jobs_ends_as_if_each_had_run_alone(steps: list[
     together, apart = Bench(), Bench()
     with closing(together.connection), closing(apart.connection):
         works, changes = together.batch([step.job for step in steps])
-        alone = [Work(step.job) for step in steps]
+        alone = [PendingJob(step.job) for step in steps]
         changes_apart = [change for work in alone for change in apart.transactions.run_alone(work, at=7)]
 
         assert [_outcome(work) for work in works] == [_outcome(work) for work in alone]
@@ -243,5 +256,5 @@ def test_a_batch_of_good_and_bad_jobs_ends_as_if_each_had_run_alone(steps: list[
         assert changes == changes_apart
 
 
-def _outcome(work: Work[Any]) -> object:
+def _outcome(work: PendingJob[Any]) -> object:
     return (type(work.error), str(work.error)) if work.error is not None else work.result()

@@ -7,7 +7,6 @@ rules as one that was fetched, and is used no longer than its address stays unre
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from types import MappingProxyType
 from typing import Final
 
@@ -31,5 +30,9 @@ def names() -> tuple[str, ...]:
 
 
 def body(client_id: str) -> bytes | None:
+    from importlib.resources import (
+        files,  # with its readers of archives it costs every start more than this does
+    )
+
     file = _FILES.get(client_id)
     return None if file is None else files(__name__).joinpath(file).read_bytes()

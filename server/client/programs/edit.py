@@ -10,11 +10,11 @@ import msgspec
 from server.client.errors import ClientError
 
 
-class NotUnderstood(ClientError):
+class UnreadableSettings(ClientError):
     """The file is not what its program would read, or not in a shape that can be changed safely."""
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class TextEdit(msgspec.Struct, frozen=True, kw_only=True):
     """`start` to `end` of a text becomes `new`."""
 
     start: int
@@ -26,17 +26,17 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Editor(Protocol):
-    """Every method raises `NotUnderstood`. `key` is the table of servers at the top of the file."""
+    """Every method raises `UnreadableSettings`. `key` is the table of servers at the top of the file."""
 
     def read(self, text: str, key: str) -> Mapping[str, Mapping[str, Any]]:
         """The servers that the file has."""
         ...
 
-    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> Change:
+    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> TextEdit:
         """`name` added, or in the place of the one that is there."""
         ...
 
-    def drop(self, text: str, key: str, name: str) -> Change: ...
+    def drop(self, text: str, key: str, name: str) -> TextEdit: ...
 
     def alone(self, key: str, name: str, entry: Mapping[str, Any]) -> str:
         """What a person would write into an empty file."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from server.client.programs.edit import Change, NotUnderstood, newline_of
+from server.client.programs.edit import TextEdit, UnreadableSettings, newline_of
 
 _HEADER: Final = re.compile(r"^[ \t]*\[.*$", re.MULTILINE)
 
@@ -19,26 +19,26 @@ class TomlEditor:
     def read(self, text: str, key: str) -> Mapping[str, Mapping[str, Any]]:
         table = _read(text).get(key, {})
         if not isinstance(table, dict):
-            raise NotUnderstood(f"its {key} is no table")
+            raise UnreadableSettings(f"its {key} is no table")
         found = cast("dict[str, Any]", table)
         return {name: cast("dict[str, Any]", each) for name, each in found.items() if isinstance(each, dict)}
 
-    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> Change:
+    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> TextEdit:
         newline = newline_of(text)
         block = self.alone(key, name, entry).replace("\n", newline)
         if name not in self.read(text, key):
             glue = "" if not text.strip() else newline if text.endswith("\n") else newline * 2
-            change = Change(start=len(text), end=len(text), new=glue + block)
+            change = TextEdit(start=len(text), end=len(text), new=glue + block)
             return _first_good([change], text, key, name, dict(entry))
-        changes: list[Change] = []
+        changes: list[TextEdit] = []
         for start, end in _places(text, key, name):
             kept = text[start:end]
             # The empty lines after it belong to what follows.
-            changes.append(Change(start=start, end=end, new=block.rstrip() + kept[len(kept.rstrip()) :]))
+            changes.append(TextEdit(start=start, end=end, new=block.rstrip() + kept[len(kept.rstrip()) :]))
         return _first_good(changes, text, key, name, dict(entry))
 
-    def drop(self, text: str, key: str, name: str) -> Change:
-        changes = [Change(start=start, end=end, new="") for start, end in _places(text, key, name)]
+    def drop(self, text: str, key: str, name: str) -> TextEdit:
+        changes = [TextEdit(start=start, end=end, new="") for start, end in _places(text, key, name)]
         return _first_good(changes, text, key, name, None)
 
     def alone(self, key: str, name: str, entry: Mapping[str, Any]) -> str:
@@ -52,7 +52,7 @@ def _read(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise NotUnderstood(f"it is no TOML: {str(error)[:200]}") from None
+        raise UnreadableSettings(f"it is no TOML: {str(error)[:200]}") from None
 
 
 def _places(text: str, key: str, name: str) -> list[tuple[int, int]]:
@@ -76,8 +76,8 @@ def _places(text: str, key: str, name: str) -> list[tuple[int, int]]:
 
 
 def _first_good(
-    changes: list[Change], text: str, key: str, name: str, entry: dict[str, Any] | None
-) -> Change:
+    changes: list[TextEdit], text: str, key: str, name: str, entry: dict[str, Any] | None
+) -> TextEdit:
     """The first after which nothing but this one server is different."""
     wanted = _read(text)
     table = dict(cast("dict[str, Any]", wanted.get(key, {})))
@@ -93,4 +93,4 @@ def _first_good(
             continue
         if made == expected or (not table and made == without_table):
             return change
-    raise NotUnderstood("it is written in a way in which nothing can be changed safely")
+    raise UnreadableSettings("it is written in a way in which nothing can be changed safely")

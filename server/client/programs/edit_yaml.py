@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from server.client.programs.edit import Change, NotUnderstood, newline_of
+from server.client.programs.edit import TextEdit, UnreadableSettings, newline_of
 
 _TOP: Final = re.compile(r"(?P<key>[A-Za-z_][\w.-]*|\"[^\"\\]*\"|'[^']*')[ \t]*:(?=[ \t]|$)(?P<rest>.*)")
 _CHILD: Final = re.compile(r"(?P<key>[A-Za-z0-9_][\w.-]*|\"[^\"\\]*\"|'[^']*')[ \t]*:(?=[ \t]|$)")
@@ -50,12 +50,12 @@ class YamlEditor:
             return {}
         return {name: _fields(lines[first + 1 : last]) for name, (first, last) in table.children.items()}
 
-    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> Change:
+    def put(self, text: str, key: str, name: str, entry: Mapping[str, Any]) -> TextEdit:
         lines, newline = _lines(text), newline_of(text)
         table = _table(lines, key)
         if table is None:
             glue = "" if not text or text.endswith("\n") else newline
-            return Change(
+            return TextEdit(
                 start=len(text), end=len(text), new=glue + newline.join([*_block(key, name, entry), ""])
             )
         written = _entry(name, entry, " " * (table.indent or len(STEP)))
@@ -63,26 +63,26 @@ class YamlEditor:
             first, last = table.children[name]
             ended = lines[last - 1].end > lines[last - 1].start + len(lines[last - 1].text)
             new = newline.join(written) + (newline if ended else "")
-            return Change(start=lines[first].start, end=lines[last - 1].end, new=new)
+            return TextEdit(start=lines[first].start, end=lines[last - 1].end, new=new)
         if not table.children:  # `mcp_servers: {}`, or with nothing behind it
             header = f"{key}:"
             new = newline.join([header, *written])
             end = table.header.start + len(table.header.text)
-            return Change(start=table.header.start, end=end, new=new)
-        return Change(start=table.header.end, end=table.header.end, new=newline.join(written) + newline)
+            return TextEdit(start=table.header.start, end=end, new=new)
+        return TextEdit(start=table.header.end, end=table.header.end, new=newline.join(written) + newline)
 
-    def drop(self, text: str, key: str, name: str) -> Change:
+    def drop(self, text: str, key: str, name: str) -> TextEdit:
         lines = _lines(text)
         table = _table(lines, key)
         if table is None or name not in table.children:
-            raise NotUnderstood(f"there is no {name} in it")
+            raise UnreadableSettings(f"there is no {name} in it")
         first, last = table.children[name]
         if len(table.children) == 1:  # an empty block would be no table any more
             end = lines[last - 1].start + len(lines[last - 1].text)
             header_end = table.header.start + len(table.header.text)
             between = text[header_end : lines[first].start]
-            return Change(start=table.header.start, end=end, new=f"{key}: {{}}{between.rstrip()}")
-        return Change(start=lines[first].start, end=lines[last - 1].end, new="")
+            return TextEdit(start=table.header.start, end=end, new=f"{key}: {{}}{between.rstrip()}")
+        return TextEdit(start=lines[first].start, end=lines[last - 1].end, new="")
 
     def alone(self, key: str, name: str, entry: Mapping[str, Any]) -> str:
         return "\n".join(_block(key, name, entry)) + "\n"
@@ -108,7 +108,7 @@ _WORDS: Final = frozenset({"y", "n", "yes", "no", "on", "off", "true", "false", 
 
 
 def _lines(text: str) -> list[_Line]:
-    """The lines of a plain file. Raises `NotUnderstood` for what is none."""
+    """The lines of a plain file. Raises `UnreadableSettings` for what is none."""
     found: list[_Line] = []
     start = 0
     for raw in text.splitlines(keepends=True):
@@ -116,12 +116,12 @@ def _lines(text: str) -> list[_Line]:
         start += len(raw)
     for number, line in enumerate(found, 1):
         if "\t" in line.text[: len(line.text) - len(line.text.lstrip())]:
-            raise NotUnderstood(f"line {number} is indented with a tab")
+            raise UnreadableSettings(f"line {number} is indented with a tab")
         if line.indent or line.says_nothing or line.text.startswith("- "):
             continue
         if _TOP.fullmatch(line.text) is None:
             # A document mark, a list, braces, or the rest of a text that went over a line.
-            raise NotUnderstood(f"line {number} is not written as key: value")
+            raise UnreadableSettings(f"line {number} is not written as key: value")
     return found
 
 
@@ -134,7 +134,7 @@ def _table(lines: list[_Line], key: str) -> _Table | None:
     if not tops:
         return None
     if len(tops) > 1:
-        raise NotUnderstood(f"it has {key} twice")
+        raise UnreadableSettings(f"it has {key} twice")
     index, found = tops[0]
     rest = found["rest"].partition(" #")[0].strip()
     body = _body(lines, index + 1, 0)
@@ -142,7 +142,7 @@ def _table(lines: list[_Line], key: str) -> _Table | None:
     following = lines[index + 1 + len(body) :]
     a_list = bool(following) and following[0].text.startswith("-")
     if rest not in ("", "{}") or (rest == "{}" and said) or (not said and a_list):
-        raise NotUnderstood(f"its {key} is not written as a block")
+        raise UnreadableSettings(f"its {key} is not written as a block")
     children: dict[str, tuple[int, int]] = {}
     indent = next((lines[number].indent for number in body if not lines[number].says_nothing), 0)
     for number in body:
@@ -151,9 +151,9 @@ def _table(lines: list[_Line], key: str) -> _Table | None:
             continue
         child = _CHILD.match(line.text, indent) if line.indent == indent else None
         if child is None:
-            raise NotUnderstood(f"line {number + 1}, below {key}, is not written as a block")
+            raise UnreadableSettings(f"line {number + 1}, below {key}, is not written as a block")
         if (name := child["key"].strip("\"'")) in children:
-            raise NotUnderstood(f"it has {name} twice")
+            raise UnreadableSettings(f"it has {name} twice")
         below = _body(lines, number + 1, indent)
         children[name] = (
             number,

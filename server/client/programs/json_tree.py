@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from server.client.programs.edit import NotUnderstood
+from server.client.programs.edit import UnreadableSettings
 
 # Deeper than any configuration, shallower than Python's own stack.
 MAX_DEPTH: Final = 64
@@ -36,7 +36,7 @@ class Member(msgspec.Struct, kw_only=True):
 
 
 def parse(text: str, *, comments: bool) -> Node:
-    """The whole text as one value. Raises `NotUnderstood` with the line."""
+    """The whole text as one value. Raises `UnreadableSettings` with the line."""
     reader = _Reader(text, comments)
     node = reader.value(reader.blank(0), 0)
     rest = reader.blank(node.end)
@@ -62,9 +62,9 @@ class _Reader:
         self._text = text
         self._comments = comments
 
-    def wrong(self, position: int) -> NotUnderstood:
+    def wrong(self, position: int) -> UnreadableSettings:
         line = self._text.count("\n", 0, position) + 1
-        return NotUnderstood(f"line {line} is no {'JSON with comments' if self._comments else 'JSON'}")
+        return UnreadableSettings(f"line {line} is no {'JSON with comments' if self._comments else 'JSON'}")
 
     def blank(self, position: int) -> int:
         while True:
@@ -77,7 +77,7 @@ class _Reader:
 
     def value(self, position: int, depth: int) -> Node:
         if depth > MAX_DEPTH:
-            raise NotUnderstood("it is nested deeper than any configuration")
+            raise UnreadableSettings("it is nested deeper than any configuration")
         opening = self._text[position : position + 1]
         if opening == "{":
             return self._object(position, depth)
@@ -100,7 +100,7 @@ class _Reader:
                 raise self.wrong(colon)
             inner = self.value(self.blank(colon + 1), depth + 1)
             if name.value in node.value:
-                raise NotUnderstood(f"it has “{str(name.value)[:60]}” twice in one place")
+                raise UnreadableSettings(f"it has “{str(name.value)[:60]}” twice in one place")
             node.value[name.value] = inner.value
             member = Member(key=name.value, start=position, node=inner)
             node.members.append(member)

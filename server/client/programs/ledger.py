@@ -34,7 +34,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     installed: dict[str, Installed]
 
 
-class Ledger:
+class ProgramLedger:
     def __init__(self, directory: Path) -> None:
         self._file = PrivateFile(directory, "installed.json", kept="records")
 

@@ -10,7 +10,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from server.client.errors import ClientError
-from server.client.programs.edit import Editor, NotUnderstood
+from server.client.programs.edit import Editor, UnreadableSettings
 from server.client.programs.edit_json import JsonEditor
 from server.client.programs.edit_toml import TomlEditor
 from server.client.programs.edit_yaml import YamlEditor
@@ -27,7 +27,7 @@ EDITORS: Final[Mapping[Format, Editor]] = MappingProxyType(
 )
 
 
-class NotOurs(ClientError):
+class ForeignEntry(ClientError):
     """There is a server of that name that we did not put there."""
 
 
@@ -40,14 +40,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 def to_install(
     program: Program, text: str, name: str, entry: Entry, *, before: Installed | None
 ) -> Plan | None:
-    """None where it is there already. Raises `NotUnderstood`, `NotOurs`."""
+    """None where it is there already. Raises `UnreadableSettings`, `ForeignEntry`."""
     editor = EDITORS[program.format]
     there = editor.read(text, program.key).get(name)
     if there is not None:
         if all(there.get(field) == value for field, value in entry.items()):
             return None  # whatever its program or a person added
         if before is None and not looks_like_ours(program, there):
-            raise NotOurs(
+            raise ForeignEntry(
                 f"there is another server called {name} in it already", hint="give it another name: --name"
             )
         text = without(program, text, name, before).text
@@ -58,13 +58,13 @@ def to_install(
 
 
 def without(program: Program, text: str, name: str, before: Installed | None) -> Plan:
-    """The file as if we had never been there; failing that, without our entry. Raises `NotUnderstood`."""
+    """The file as if we had never been there; failing that, without our entry. Raises `UnreadableSettings`."""
     editor = EDITORS[program.format]
     if before is not None and text.count(before.put) == 1:
         restored = text.replace(before.put, before.replaced)
         try:
             _check(editor, program, text, restored, name, None)
-        except NotUnderstood:
+        except UnreadableSettings:
             pass  # somebody wrote around it: then only ours goes
         else:
             return Plan(text=restored)
@@ -97,4 +97,4 @@ def _check(editor: Editor, program: Program, before: str, after: str, name: str,
     if {each: dict(value) for each, value in made.items()} != {
         each: dict(value) for each, value in wanted.items()
     }:
-        raise NotUnderstood("it is written in a way in which nothing can be changed safely")
+        raise UnreadableSettings("it is written in a way in which nothing can be changed safely")

@@ -1,19 +1,19 @@
 """One call while it runs: the function with its arguments and context, in the loop or in a thread, and how it ends.
 
 The class is also the `Line` under the context. Everything here runs in the loop's thread, but `wait` and what it is
-called from.
+called from, and `_in_thread`: a sync function's answer goes out from its own thread, so that nobody has to be woken for it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextlib
 import contextvars
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
-from typing import Any, Protocol, TypeVar, cast
+from functools import partial
+from typing import Any, Optional, Protocol, TypeVar, cast
 
 from . import answers
 from .content import Progress
@@ -24,11 +24,17 @@ from .failures import CANCELLED, event_of
 from .function import Function
 from .questions import Question
 from .registry import Registry
-from .workers import Workers
+from .workers import Job, Rest, Workers
 
 T = TypeVar("T")
 Json = dict[str, Any]
 Shape = Callable[[Any], Json]
+# Without a function, the arguments are the answer already.
+Work = tuple[Optional[Function], Any, Shape]
+
+_CAUGHT = (Exception, asyncio.CancelledError, Cancelled, SystemExit, KeyboardInterrupt)
+# What a function mostly returns: nothing that has to be run.
+_PLAIN = frozenset((str, dict, list, type(None), int, float, bool))
 
 
 class Home(Protocol):
@@ -42,6 +48,14 @@ class Home(Protocol):
     def send(self, event: Json) -> None: ...
 
     async def drain(self) -> None: ...
+
+    def soon(self, action: Callable[[], None]) -> None:
+        """In the loop."""
+        ...
+
+    def finish(self, call: Call, event: Json) -> None:
+        """From any thread. A call ends once, with the first of them."""
+        ...
 
 
 class Call:
@@ -65,30 +79,39 @@ class Call:
         self._replies: dict[int, asyncio.Future[Json]] = {}
         self._blocked: set[concurrent.futures.Future[Any]] = set()
         self._shown = 0.0  # the last progress
+        self.task: asyncio.Task[None] | None = None  # of an async function
+        self._job: Job | None = None  # of any other
 
-    async def run(self) -> Json:
-        """The event that ends the call, without its id."""
-        self.begun = True
-        if self.cancelled:
-            return CANCELLED
+    def start(self) -> None:
+        """In the loop's thread. An async function begins with the loop's next turn, any other as soon as a thread has time."""
         try:
-            event = {"event": "final", "result": await self._result()}
-        except asyncio.CancelledError as error:
-            event = CANCELLED if self.cancelled else event_of(error, self.kind)
-        except (
-            Exception,
-            Cancelled,
-            SystemExit,
-            KeyboardInterrupt,
-        ) as error:  # none of them may end the child
-            event = CANCELLED if self.cancelled else event_of(error, self.kind)
-        return CANCELLED if self.cancelled else event
+            function, arguments, shape = self._work()
+            if function is None:
+                self._home.finish(self, {"event": "final", "result": shape(arguments)})
+                return
+        except _CAUGHT as error:
+            self._home.finish(self, event_of(error, self.kind))
+            return
+        if function.context is not None:
+            arguments[function.context] = Context(self) if function.is_async else SyncContext(self)
+        begin = partial(function.call, **arguments)
+        if function.is_async:
+            self._go_on(begin, shape)
+        else:
+            in_its_context: Any = contextvars.copy_context().run
+            self._job = self._home.workers.submit(partial(in_its_context, self._in_thread, begin, shape))
 
     def cancel(self) -> None:
-        """The task that runs the call is cancelled by whoever owns it."""
+        """In the loop's thread. A sync function is not waited for, an async one is."""
         self.cancelled = True
         for blocked in list(self._blocked):
             blocked.cancel()
+        if self._job is not None:
+            self._home.workers.abandon(self._job)
+            self._home.finish(self, CANCELLED)
+        elif self.task is not None and self.begun:
+            # One that is cancelled before its first step would end without a word.
+            self.task.cancel()
 
     def reply(self, message: Json) -> None:
         """Of the server, to a request of ours."""
@@ -161,62 +184,68 @@ class Call:
         finally:
             self._blocked.discard(future)
 
-    # The four kinds of call.
+    # The four kinds of call: which function, with what, and how what it returns is told.
 
-    async def _result(self) -> Json:
-        kinds = {"tool": self._tool, "read": self._read, "prompt": self._prompt, "complete": self._complete}
-        return await kinds[self.kind]()
+    def _work(self) -> Work:
+        return _KINDS[self.kind](self)
 
-    async def _tool(self) -> Json:
+    def _tool(self) -> Work:
         tool = self._home.registry.tools.get(self._message["name"])
         if tool is None:
             raise NotFound(f"there is no tool {self._message['name']!r} any more")
-        arguments = tool.arguments(self._message.get("arguments") or {})
-        return await self._perform(
-            tool.function, arguments, lambda value: answers.tool_result(value, tool.shape)
-        )
+        return tool.function, tool.arguments(self._message.get("arguments") or {}), tool.answer
 
-    async def _read(self) -> Json:
+    def _read(self) -> Work:
         uri: str = self._message["uri"]
         resource = self._home.registry.resources.get(self._message.get("template") or uri)
         if resource is None:
             raise NotFound(f"there is no {uri}")
         arguments = resource.function.from_texts(self._message.get("arguments") or {})
-        return await self._perform(
-            resource.function, arguments, lambda value: answers.contents(value, uri, resource.mime_type)
+        return (
+            resource.function,
+            arguments,
+            lambda value: answers.contents(value, uri, resource.mime_type),
         )
 
-    async def _prompt(self) -> Json:
+    def _prompt(self) -> Work:
         prompt = self._home.registry.prompts.get(self._message["name"])
         if prompt is None:
             raise NotFound(f"there is no prompt {self._message['name']!r} any more")
         arguments = prompt.function.from_texts(self._message.get("arguments") or {})
-        return await self._perform(
-            prompt.function, arguments, lambda value: answers.prompt(value, prompt.description)
-        )
+        return prompt.function, arguments, lambda value: answers.prompt(value, prompt.description)
 
-    async def _complete(self) -> Json:
+    def _complete(self) -> Work:
         name, argument, value = (self._message[word] for word in ("name", "argument", "value"))
         registry = self._home.registry
         completion = registry.completions.get((name, argument))
         if completion is not None:
             arguments = completion.arguments(value, self._message.get("known") or {})
-            return await self._perform(completion.function, arguments, answers.completion)
+            return completion.function, arguments, answers.completion
         names = registry.arguments_of(name)
         if names is None or argument not in names:
             raise Unfit("unknown", argument)
         offer = registry.prompts.get(name) or registry.resources[name]
         hint = next((field.hint for field in offer.function.parameters if field.name == argument), Any)
-        return answers.completion([text for _, text in options_of(hint) if text.startswith(value)])
+        return None, [text for _, text in options_of(hint) if text.startswith(value)], answers.completion
 
     # Running the function.
 
-    async def _perform(self, function: Function, arguments: Json, shape: Shape) -> Json:
-        if function.context is not None:
-            arguments[function.context] = Context(self) if function.is_async else SyncContext(self)
-        if function.is_async:
-            return await self._settled(function.call(**arguments), shape)
-        return await self._in_thread(lambda: function.call(**arguments), shape)
+    def _go_on(self, begin: Callable[[], Any], shape: Shape) -> None:
+        """In the loop."""
+        if not self.over:
+            self._job = None
+            self.task = self._home.loop.create_task(self._in_loop(begin, shape))
+
+    async def _in_loop(self, begin: Callable[[], Any], shape: Shape) -> None:
+        self.begun = True
+        event = CANCELLED
+        if not self.cancelled:
+            try:
+                event = {"event": "final", "result": await self._settled(begin(), shape)}
+            except _CAUGHT as error:  # none of them may end the child
+                if not self.cancelled:
+                    event = event_of(error, self.kind)
+        self._home.finish(self, CANCELLED if self.cancelled else event)
 
     async def _settled(self, value: Any, shape: Shape) -> Json:
         if inspect.isawaitable(value):
@@ -225,46 +254,24 @@ class Call:
             value = await self._collected(cast("AsyncGenerator[Any, None]", value))
         return shape(value)
 
-    async def _in_thread(self, function: Callable[[], Any], shape: Shape) -> Json:
-        loop = self._home.loop
-        done: asyncio.Future[tuple[BaseException | None, Any]] = loop.create_future()
-
-        def settle(error: BaseException | None, value: Any) -> None:
-            if not done.done():
-                done.set_result((error, value))
-
-        def job() -> None:
-            error: BaseException | None = None
-            value: Any = None
-            try:
-                if not self.cancelled:
-                    value = scope.run(self._blocking, function, shape)
-            except BaseException as raised:  # raised again where the call is awaited
-                error = raised
-            with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits
-                loop.call_soon_threadsafe(settle, error, value)
-
-        scope = contextvars.copy_context()
-        submitted = self._home.workers.submit(job)
+    def _in_thread(self, begin: Callable[[], Any], shape: Shape) -> Rest:
+        """Shaping is done here too: large answers take their time."""
+        if self.cancelled:  # whoever did that has told it
+            return None
         try:
-            error, value = await done
-        except asyncio.CancelledError:
-            self._home.workers.abandon(submitted)
-            raise
-        if error is not None:
-            raise error
-        shaped, result = value
-        # A plain function may hand back something to be awaited after all.
-        return result if shaped else await self._settled(result, shape)
-
-    def _blocking(self, function: Callable[[], Any], shape: Shape) -> tuple[bool, Any]:
-        """In the thread. Shaping is done here too: large answers take their time."""
-        value = function()
-        if inspect.isgenerator(value):
-            value = self._gathered(cast("Generator[Any, None, Any]", value))
-        if inspect.isawaitable(value) or inspect.isasyncgen(value):
-            return False, value
-        return True, shape(value)
+            value = begin()
+            if type(value) not in _PLAIN:
+                if inspect.isgenerator(value):
+                    value = self._gathered(cast("Generator[Any, None, Any]", value))
+                if inspect.isawaitable(value) or inspect.isasyncgen(value):
+                    # A plain function may hand back something to be awaited after all.
+                    return partial(self._home.soon, partial(self._go_on, lambda: value, shape))
+            event = {"event": "final", "result": shape(value)}
+        except BaseException as error:
+            if self.cancelled:
+                return None
+            event = event_of(error, self.kind)
+        return partial(self._home.finish, self, event)
 
     async def _collected(self, generator: AsyncGenerator[Any, None]) -> Any:
         collector = answers.Collector()
@@ -303,3 +310,11 @@ class Call:
             await self.emit(progress_event(value.progress, value.total, value.message))
         elif isinstance(value, str):
             await self.emit({"event": "progress", "progress": self._shown + 1, "message": value})
+
+
+_KINDS: Mapping[str, Callable[[Call], Work]] = {
+    "tool": Call._tool,  # pyright: ignore[reportPrivateUsage] - the table is the class's own
+    "read": Call._read,  # pyright: ignore[reportPrivateUsage]
+    "prompt": Call._prompt,  # pyright: ignore[reportPrivateUsage]
+    "complete": Call._complete,  # pyright: ignore[reportPrivateUsage]
+}

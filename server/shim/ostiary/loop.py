@@ -5,15 +5,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
+import contextvars
 import threading
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 from .call import Call
-from .failures import CANCELLED, event_of, log
-from .pipe import Incoming, LineTooLong, Outgoing, encoded
+from .failures import event_of, log
+from .pipe import Incoming, LineTooLong, Outgoing, decoded, encoded
 from .registry import Registry, current
 from .workers import Workers
 
@@ -30,8 +31,11 @@ class Loop:
         self.workers = Workers(threads)
         self.thread = threading.get_ident()
         self._files = files
-        self._calls: dict[int, tuple[Call, asyncio.Task[None]]] = {}
+        self._calls: dict[int, Call] = {}
+        self._ending = threading.Lock()
         self._catalog_is_due = False
+        # What other threads want told. It is taken off once that is done: until then, no answer overtakes it.
+        self._due: deque[Callable[[], None]] = deque()
 
     async def run(
         self,
@@ -46,11 +50,11 @@ class Loop:
         self.loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         self._incoming = Incoming(receive)
-        self._outgoing = Outgoing(self.loop, send, self._stopping.set)
+        self._outgoing = Outgoing(self.loop, send, partial(self.soon, self._stopping.set))
         self.registry.changed = lambda: self._now(self._changed)
         self.registry.updated = lambda uri: self._now(partial(self._updated, str(uri)))
         self.loop.add_reader(receive, self._read)
-        started(partial(self._soon, self._stopping.set))
+        started(partial(self.soon, self._stopping.set))
         try:
             await self._stopping.wait()
         finally:
@@ -68,9 +72,10 @@ class Loop:
         await self._outgoing.drain()
 
     async def _end(self) -> None:
-        tasks = [task for _, task in self._calls.values()]
-        for identity in list(self._calls):
-            self._cancel({"id": identity})
+        calls = list(self._calls.values())
+        for call in calls:
+            call.cancel()
+        tasks = [call.task for call in calls if call.task is not None]
         if tasks:
             await asyncio.wait(tasks, timeout=GRACE_SECONDS)
 
@@ -79,9 +84,17 @@ class Loop:
         if threading.get_ident() == self.thread:
             action()
         else:
-            self._soon(action)
+            self._due.append(action)
+            self.soon(self._catch_up)
 
-    def _soon(self, action: Callable[[], None]) -> None:
+    def _catch_up(self) -> None:
+        while self._due:
+            try:
+                self._due[0]()
+            finally:
+                self._due.popleft()
+
+    def soon(self, action: Callable[[], None]) -> None:
         """From any thread or signal handler. Nothing, once the loop has ended."""
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(action)
@@ -93,7 +106,7 @@ class Loop:
                 self._stopping.set()
                 return
             for line in lines:
-                self._handle(json.loads(line))
+                self._handle(decoded(line))
         except (ValueError, KeyError, LineTooLong) as error:
             # Not a fault of any call: the two sides do not speak the same language.
             log(error)
@@ -103,44 +116,42 @@ class Loop:
         do = message["do"]
         if do == "call":
             call = Call(message, self)
-            self._calls[call.id] = (call, self.loop.create_task(self._run(call)))
+            self._calls[call.id] = call
+            # What it sets there is its own.
+            contextvars.copy_context().run(call.start)
         elif do == "ping":
             self.send({"event": "pong"})
         elif do == "stop":
             self._stopping.set()
-        elif do == "cancel":
-            self._cancel(message)
-        elif message["id"] in self._calls:  # else the call has ended in the meantime
-            self._calls[message["id"]][0].reply(message)
+        else:
+            running = self._calls.get(message["id"])
+            if running is None:  # it has ended in the meantime
+                return
+            if do == "cancel":
+                running.cancel()
+            else:
+                running.reply(message)
 
-    def _cancel(self, message: Json) -> None:
-        call, task = self._calls.get(message["id"], (None, None))
-        if call is not None and task is not None and not call.over:
-            call.cancel()
-            # A task that is cancelled before its first step would end without a word.
-            if call.begun:
-                task.cancel()
-
-    async def _run(self, call: Call) -> None:
-        try:
-            self._finish(call, await call.run())
-            await self._outgoing.drain()
-        except asyncio.CancelledError:
-            # While its last line waits for room; or else an author's function has got at this task.
-            self._finish(call, CANCELLED)
-        finally:
-            self._calls.pop(call.id, None)
-
-    def _finish(self, call: Call, event: Json) -> None:
+    def finish(self, call: Call, event: Json) -> None:
         if call.over:
             return
-        call.over = True
-        if self._catalog_is_due:
-            self._send_catalog()  # whoever has this answer will list again
+        if threading.get_ident() == self.thread:
+            if self._catalog_is_due:
+                self._send_catalog()  # whoever has this answer will list again
+        elif self._due or self._catalog_is_due:
+            # What its function has done to the lists is told first, and the loop tells it.
+            self.soon(partial(self.finish, call, event))
+            return
         try:
-            self.send({**event, "id": call.id})
+            line = encoded({**event, "id": call.id})
         except (ValueError, TypeError, RecursionError) as error:
-            self.send({**event_of(error, call.kind), "id": call.id})
+            line = encoded({**event_of(error, call.kind), "id": call.id})
+        with self._ending:
+            if call.over:
+                return
+            call.over = True
+        self._outgoing.write(line)
+        self._calls.pop(call.id, None)
 
     def _updated(self, uri: str) -> None:
         self.send({"event": "updated", "uri": uri})
@@ -153,8 +164,9 @@ class Loop:
     def _send_catalog(self) -> None:
         if not self._catalog_is_due:
             return
-        self._catalog_is_due = False
         try:
             self.send({"event": "catalog", "catalog": self.registry.catalog(), "files": self._files()})
         except ValueError as error:
             log(error)
+        finally:
+            self._catalog_is_due = False  # now, so that no thread's answer overtakes it

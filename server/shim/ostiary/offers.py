@@ -9,9 +9,11 @@ import collections.abc
 import re
 import typing
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Callable, Optional, Union
 
 from . import foreign
+from .answers import tool_result
 from .content import Content, Message, Progress, Result, given, icons_of
 from .docstring import described, parameters_of, summary_of
 from .errors import Misuse
@@ -70,6 +72,7 @@ class Tool:
         given_input = self._take(input_schema) if input_schema is not None else self._input()
         self.shape: Shape
         given_output, self.shape = self._output(output_schema)
+        self.answer = partial(tool_result, shape=self.shape)
         # An author's schema is passed on unaltered, with its order.
         self.wire: Wire = given(
             name=self.name,

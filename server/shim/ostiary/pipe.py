@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import select
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 # The protocol's own limit for a line, in bytes.
@@ -17,13 +19,26 @@ HIGH_WATER = 256 * 1024
 _CHUNK = 256 * 1024
 
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+_DECODER = json.JSONDecoder()
+
+
 class LineTooLong(ValueError):
     pass
 
 
+def decoded(line: bytes) -> Any:
+    """Raises `ValueError`."""
+    text = line.decode("utf-8")
+    event, end = _DECODER.raw_decode(text)
+    if end != len(text):
+        raise ValueError("a line holds more than one message")
+    return event
+
+
 def encoded(event: Any) -> bytes:
     """Raises `LineTooLong`, and `ValueError` at NaN and infinity."""
-    text = json.dumps(event, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    text = _ENCODER.encode(event)
     # A lone surrogate (of a file name, say) has no UTF-8.
     line = text.encode("utf-8", "replace") + b"\n"
     if len(line) > MAX_LINE:
@@ -32,27 +47,32 @@ def encoded(event: Any) -> bytes:
 
 
 class Outgoing:
-    """Used from the loop's thread alone."""
+    """`write` is for any thread, the rest for the loop's."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, fd: int, broken: Callable[[], None]) -> None:
+        """`broken` is called when nobody reads any more, from any thread."""
         self._loop = loop
         self._fd = fd
         self._broken = broken
+        self._lock = threading.Lock()
         self._buffer = bytearray()
         self._waiting: list[asyncio.Future[None]] = []
         self.closed = False
         os.set_blocking(fd, False)
 
     def write(self, line: bytes) -> None:
-        if self.closed:
-            return
-        if self._buffer:
-            self._buffer += line
-            return
-        sent = self._send(line)
-        if sent < len(line):
+        with self._lock:
+            if self.closed:
+                return
+            if self._buffer:
+                self._buffer += line
+                return
+            sent = self._send(line)
+            if sent == len(line):
+                return
             self._buffer += memoryview(line)[sent:]
-            self._loop.add_writer(self._fd, self._continue)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._watch)
 
     async def drain(self) -> None:
         """Waits until there is room again."""
@@ -65,17 +85,23 @@ class Outgoing:
         """Sends what is left, for at most so long."""
         self._loop.remove_writer(self._fd)
         end = time.monotonic() + seconds
-        while self._buffer and not self.closed:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([], [self._fd], [], left)[1]:
-                break
-            del self._buffer[: self._send(self._buffer)]
-        self.closed = True
+        with self._lock:
+            while self._buffer and not self.closed:
+                left = end - time.monotonic()
+                if left <= 0 or not select.select([], [self._fd], [], left)[1]:
+                    break
+                del self._buffer[: self._send(self._buffer)]
+            self.closed = True
+
+    def _watch(self) -> None:
+        if self._buffer and not self.closed:
+            self._loop.add_writer(self._fd, self._continue)
 
     def _continue(self) -> None:
-        del self._buffer[: self._send(self._buffer)]
-        if not self._buffer or self.closed:
-            self._loop.remove_writer(self._fd)
+        with self._lock:
+            del self._buffer[: self._send(self._buffer)]
+            if not self._buffer or self.closed:
+                self._loop.remove_writer(self._fd)
         if len(self._buffer) <= HIGH_WATER:
             for room in self._waiting:
                 if not room.done():
@@ -98,32 +124,29 @@ class Outgoing:
 class Incoming:
     def __init__(self, fd: int) -> None:
         self._fd = fd
-        self._buffer = bytearray()
-        self._searched = 0
+        self._held: list[bytes] = []  # pieces of a line that has no end yet
+        self._size = 0
         os.set_blocking(fd, False)
 
-    def read(self) -> Iterator[bytes] | None:
+    def read(self) -> list[bytes] | None:
         """The lines that are complete by now; None at the end. Raises `LineTooLong`."""
         try:
             chunk = os.read(self._fd, _CHUNK)
         except (BlockingIOError, InterruptedError):
-            return iter(())
+            return []
         except OSError:
             return None
         if not chunk:
             return None
-        self._buffer += chunk
-        return self._lines()
-
-    def _lines(self) -> Iterator[bytes]:
-        while True:
-            end = self._buffer.find(b"\n", self._searched)
-            if end < 0:
-                self._searched = len(self._buffer)
-                if self._searched > MAX_LINE:
-                    raise LineTooLong("the server sent a line without an end")
-                return
-            line = bytes(self._buffer[:end])
-            del self._buffer[: end + 1]
-            self._searched = 0
-            yield line
+        lines = chunk.split(b"\n")
+        rest = lines.pop()
+        if lines and self._held:
+            lines[0] = b"".join((*self._held, lines[0]))
+            self._held.clear()
+            self._size = 0
+        if rest:
+            self._held.append(rest)
+            self._size += len(rest)
+            if self._size > MAX_LINE:
+                raise LineTooLong("the server sent a line without an end")
+        return lines

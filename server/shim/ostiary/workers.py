@@ -6,15 +6,21 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from queue import SimpleQueue
+from typing import Optional
 
 # Functions that ignore that they were cancelled. Beyond this the agent has a fault that more threads do not mend.
 MOST_ABANDONED = 64
 
 
+# What is left to do when the thread counts as free again, if anything: to tell the answer. For who has that may call again
+# at once, and would else find the thread busy and start another.
+Rest = Optional[Callable[[], None]]
+
+
 class Job:
     __slots__ = ("abandoned", "over", "run", "started")
 
-    def __init__(self, run: Callable[[], None]) -> None:
+    def __init__(self, run: Callable[[], Rest]) -> None:
         self.run = run
         self.started = self.abandoned = self.over = False
 
@@ -31,13 +37,15 @@ class Workers:
         self._busy = 0
         self._abandoned = 0
 
-    def submit(self, run: Callable[[], None]) -> Job:
+    def submit(self, run: Callable[[], Rest]) -> Job:
         """`run` must not raise. It waits for its turn when all threads are busy."""
         job = Job(run)
         with self._lock:
             self._waiting += 1
             self._jobs.put(job)
-        self._start_if_needed()
+            enough = self._waiting <= self._count - self._busy
+        if not enough:
+            self._start_if_needed()
         return job
 
     def abandon(self, job: Job) -> None:
@@ -66,12 +74,16 @@ class Workers:
                 self._waiting -= 1
                 self._busy += 1
                 job.started = True
-            job.run()
+            rest = job.run()
+            del job.run  # and with it the arguments: the call knows its job, and the job the call
             with self._lock:
                 self._busy -= 1
                 job.over = True
                 self._abandoned -= job.abandoned
-                if self._count > self._limit + self._abandoned:
-                    self._count -= 1
-                    return
-            del job  # and with it the arguments and the answer
+                superfluous = self._count > self._limit + self._abandoned
+                self._count -= superfluous
+            if rest is not None:
+                rest()
+            if superfluous:
+                return
+            del job, rest  # and with them the answer

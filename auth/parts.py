@@ -1,0 +1,78 @@
+"""The one bag of parts that identity works with: what the server lends it, what it caches, what it counts.
+
+Put together once per process (identity.py), below everything that answers a request: endpoints for programs and pages for people
+take the same one. Functions take the parts they use where that is few. Nothing here decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NoReturn, Protocol
+
+import msgspec
+
+from auth.clients.documents import NO_DOCUMENTS, Documents, FetchDocument
+from auth.clients.key_sets import KeySets
+from auth.keys import ring as keys
+from auth.keys.ring import Keys
+from auth.throttle import Throttle
+from auth.upstream import provider as upstream_provider
+from auth.upstream.provider import Upstreams
+from auth.values.db import JobStore
+from auth.values.model import Millis
+from auth.values.policy import Policy
+from auth.values.site import Site
+
+
+class Hasher(Protocol):
+    """`users.hash_passphrase` in a thread of the caller's, at most two at once."""
+
+    async def __call__(self, passphrase: str, salt: bytes) -> str: ...
+
+
+class PassphraseVerifier(Protocol):
+    """`users.verify_passphrase` in a thread of the caller's, at most two at once."""
+
+    async def __call__(self, passphrase: str, phc: str) -> bool: ...
+
+
+async def _hash_nothing(passphrase: str, salt: bytes) -> NoReturn:
+    raise RuntimeError("nobody lent a thread for passphrases")
+
+
+async def _verify_nothing(passphrase: str, phc: str) -> NoReturn:
+    raise RuntimeError("nobody lent a thread for passphrases")
+
+
+class Hashing(msgspec.Struct, frozen=True, kw_only=True):
+    """Passphrases are hashed elsewhere: it takes long, and much memory."""
+
+    hash_passphrase: Hasher
+    verify_passphrase: PassphraseVerifier
+
+
+NO_HASHING: Final = Hashing(hash_passphrase=_hash_nothing, verify_passphrase=_verify_nothing)
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    store: JobStore
+    clock: Callable[[], Millis]
+    entropy: Callable[[int], bytes]
+    subkey: Callable[[str], bytes]
+    site: Site
+    policy: Policy
+    keys: Keys
+    throttle: Throttle = msgspec.field(default_factory=Throttle)
+    documents: Documents = NO_DOCUMENTS
+    fetch: FetchDocument | None = None  # documents of clients; None: this server asks nobody
+    key_sets: KeySets = msgspec.field(default_factory=KeySets)
+    upstreams: Upstreams = msgspec.field(default_factory=upstream_provider.none)
+    hashing: Hashing = NO_HASHING  # of a server without pages
+
+    def __repr__(self) -> str:
+        return "Parts(…)"  # what lends entropy and subkeys may show secrets
+
+    async def reload_keys(self) -> None:
+        """If the store has newer ones. Raises what the store raises."""
+        if self.keys.stale:
+            await self.keys.reload(lambda: self.store.read(keys.every))

@@ -1,0 +1,58 @@
+"""What identity needs of a database: a small facade that a job is handed inside its transaction.
+
+A *job* is a plain function of a `Db`. It may run twice (design of the store), so it does no I/O of its own, reads no
+clock, draws no randomness and changes nothing outside; `now` and secrets are its arguments. Returning commits, raising
+rolls back. The server's store lends the real thing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+Row = Mapping[str, Any]
+T = TypeVar("T")
+
+
+class AuditEntry(NamedTuple):
+    """A row of `audit` as it is handed in; the store numbers it. `auth/audit.py` makes them. Never a secret in it."""
+
+    at: int
+    event: str
+    actor: str
+    client_id: str | None
+    grant_id: str | None
+    ip: str | None
+    user_agent: str | None
+    outcome: str
+    reason: str
+
+
+class Db(Protocol):
+    def execute(self, sql: str, *params: object) -> int:
+        """Run one statement with `?` placeholders; how many rows it touched."""
+        ...
+
+    def fetch_one(self, sql: str, *params: object) -> Row | None: ...
+
+    def fetch_all(self, sql: str, *params: object) -> list[Row]: ...
+
+    def changed(self, kind: str, entity_id: str) -> None:
+        """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key, epoch)."""
+        ...
+
+    def audit(self, entry: AuditEntry) -> None:
+        """Append to `audit`, whose rows are chained so that none is altered or missing unnoticed."""
+        ...
+
+
+class JobStore(Protocol):
+    """Where jobs are handed in. A `write` is durable when it returns; see the server's store for its full contract."""
+
+    async def write(self, job: Callable[[Db], T]) -> T: ...
+
+    async def read(self, job: Callable[[Db], T]) -> T: ...
+
+    def chain_audit(self, key: bytes) -> None:
+        """The key of the audit chain. Nothing can be audited before it was given."""
+        ...

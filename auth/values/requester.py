@@ -1,0 +1,56 @@
+"""Who asks, as far as the connection tells, and texts that a stranger claims: cleaned and cut before they are stored or shown."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import lru_cache
+
+import msgspec
+
+from auth.values.network import counted_as
+from auth.values.wire import WireRequest
+
+USER_AGENT_LENGTH = 200
+
+# Line ends; and what counts as a letter, a sign or a mark and shows nothing: fillers of Hangul, blank Braille, joiners of Khmer.
+_BLANKS = frozenset("\t\r\n\u115f\u1160\u3164\uffa0\u2800\u034f\u17b4\u17b5")
+_MARKS = 4  # on one letter; no language writes more
+
+
+class Requester(msgspec.Struct, frozen=True, kw_only=True):
+    origin: str
+    ip: str
+    network: str  # what counts as one requester
+    user_agent: str
+
+    @classmethod
+    def of(cls, request: WireRequest) -> Requester:
+        return cls(
+            origin=request.origin,
+            ip=request.ip,
+            network=counted_as(request.ip),
+            user_agent=_user_agent(request.headers.get("user-agent", "")[: USER_AGENT_LENGTH * 4]),
+        )
+
+
+@lru_cache(maxsize=256)  # of a pure function: the same few programs ask again and again
+def _user_agent(text: str) -> str:
+    return clean(text, USER_AGENT_LENGTH)
+
+
+def clean(text: str, limit: int) -> str:
+    """One line of plain text: no control, format (bidi, zero width), surrogate or private characters; spaces and letters that look
+    like one folded; no piles of accents that would cover the lines around them.
+
+    Cut first, so that the work is bounded, and again at the end.
+    """
+    kept: list[str] = []
+    marks = 0
+    for char in text[: limit * 4]:
+        kind = unicodedata.category(char)[0]
+        marks = marks + 1 if kind == "M" else 0
+        if kind == "Z" or char in _BLANKS:
+            kept.append(" ")
+        elif kind != "C" and marks <= _MARKS:
+            kept.append(char)
+    return " ".join("".join(kept).split())[:limit].rstrip()

@@ -1,0 +1,95 @@
+"""Where this server lives: its issuer, its MCP endpoints, and which of them a client means (RFC 8707).
+
+The issuer is configuration, never the Host header. On loopback alone, documents repeat the name that the caller typed,
+because every MCP client refuses metadata that names another host; tokens always carry the canonical names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from auth.values.scopes import Vocabulary
+
+_DEFAULT_PORTS = {"http": 80, "https": 443}
+
+
+class Site(msgspec.Struct, frozen=True, kw_only=True):
+    issuer: str  # canonical: scheme and host, no trailing slash
+    loopback: bool
+    servers: Mapping[str, str]  # name → path of its MCP endpoint; the first is the default
+    scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
+    # Servers that nobody logs in to: they are no protected resources.
+    without_login: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if normalise(self.issuer) is None or urlsplit(self.issuer).path:
+            raise ValueError(f"not a canonical issuer: {self.issuer!r}")
+        if not self.servers or any(not p.startswith("/") or p.endswith("/") for p in self.servers.values()):
+            raise ValueError("a server's path starts with a slash and does not end with one")
+
+    @property
+    def default(self) -> str:
+        return next(iter(self.servers))
+
+    def public(self, origin: str) -> str:
+        """The origin that documents name to a caller who came by `origin`."""
+        return origin if self.loopback else self.issuer
+
+    def audience(self, server: str) -> str | None:
+        """The one `aud` of a server's tokens, or None where no such server is configured (any more)."""
+        path = self.servers.get(server)
+        return None if path is None else self.issuer + path
+
+    def server_of(self, resource: str, origins: Sequence[str]) -> str | None:
+        """The server that `resource` names under the issuer or one of `origins`; None if it is not ours."""
+        wanted = normalise(resource)
+        for name, path in self.servers.items():
+            if any(wanted == normalise(origin + path) for origin in (self.issuer, *origins)):
+                return name
+        return None
+
+    def choose(self, resources: Sequence[str], origins: Sequence[str]) -> str | ForeignResource | None:
+        """The one server that all of `resources` name; None if there are none; `ForeignResource` if one is not ours or they differ."""
+        if not resources:
+            return None
+        found = {self.server_of(resource, origins) for resource in resources}
+        server = found.pop()
+        return ForeignResource() if found or server is None else server
+
+    def meant(
+        self, resources: Sequence[str], origins: Sequence[str], bound: str | None = None
+    ) -> str | ForeignResource:
+        """The server that a client asks for: what its resources name, else the one that it is bound to, else the first."""
+        named = self.choose(resources, origins)
+        if isinstance(named, ForeignResource) or (bound is not None and bound not in self.servers):
+            return ForeignResource()
+        server = named or bound or self.default
+        return server if bound in (None, server) else ForeignResource()
+
+
+class ForeignResource(msgspec.Struct, frozen=True):
+    """A resource that this server does not issue tokens for."""
+
+
+def normalise(url: str) -> str | None:
+    """A URL in the form in which resources are compared, or None if it is none.
+
+    Clients add a slash to a bare host, carry query strings along, and write hosts in capitals; none of that makes a
+    different resource.
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    scheme = parts.scheme.lower()
+    if scheme not in _DEFAULT_PORTS or not host or "@" in parts.netloc:
+        return None
+    name = f"[{host}]" if ":" in host else host
+    if port is not None and port != _DEFAULT_PORTS[scheme]:
+        name = f"{name}:{port}"
+    path = parts.path[:-1] if parts.path.endswith("/") else parts.path
+    return f"{scheme}://{name}{path}"

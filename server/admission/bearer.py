@@ -1,0 +1,94 @@
+"""Whether a caller of an MCP endpoint may come in: identity's bearer check in the words that the endpoint speaks.
+
+The hot path does not wait, and is a plain call: a token that was seen and a login that is known are answered from memory.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+from auth.identity import Identity
+from auth.tokens.challenge import BearerRefusal, challenge
+from auth.tokens.presentation import Presentation
+from auth.values.model import ANONYMOUS, Principal
+from auth.values.scopes import Vocabulary
+from server.rights.selection import MAX_TEXTS, BadSelection, parse
+from server.store.jobs import StoreUnavailable
+
+
+class EntryRefusal(msgspec.Struct, frozen=True):
+    """401 or 403 with its challenge, 400, or 503; the body is for people who look at it, clients read the header."""
+
+    status: int
+    www_authenticate: str
+    body: bytes
+
+
+BUSY = EntryRefusal(
+    503, "", b'{"error":"temporarily_unavailable","error_description":"logins cannot be looked up right now"}'
+)
+
+
+def anybody(vocabulary: Vocabulary) -> Principal:
+    """Whoever calls a server with `auth = "none"`: may do what a login could, but not move money."""
+    names = (name for name in vocabulary.names if not vocabulary.financial(name))
+    return replace(ANONYMOUS, scopes=frozenset(names))
+
+
+class Admission(msgspec.Struct, frozen=True):
+    identity: Identity
+    everybody: Principal | None = None  # who everybody is, at a server that asks nobody to log in
+
+    def who_nowait(self, shown: Presentation) -> Principal | EntryRefusal | None:
+        """Who presents this, decided from memory; None if the store must be asked: then `authenticate`."""
+        found = self.everybody or self.identity.check_nowait(shown)
+        if found is None:
+            return None
+        if not isinstance(found, Principal):
+            return _refusal(found)
+        return found if shown.tools is None else _narrowed(found, shown.tools)
+
+    async def authenticate(self, shown: Presentation) -> Principal | EntryRefusal:
+        """The same; waits only where the store must be asked."""
+        found = self.who_nowait(shown)
+        if found is not None:
+            return found
+        try:
+            checked = await self.identity.check(shown)
+        except StoreUnavailable:
+            return BUSY
+        if not isinstance(checked, Principal):
+            return _refusal(checked)
+        return checked if shown.tools is None else _narrowed(checked, shown.tools)
+
+    def forbid(self, scopes: frozenset[str], shown: Presentation) -> EntryRefusal:
+        """The 403 for a tool that a login could cover, and this one does not."""
+        return _refusal(
+            challenge(
+                self.identity.parts.site,
+                shown,
+                error="insufficient_scope",
+                description="the login does not cover this tool",
+                needed=sorted(scopes),
+                status=403,
+            )
+        )
+
+
+def _narrowed(principal: Principal, tools: str) -> Principal | EntryRefusal:
+    texts = tools.split(";")  # of the header, and of the address
+    try:
+        if len(texts) > MAX_TEXTS:
+            raise BadSelection(f"a request has at most {MAX_TEXTS} selections of tools")
+        for text in texts:
+            parse(text)
+    except BadSelection as problem:
+        told = {"error": "invalid_request", "error_description": str(problem)}
+        return EntryRefusal(400, "", msgspec.json.encode(told))
+    return replace(principal, tools=";".join((principal.tools, *texts)))
+
+
+def _refusal(refused: BearerRefusal) -> EntryRefusal:
+    told = {"error": refused.error or "unauthorized", "error_description": refused.description}
+    return EntryRefusal(refused.status, refused.www_authenticate, msgspec.json.encode(told))

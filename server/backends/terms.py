@@ -1,0 +1,28 @@
+"""On what terms something of an agent may be used: which scopes it needs, how long it may take, how much it can do."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+Tier: TypeAlias = Literal["read", "write", "financial"]
+
+# A call that takes longer is not answered interactively by any client we know.
+DEADLINE_SECONDS: Final = 300.0
+
+
+class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
+    scopes: frozenset[str] = frozenset()  # all of these
+    deadline_seconds: float = DEADLINE_SECONDS
+    # The call returns without ever waiting and emits no events. So there is nothing that a deadline could end, and nobody
+    # has to watch whether its caller is still there: these cost more than such a call does. Only for code of our own.
+    quick: bool = False
+    tier: Tier = "write"  # of a tool: how much it can do
+
+
+DEFAULT_TERMS: Final = CallTerms()
+
+
+class BadTerms(ValueError):
+    """What is said of a tool cannot be meant; says why."""

@@ -1,0 +1,108 @@
+"""One configured server while it runs: what it offers, who may use it, and who hears of its changes.
+
+The same whatever wire a request comes by. How it is opened is opening.py's; what a request does with it, server/request's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from server.backends.catalog import Catalog, CatalogError
+from server.endpoint.me import Me
+from server.mcp.cursors import Cursors
+from server.mcp.results import ServerIdentity
+from server.mcp.rounds import Rounds
+from server.mcp.tasks import Face
+from server.mcp.versions import Revision
+from server.observe.log import Logger
+from server.rights.standing import Rights
+from server.sessions.sessions import Sessions
+from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
+from server.tasks.engine import Tasks
+
+# What a session of the handshake era is told by name; tasks are polled there.
+LISTS: Final = ("tools", "prompts", "resources")
+
+Measure: TypeAlias = Callable[[str, str, float], None]  # tool or method, outcome, seconds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TaskRules:
+    """How calls become tasks at one server."""
+
+    engine: Tasks
+    ttl_ms: int  # unless the caller asks for less
+    wasmagent: bool = False  # the handshake era has them in the dialect of `compat.tasks`
+    sync_timeout_seconds: float = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Endpoint:
+    """`measure` is told of every use of what its agents offer. `sessions` None: requests of the handshake era are each
+    answered by themselves. `tasks` None: nothing becomes a task."""
+
+    name: str  # in the configuration
+    identity: ServerIdentity
+    catalog: Catalog
+    rights: Rights
+    subscriptions: Subscriptions
+    sessions: Sessions | None
+    tasks: TaskRules | None
+    rounds: Rounds
+    cursors: Cursors
+    page_size: int
+    measure: Measure
+    log: Logger = field(repr=False)
+    me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
+    # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
+    refuses_invalid: bool = False
+
+    def without_sessions(self) -> Endpoint:
+        return replace(self, sessions=None)
+
+    # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether there is anything that could be read."""
+        return self.me is not None or self.catalog.has_library
+
+    def task_face(self, revision: Revision) -> Face | None:
+        """What tasks look like in this revision; None where there are none."""
+        if self.tasks is None:
+            return None
+        if self.tasks.wasmagent and not revision.modern:
+            return Face.WASMAGENT
+        if not self.catalog.has_tasks:
+            return None
+        if revision.modern:
+            return Face.EXTENSION
+        return Face.CORE if revision.tasks else None
+
+    # ── what changes ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lists_changed(self) -> None:
+        """Ask the back-ends again, and tell those who listen what changed. A change that cannot be offered changes nothing."""
+        try:
+            changed = self.catalog.refresh()
+        except CatalogError as error:
+            self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
+            return
+        for kind in LISTS:
+            if kind in changed:
+                self.subscriptions.publish(kind)
+                if self.sessions is not None:
+                    self.sessions.publish(kind)
+
+    def resource_changed(self, uri: str) -> None:
+        self.subscriptions.publish(resource_topic(uri))
+        if self.sessions is not None:
+            self.sessions.updated(uri)
+
+    def task_changed(self, task_id: str) -> None:
+        self.subscriptions.publish(task_topic(task_id))
+
+    async def aclose(self) -> None:
+        await self.catalog.aclose()

@@ -1,0 +1,83 @@
+"""`ostiary://me`: what a caller with a login or a key is told of itself, on every server that asks for one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+
+from auth.tokens import whoami
+from auth.tokens.whoami import CallerFacts
+from auth.values.db import JobStore
+from auth.values.model import Principal, PrincipalKind
+from auth.values.scopes import Vocabulary
+from server.backends.base import BackendError
+from server.backends.terms import CallTerms
+from server.mcp.messages import Resource, ResourceContents
+from server.store.jobs import StoreUnavailable
+
+ME: Final = "ostiary://me"
+ABOUT_ME: Final = Resource(
+    uri=ME,
+    name="me",
+    title="Who you are here",
+    description="The login or key that this connection uses: whose it is, what it may do, and how long it lasts",
+    mime_type="application/json",
+)
+# No scope, and time for one look into the store.
+MY_TERMS: Final = CallTerms(deadline_seconds=30)
+ASKED_WHO_THEY_ARE: Final = frozenset({PrincipalKind.USER, PrincipalKind.CLIENT, PrincipalKind.API_KEY})
+
+
+class Me:
+    """What one server tells its callers of themselves."""
+
+    def __init__(self, store: JobStore, vocabulary: Vocabulary, *, server: str) -> None:
+        self._store = store
+        self._vocabulary = vocabulary
+        self._server = server
+
+    async def read(self, principal: Principal) -> ResourceContents:
+        try:
+            found = await self._store.read(partial(whoami.about, principal=principal))
+        except StoreUnavailable as problem:
+            raise BackendError(f"logins cannot be looked up right now: {problem}") from problem
+        told = msgspec.json.encode(described(principal, found, self._vocabulary, self._server))
+        return ResourceContents(uri=ME, mime_type="application/json", text=told.decode())
+
+
+def described(
+    principal: Principal, about: CallerFacts, vocabulary: Vocabulary, server: str
+) -> dict[str, Any]:
+    """A promise to programs: fields are added, never taken away. Times are milliseconds since 1970."""
+    is_client = bool(about.client_id)
+    return {
+        "subject": principal.subject,
+        "kind": principal.kind.value,
+        "credential": {
+            "kind": _credential(principal),
+            "how": about.how or None,
+            "id": principal.grant_id,
+            "name": about.key_name or _static_name(principal),
+        },
+        "user": {"name": about.user_name, "role": about.user_role} if about.user_role else None,
+        "client": {"id": about.client_id, "name": about.client_name} if is_client else None,
+        "server": server,
+        "scopes": [{"name": name, "words": vocabulary.words(name)} for name in sorted(principal.scopes)],
+        "tools": principal.tools,
+        "expires_at": about.expires_at,
+        # Nothing is counted or sold yet.
+        "plan": None,
+        "quota": None,
+    }
+
+
+def _credential(principal: Principal) -> str:
+    if principal.kind is PrincipalKind.API_KEY:
+        return "token" if principal.subject.startswith("token:") else "api-key"
+    return "client" if principal.kind is PrincipalKind.CLIENT else "login"
+
+
+def _static_name(principal: Principal) -> str | None:
+    return principal.subject.rpartition(":")[2] if _credential(principal) == "token" else None

@@ -1,0 +1,246 @@
+"""The configured servers, opened: their agents running, and one engine for the tasks of all.
+
+Identity, pages and metrics, which only HTTP needs, are program/services.py's.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import cache, partial
+from typing import Final, TypeAlias
+
+import msgspec
+import trio
+
+from auth.values.model import Millis
+from server import __version__
+from server.backends.base import Active, Announce, BackendError, Outlet
+from server.backends.catalog import Catalog, CatalogError
+from server.endpoint import agents
+from server.endpoint.agents import Subkey
+from server.endpoint.endpoint import Endpoint, Measure, TaskRules
+from server.endpoint.me import Me
+from server.mcp.cursors import Cursors
+from server.mcp.messages import Icon, Implementation
+from server.mcp.results import ServerIdentity
+from server.mcp.rounds import Rounds
+from server.mcp.tasks import Ending
+from server.observe.log import Logger
+from server.rights.selection import Selections, unknown
+from server.rights.standing import rights_of
+from server.rights.tiers import ServerRules
+from server.sessions.sessions import Sessions
+from server.sessions.subscriptions import Subscriptions
+from server.settings.shapes import ServerConfig
+from server.store.jobs import Store
+from server.store.keyfile import MasterKey
+from server.tasks.engine import Tasks
+from server.tasks.logins import Allowed, everybody
+from server.tasks.order import TaskOrder
+
+# Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
+SUBKEY_ID: Final = 1
+
+# Agents that have one thing in common usually have many: the first few are enough to see what it is.
+MOST_DETAILS: Final = 5
+HINT: Final = "see [[server.agent]] in the settings"
+
+_HOUR_MILLIS: Final = 3_600_000
+
+# Carries out what was ordered as a task, at one of these servers.
+CarryOut: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder, Outlet], Awaitable[Ending]]
+
+
+class CannotStart(Exception):
+    """Something on this machine prevents the start; the text says what, the hint what to do. Where the text only says how
+    many things do, they are the details, one line each."""
+
+    def __init__(self, problem: str, hint: str = "", details: Sequence[str] = ()) -> None:
+        super().__init__(problem)
+        self.hint = hint
+        self.details = tuple(details)
+
+
+class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
+    """Every configured server by its name, and what they share. Whoever opened them runs `tasks`."""
+
+    endpoints: Mapping[str, Endpoint]
+    sessions: Mapping[str, Sessions]
+    settings: Mapping[str, ServerConfig]
+    tasks: Tasks
+    boot_id: str
+
+
+def now_millis() -> Millis:
+    return time.time_ns() // 1_000_000
+
+
+def subkeys(key: MasterKey) -> Subkey:
+    @cache
+    def subkey(purpose: str) -> bytes:
+        return key.subkey(f"{purpose}/{SUBKEY_ID}")
+
+    return subkey
+
+
+async def open_servers(
+    servers: Iterable[ServerConfig],
+    store: Store,
+    subkey: Subkey,
+    *,
+    carry_out: CarryOut,
+    log: Logger,
+    measure: Callable[[str], Measure],
+    background: trio.Nursery,
+    allowed: Allowed = everybody,
+    me: Callable[[ServerConfig], Me | None] = lambda _: None,
+) -> OpenServers:
+    """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
+    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
+    endpoints: dict[str, Endpoint] = {}
+    sessions: dict[str, Sessions] = {}
+    settings: dict[str, ServerConfig] = {}
+    boot_id = secrets.token_hex(8)
+    tasks = Tasks(
+        store,
+        perform=partial(carry_out, endpoints),
+        clock=now_millis,
+        entropy=secrets.token_bytes,
+        key=subkey("tasks"),
+        boot_id=boot_id,
+        log=log,
+        announce=partial(_announce_task, endpoints),
+        allowed=allowed,
+    )
+    try:
+        for server in servers:
+            settings[server.name] = server
+            sessions[server.name] = Sessions()
+            endpoints[server.name] = await open_endpoint(
+                server,
+                subkey,
+                tasks,
+                sessions[server.name],
+                log=log,
+                measure=measure(server.name),
+                nursery=background,
+                me=me(server),
+            )
+    except CatalogError as error:
+        raise _cannot_offer(error.problems) from error
+    except (ValueError, BackendError) as error:
+        raise CannotStart(str(error), HINT) from error
+    return OpenServers(
+        endpoints=endpoints, sessions=sessions, settings=settings, tasks=tasks, boot_id=boot_id
+    )
+
+
+async def open_endpoint(
+    settings: ServerConfig,
+    subkey: Subkey,
+    tasks: Tasks,
+    sessions: Sessions,
+    *,
+    log: Logger,
+    measure: Measure,
+    nursery: trio.Nursery,
+    me: Me | None = None,
+) -> Endpoint:
+    """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
+    `SecretUnreadable` and `ValueError` for agents that cannot be used."""
+    sources = agents.make_sources(settings, subkey, log)
+    made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
+
+    def tell(what: Callable[[Endpoint], None]) -> None:
+        for endpoint in made:
+            what(endpoint)
+
+    announce = Announce(
+        lists=lambda: tell(Endpoint.lists_changed),
+        resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
+    )
+    for source in sources:
+        if isinstance(source.backend, Active):
+            try:
+                await nursery.start(partial(source.backend.run, announce))
+            except BackendError as error:
+                raise BackendError(f"{source.name}: {error}") from error
+    catalog = Catalog(
+        sources,
+        ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
+    )
+    check_words(settings, catalog.named)
+    compat = settings.compat
+    endpoint = Endpoint(
+        name=settings.name,
+        identity=ServerIdentity(_implementation(settings), instructions=settings.instructions or None),
+        catalog=catalog,
+        rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
+        subscriptions=Subscriptions(),
+        sessions=sessions,
+        tasks=TaskRules(
+            engine=tasks,
+            ttl_ms=int(settings.task_hours * _HOUR_MILLIS),
+            wasmagent=compat.tasks == "wasmagent",
+            sync_timeout_seconds=compat.sync_timeout_seconds,
+        ),
+        rounds=Rounds(subkey("rounds"), clock=now_millis, entropy=secrets.token_bytes),
+        cursors=Cursors(subkey("cursors"), settings.name),
+        page_size=settings.page_size,
+        measure=measure,
+        log=log,
+        me=me,
+        refuses_invalid=compat.invalid_arguments is not None,
+    )
+    made.append(endpoint)
+    return endpoint
+
+
+def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
+    """Raises `CatalogError` for selections that name what there is not: a word that was misspelt would select otherwise."""
+    written = {"default_tools": settings.default_tools}
+    written |= {f"tokens: {token.name}": token.tools for token in settings.tokens}
+    problems = [
+        f"{settings.name}: {key} selects {word}, which is no tool or group"
+        for key, text in written.items()
+        for word in unknown(text, groups=settings.groups.keys(), tools=tools)
+    ]
+    if problems:
+        raise CatalogError(problems)
+
+
+def _implementation(settings: ServerConfig) -> Implementation:
+    unset = msgspec.UNSET
+    return Implementation(
+        name="ostiary",
+        version=__version__,
+        title=settings.title or unset,
+        description=settings.description or unset,
+        website_url=settings.website or unset,
+        icons=[
+            Icon(
+                src=icon.src,
+                mime_type=icon.mime_type or unset,
+                sizes=icon.sizes or unset,
+                theme=icon.theme or unset,
+            )
+            for icon in settings.icons
+        ]
+        or unset,
+    )
+
+
+def _cannot_offer(problems: Sequence[str]) -> CannotStart:
+    if len(problems) == 1:
+        return CannotStart(problems[0], HINT)
+    more = len(problems) - MOST_DETAILS
+    details = [*problems[:MOST_DETAILS], *([f"and {more} more"] if more > 0 else [])]
+    return CannotStart(f"{len(problems)} problems with what the agents offer", HINT, details)
+
+
+def _announce_task(endpoints: Mapping[str, Endpoint], server: str, task_id: str) -> None:
+    endpoint = endpoints.get(server)
+    if endpoint is not None:  # a task may be older than the configuration
+        endpoint.task_changed(task_id)

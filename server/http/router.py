@@ -1,0 +1,134 @@
+"""Which way a request goes, by its head: MCP paths to their endpoints, what programs ask OAuth for to forms.py, pages to their framework.
+
+Every request passes here, so here are the proxy's word about its caller, the Host check of everything that is not MCP (an MCP
+endpoint asks the guard itself, for Origin too), the access line and the hook for metrics. What a path means is not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+from server.observe.log import Logger
+
+from .asgi import hosting
+from .guard import Guard, host_of
+from .handler import App, Cycle, Handler, Receive, Resolve, Scope, Send
+from .proxy import Proxies
+
+# A log line is for reading: a longer path is cut there.
+_LOGGED_PATH_CHARACTERS: Final = 200
+_FORBIDDEN: Final = b"this server does not answer for the name in the Host header\n"
+
+
+class Router:
+    """`mcp` maps a server's name to what answers there; the name "" is the one at `/mcp`. `exact` are further paths. `forms` is
+    for the paths of which `is_form` is true; all else is `pages`'s, an ASGI application."""
+
+    def __init__(
+        self,
+        *,
+        mcp: Mapping[str, Resolve],
+        exact: Mapping[str, Resolve] = MappingProxyType({}),
+        forms: Resolve | None = None,
+        is_form: Callable[[str], bool] = lambda path: False,
+        pages: App,
+        guard: Guard,
+        log: Logger,
+        proxies: Proxies | None = None,
+        observe: Callable[[str, int], None] | None = None,
+        tells_all: bool = False,
+        secret_paths: Sequence[str] = (),
+    ) -> None:
+        """`secret_paths` are prefixes whose rest is a secret. `observe` is told the path as it came and the
+        status (0: it ended without a response) of every request, and must not raise. `tells_all` writes a line for
+        every request, too."""
+        self._endpoints: dict[str, Resolve] = dict(exact)
+        for name, resolve in mcp.items():
+            path = f"/{name}/mcp" if name else "/mcp"
+            self._endpoints[path] = self._endpoints[path + "/"] = resolve
+        self._pages = hosting(pages)
+        self._forms = forms or self._pages
+        self._is_form = is_form
+        self._guard = guard
+        self._log = log
+        self._proxies = proxies
+        self._observe = observe
+        self._tells_all = tells_all
+        self._secret_paths = tuple(secret_paths)
+
+    def resolve(self, scope: Scope) -> RoutedHandler:
+        if self._proxies is not None:
+            scope = self._proxies.resolve(scope)
+        path: str = scope["path"]
+        resolve = self._endpoints.get(path)
+        if resolve is not None:
+            handler = resolve(scope)
+        elif self._guard.admits_host(scope, host_of(scope)):
+            handler = (self._forms if self._is_form(path) else self._pages)(scope)
+        else:
+            handler = hosting(_forbid)(scope)
+        return RoutedHandler(
+            handler,
+            report=partial(self._report, scope),
+            observe=None if self._observe is None else partial(self._observe, path),
+            # A call that went well has its own line (tool.called); two for each would be half of what a busy server does.
+            quiet=resolve is not None and not self._tells_all,
+        )
+
+    def _report(self, scope: Scope, cycle: Cycle, seconds: float) -> None:
+        client, path = cycle.client, scope["path"]
+        tell = self._log.debug if cycle.status == 200 and path in self._endpoints else self._log.info
+        tell(
+            "http.request",
+            method=scope["method"],
+            path=self._shown(path),
+            status=cycle.status,
+            ms=round(seconds * 1000, 1),
+            ip=client[0] if client else "",
+            request=cycle.request_id,
+        )
+
+    def _shown(self, path: str) -> str:
+        # Also in a link that was typed with another case, or pasted behind a slash.
+        for prefix in self._secret_paths:
+            at = path.lower().find(prefix)
+            if at >= 0:
+                return path[:at][:_LOGGED_PATH_CHARACTERS] + prefix + "***"
+        return path[:_LOGGED_PATH_CHARACTERS]
+
+
+class RoutedHandler:
+    """Implements `Handler`: another one, and what is told of its requests afterwards."""
+
+    __slots__ = ("_observe", "_quiet", "_report", "answer", "client")
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        report: Callable[[Cycle, float], None],
+        observe: Callable[[int], None] | None,
+        quiet: bool,
+    ) -> None:
+        """`quiet`: a good answer is not reported."""
+        self.answer: Final = handler.answer
+        self.client: Final = handler.client
+        self._report = report
+        self._observe = observe
+        self._quiet = quiet
+
+    def done(self, cycle: Cycle, seconds: float) -> None:
+        if self._observe is not None:
+            self._observe(cycle.status)
+        if not self._quiet or cycle.status != 200:
+            self._report(cycle, seconds)
+
+
+async def _forbid(_scope: Scope, _receive: Receive, send: Send) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(_FORBIDDEN))]
+    start: dict[str, Any] = {"type": "http.response.start", "status": 403, "headers": headers}
+    await send(start)
+    await send({"type": "http.response.body", "body": _FORBIDDEN})

@@ -1,0 +1,115 @@
+"""The threshold of an MCP endpoint: who may come in, by what the head of a request says.
+
+    guard → preflight → who
+
+Every endpoint that speaks MCP over HTTP has the same one, whatever lies behind it (visit.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Final, Protocol, TypeAlias
+from urllib.parse import parse_qsl
+
+from auth.tokens.presentation import Presentation
+from auth.values.model import Principal
+from server.admission.bearer import EntryRefusal
+from server.http.guard import ForeignRequest, OwnRequest
+from server.http.handler import Pairs, Scope
+from server.observe.log import Logger
+
+# Larger than any message that a model writes; the connection layer stops reading there, too.
+MAX_BODY_BYTES: Final = 2 * 1024 * 1024
+# Preflights are asked again after this; browsers cap it at two hours.
+PREFLIGHT_SECONDS: Final = 7200
+
+ALLOW: Final = (b"allow", b"POST, OPTIONS")
+_ALLOWED_HEADERS: Final = (
+    b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
+    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools, DPoP"
+)
+TOOLS_HEADER: Final = b"x-ostiary-tools"
+PROOF_HEADER: Final = b"dpop"
+_PARAM_HEADER: Final = b"mcp-param-"
+_TOKEN_BYTES: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^_`|~-")
+
+Guard: TypeAlias = Callable[[Scope, Mapping[bytes, bytes]], OwnRequest | ForeignRequest]
+
+
+class Doorkeeper(Protocol):
+    """Who may come in: server/admission."""
+
+    def who_nowait(self, shown: Presentation, /) -> Principal | EntryRefusal | None:
+        """Who presents this, decided from memory. None: it must be looked up."""
+        ...
+
+    def authenticate(self, shown: Presentation, /) -> Awaitable[Principal | EntryRefusal]:
+        """The same, looked up where it must be."""
+        ...
+
+    def forbid(self, scopes: frozenset[str], shown: Presentation, /) -> EntryRefusal:
+        """The 403 that names all the scopes that an operation needs, in one challenge."""
+        ...
+
+
+class Threshold:
+    """`name` is the server's name in the configuration."""
+
+    def __init__(
+        self,
+        *,
+        name: str,
+        guard: Guard,
+        doorkeeper: Doorkeeper,
+        log: Logger,
+        max_body_bytes: int = MAX_BODY_BYTES,
+    ) -> None:
+        self.name: Final = name
+        self.guard: Final = guard
+        self.doorkeeper = doorkeeper
+        self.log: Final = log
+        self.max_body_bytes: Final = max_body_bytes
+
+
+def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:
+    """One value per name. What was sent twice is joined, and so is no valid value of a header that has one."""
+    headers = dict(pairs)
+    if len(headers) == len(pairs):
+        return headers
+    values: dict[bytes, bytes] = {}
+    for name, value in pairs:
+        values[name] = values[name] + b", " + value if name in values else value
+    return values
+
+
+def wanted_tools(scope: Scope, headers: Mapping[bytes, bytes]) -> str | None:
+    """What the request says of the tools it wants to know of: by header, in its address, or both, which then both bound it."""
+    written = [headers.get(TOOLS_HEADER, b"").decode("latin-1")]
+    # The connection layer bounds the address; a parameter that is not ours says nothing.
+    for name, value in parse_qsl(scope.get("query_string", b"").decode("latin-1")):
+        if name == "tools":
+            written.append(value)
+    return ";".join(text for text in written if text.strip()) or None
+
+
+def is_json(content_type: bytes | None) -> bool:
+    return content_type is not None and (
+        content_type == b"application/json"
+        or content_type.partition(b";")[0].strip().lower() == b"application/json"
+    )
+
+
+def preflight(headers: Mapping[bytes, bytes]) -> Pairs:
+    if b"origin" not in headers:
+        return (ALLOW,)
+    allowed = [_ALLOWED_HEADERS]
+    # `*` does not cover headers of credentialed requests, so each is named; which ones a tool wants, its schema says.
+    for name in headers.get(b"access-control-request-headers", b"").lower().split(b",")[:64]:
+        name = name.strip()
+        if name.startswith(_PARAM_HEADER) and _TOKEN_BYTES.issuperset(name):
+            allowed.append(name)
+    return (
+        (b"access-control-allow-methods", b"POST, GET, DELETE, OPTIONS"),
+        (b"access-control-allow-headers", b", ".join(allowed)),
+        (b"access-control-max-age", b"%d" % PREFLIGHT_SECONDS),
+    )

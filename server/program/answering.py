@@ -1,0 +1,150 @@
+"""Which part answers which request: the router of the public listener, made of the running server's services."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+from auth import endpoints
+from auth.people import links
+from auth.values import wire
+from server.admission.bearer import Admission, anybody
+from server.http import guard, landing
+from server.http.handler import App, Resolve
+from server.http.lazy import LazyApp
+from server.http.mcp import McpEndpoint
+from server.http.proxy import Proxies
+from server.http.router import Router
+from server.http.sse_2024 import SseEndpoint
+from server.http.threshold import Threshold
+from server.http.values import Answer, form_handler
+from server.program.services import Services
+
+# Paths that requests are counted under, besides the MCP endpoints.
+LABELLED: Final = frozenset(
+    {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
+)
+
+# A log line is for reading.
+LOGGED_PATH_CHARACTERS: Final = 200
+
+
+def public_router(services: Services) -> Router:
+    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
+    resolved, config, issuer = (
+        services.resolved,
+        services.resolved.config,
+        services.identity.parts.site.issuer,
+    )
+    door = guard.Guard(
+        hosts=frozenset(
+            name
+            for host in (_host(issuer), *config.allowed_hosts)
+            if (name := guard.authority(host.encode(), _scheme(issuer)))
+        ),
+        # The issuer's own pages always: a proxy that does not say it is https must not lock them out.
+        origins=frozenset(
+            name for origin in (issuer, *config.allowed_origins) if (name := guard.normal_origin(origin))
+        ),
+        any_origin="*" in config.allowed_origins,
+    )
+    # Paths as metrics labels: a closed set, whatever is asked for.
+    routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
+    endpoints = {name: _mcp_endpoint(services, name, door) for name in services.endpoints}
+    first = next(iter(endpoints))
+    return Router(
+        mcp={"" if name == first else name: endpoint.resolve for name, endpoint in endpoints.items()},
+        exact={
+            path: answerer
+            for name, endpoint in endpoints.items()
+            if services.servers.settings[name].compat.sse
+            for path, answerer in _two_endpoints(
+                services, name, endpoint, "" if name == first else f"/{name}"
+            ).items()
+        },
+        forms=form_handler(_answer_for(services)),
+        is_form=_is_for_programs,
+        pages=LazyApp(partial(_pages_app, services)),
+        guard=door,
+        log=services.log,
+        proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
+        observe=services.metrics.counting_requests(routes),
+        tells_all=config.log_level == "debug",
+        secret_paths=links.PATHS,
+    )
+
+
+def _is_for_programs(path: str) -> bool:
+    """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
+    return endpoints.is_endpoint(path) or "/.well-known/" in path or path == "/healthz"
+
+
+def _pages_app(services: Services) -> App:
+    """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
+    from server.http import site
+
+    resolved = services.resolved
+    return site.make_site(resolved, services.identity.parts if resolved.needs_login else None, services.log)
+
+
+def _two_endpoints(
+    services: Services, name: str, endpoint: McpEndpoint, prefix: str
+) -> Mapping[str, Resolve]:
+    """The transport of 2024-11-05, beside the endpoint whose threshold it shares."""
+    sse = SseEndpoint(
+        services.endpoints[name],
+        endpoint.threshold,
+        services.crew,
+        sessions=services.servers.sessions[name],
+    )
+    return {f"{prefix}/sse": sse.listening, f"{prefix}/messages": sse.posting}
+
+
+def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
+    settings, identity = services.servers.settings[name], services.identity
+    everybody = anybody(identity.parts.site.scopes) if services.resolved.open_to_all(settings) else None
+    admission, compat = Admission(identity, everybody), settings.compat
+    endpoint = services.endpoints[name]
+    return McpEndpoint(
+        endpoint if compat.sessions != "none" else endpoint.without_sessions(),
+        Threshold(
+            name=name,
+            guard=door.admit,
+            doorkeeper=admission,
+            log=services.log,
+            max_body_bytes=services.resolved.config.max_body_kib * 1024,
+        ),
+        services.crew,
+        sessions_required=compat.sessions == "required",
+        batches_widened=compat.batch,
+    )
+
+
+def _answer_for(services: Services) -> Answer:
+    """What programs ask for: identity's endpoints and documents, and health; else 404."""
+    identity, asks = services.identity, services.resolved.needs_login
+
+    async def answer(request: wire.WireRequest) -> wire.WireReply:
+        reply: wire.WireReply | None = None
+        try:
+            if asks:
+                reply = await identity.handle(request)
+        except Exception as error:
+            return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)
+        if reply is not None:
+            return reply
+        if request.path == "/healthz":
+            return landing.health(request)
+        return landing.nothing_here(request, entropy=secrets.token_bytes)
+
+    return answer
+
+
+def _scheme(issuer: str) -> str:
+    return issuer.partition("://")[0]
+
+
+def _host(issuer: str) -> str:
+    return issuer.partition("://")[2]

@@ -1,0 +1,367 @@
+"""The whole program, put together and run from start to stop. Only here are concrete things constructed.
+
+    run > data directory and store > background (changes, sweeping, admin socket) > listeners > one task per connection
+
+Sockets are bound first: a taken port is the commonest mistake, and early callers wait in the kernel's queue until all is there.
+"""
+
+from __future__ import annotations
+
+import gc
+import secrets
+import signal
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Final, cast
+
+import msgspec
+import trio
+
+from auth.keys import rotation, sealing
+from server import __version__
+from server.admin import control
+from server.admission.key_usage import keep_noting
+from server.backends.catalog import CatalogError
+from server.endpoint.opening import CannotStart, now_millis
+from server.http import listen
+from server.http.asgi import hosting
+from server.http.limits import HttpLimits
+from server.http.probes import Probe
+from server.http.sockets import ListenError, open_listeners
+from server.http.tls import Tls, TlsError
+from server.observe.log import Logger
+from server.observe.logs import FLUSHED_EVERY_SECONDS
+from server.observe.metrics import CONTENT_TYPE
+from server.program.answering import public_router
+from server.program.clock_watch import keep_watching
+from server.program.services import Services, build, open_key
+from server.settings.resolve import Resolved
+from server.settings.secret import SecretUnreadable
+from server.store.home import open_home
+from server.store.jobs import CannotOpen, StoreError
+from server.store.maintenance import Retention, keep_sweeping
+from server.store.sqlite import open_store
+
+# One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
+ECHO_SECONDS: Final = 0.5
+# How often signing keys are looked at: their times are days, and an hour's delay is in their margin.
+KEYS_SECONDS: Final = 3600
+# What happens below the application, by its name in `serving.Counters`.
+CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "accepted": "Connections accepted",
+        "over_cap": "Connections refused because of the cap on all",
+        "over_ip_cap": "Connections refused because of the cap per address",
+        "refused": "Requests refused as malformed, too large or too late",
+        "late": "Deadlines that passed",
+        "stalled": "Connections cut because their peer did not read",
+        "crashed": "Connections or requests that ended in an error of ours",
+    }
+)
+
+
+class StartedServer(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to say once the server listens."""
+
+    origin: str  # where a browser or client on this machine reaches it, or the issuer
+    paths: tuple[str, ...]
+    admin_origin: str | None
+    claim_url: str | None  # a secret: for a terminal only
+    needs_login: bool
+    first_call: str | None  # a call that works as typed, where the demo is served
+
+
+def run(
+    resolved: Resolved,
+    log: Logger,
+    *,
+    announce: Callable[[StartedServer], None],
+    shows_claim_link: bool,
+    flush_log: Callable[[], None] = lambda: None,
+) -> None:
+    """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
+
+    `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last."""
+    try:
+        trio.run(
+            partial(
+                serve,
+                resolved,
+                log,
+                announce=announce,
+                shows_claim_link=shows_claim_link,
+                flush_log=flush_log,
+            )
+        )
+    except* (
+        CannotStart,
+        CannotOpen,
+        ListenError,
+        TlsError,
+        CatalogError,
+        SecretUnreadable,
+        control.CommandRefused,
+        sealing.CannotUnseal,
+    ) as group:
+        problem = _first(group)
+        hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
+        raise CannotStart(str(problem), hint, details) from problem
+    except* StoreError as group:
+        problem = _first(group)
+        log.error("store.stopped", reason=str(problem))
+        raise CannotStart(
+            f"the store had to stop: {problem}", problem.hint or "the log has the details"
+        ) from problem
+
+
+async def serve(
+    resolved: Resolved,
+    log: Logger,
+    *,
+    announce: Callable[[StartedServer], None],
+    shows_claim_link: bool,
+    flush_log: Callable[[], None] = lambda: None,
+) -> None:
+    config, draining = resolved.config, trio.Event()
+    tls = _tls(resolved)
+    public = _listen(config.host, config.port)
+    admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
+    with open_home(resolved.data_dir) as home:
+        async with open_store(home.database, clock=now_millis, backups=home.backups) as store:
+            key = await open_key(resolved, home, store)
+            async with trio.open_nursery() as background:
+                services = await build(resolved, log, store, key, port=public.port, background=background)
+                background.start_soon(_sweep, services)
+                background.start_soon(_keep_keys, services)
+                background.start_soon(_keep_flushing, flush_log)
+                background.start_soon(keep_watching, log)
+                background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
+                background.start_soon(services.crew.run)
+                await background.start(services.tasks.run)
+                for sessions in services.servers.sessions.values():
+                    background.start_soon(sessions.run)
+                await background.start(control.serve, home.path, partial(_commands, services), log)
+                with trio.CancelScope() as serving:
+                    async with trio.open_nursery() as listening:
+                        await background.start(_stop_on_signals, draining, serving, tls, log)
+                        listens = await listening.start(_serve_public, services, public, tls, draining)
+                        if admin:
+                            await listening.start(_serve_admin, services, admin, draining)
+                        _settle_memory()
+                        announce(await _started(services, admin, shows_claim_link=shows_claim_link))
+                        log.info(
+                            "server.started",
+                            version=__version__,
+                            origin=services.identity.parts.site.issuer,
+                            listens=listens,
+                            admin=f"http://127.0.0.1:{admin.port}" if admin else None,
+                            boot=services.boot_id,
+                        )
+                        _warn_of_open_servers(services)
+                        await draining.wait()
+                        drained_by = trio.current_time() + config.drain_seconds
+                        log.info("server.draining", seconds=config.drain_seconds)
+                    with trio.move_on_at(drained_by):
+                        await services.crew.wait_idle()
+                # Before the agents go: what runs is left to the next start, and does not fail for want of them.
+                await services.tasks.stop()
+                for endpoint in services.endpoints.values():
+                    await endpoint.aclose()
+                background.cancel_scope.cancel()
+    log.info("server.stopped")
+
+
+# ── getting ready ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _settle_memory() -> None:
+    """Everything that lives as long as the process is here by now: spare the collector from looking at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+def _warn_of_open_servers(services: Services) -> None:
+    """By name: that a server asks nobody who they are is the owner's word, and should not be forgotten."""
+    resolved = services.resolved
+    for name in sorted(resolved.open_servers) if not resolved.loopback else ():
+        services.log.warning("server.open_to_the_network", server=name, path=resolved.paths[name])
+
+
+def _tls(resolved: Resolved) -> Tls | None:
+    config = resolved.config
+    if not config.tls_certificate:
+        return None
+    return Tls(Path(config.tls_certificate).expanduser(), Path(config.tls_key).expanduser())
+
+
+# ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BoundSockets(msgspec.Struct, frozen=True, kw_only=True):
+    """Sockets that listen already, handed on by number."""
+
+    binds: tuple[str, ...]
+    port: int
+
+
+def _listen(host: str, port: int) -> BoundSockets:
+    """Raises `ListenError`, before anything else was touched."""
+    address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    sockets = open_listeners([address], backlog=HttpLimits().backlog)
+    return BoundSockets(
+        port=sockets[0].getsockname()[1], binds=tuple(f"fd://{sock.detach()}" for sock in sockets)
+    )
+
+
+async def _serve_public(
+    services: Services,
+    bound: BoundSockets,
+    tls: Tls | None,
+    draining: trio.Event,
+    *,
+    task_status: trio.TaskStatus[list[str]],
+) -> None:
+    config = services.resolved.config
+    limits = HttpLimits(
+        body_bytes=config.max_body_kib * 1024,
+        connections=config.max_connections,
+        connections_per_ip=config.max_connections_per_ip,
+        drain_seconds=config.drain_seconds,
+    )
+    settings = listen.ListenSettings(
+        binds=bound.binds,
+        log=services.log,
+        tls=tls,
+        limits=limits,
+        trusted_proxies=services.resolved.trusted_proxies,
+    )
+    for name, help_text in CONNECTION_COUNTS.items():
+        services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
+    await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
+
+
+async def _serve_admin(
+    services: Services, bound: BoundSockets, draining: trio.Event, *, task_status: trio.TaskStatus[list[str]]
+) -> None:
+    async def ready() -> str:
+        try:
+            await services.store.read(lambda db: db.fetch_one("SELECT 1 AS one"))
+        except StoreError as error:
+            return str(error)
+        return ""
+
+    def metrics() -> tuple[bytes, str]:
+        from server.observe.exposition import render  # which a server that nobody watches need not carry
+
+        return render(services.metrics), CONTENT_TYPE
+
+    probe = Probe(ready=ready, metrics=metrics)
+    settings = listen.ListenSettings(
+        binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
+    )
+    await listen.serve(hosting(probe), settings, draining=draining, task_status=task_status)
+
+
+async def _stop_on_signals(
+    draining: trio.Event,
+    everything: trio.CancelScope,
+    tls: Tls | None,
+    log: Logger,
+    *,
+    task_status: trio.TaskStatus[None],
+) -> None:
+    """The first SIGTERM or Ctrl-C drains, the second ends at once. SIGHUP reads a renewed certificate; without TLS it means that
+    the terminal was closed, and drains."""
+    drains_since = float("inf")
+    with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
+        task_status.started()
+        async for number in signals:
+            if number == signal.SIGHUP and tls is not None:
+                _reload(tls, log)
+            elif not draining.is_set():
+                draining.set()
+                drains_since = trio.current_time()
+            elif trio.current_time() - drains_since > ECHO_SECONDS:
+                everything.cancel()
+
+
+def _reload(tls: Tls, log: Logger) -> None:
+    try:
+        tls.reload_tls()
+    except TlsError as problem:
+        log.error("tls.not_reloaded", reason=str(problem))
+    else:
+        log.info("tls.reloaded")
+
+
+async def _keep_flushing(flush_log: Callable[[], None]) -> None:
+    while True:
+        await trio.sleep(FLUSHED_EVERY_SECONDS)
+        flush_log()
+
+
+async def _sweep(services: Services) -> None:
+    def report(outcome: dict[str, int] | StoreError) -> None:
+        if isinstance(outcome, StoreError):
+            services.log.warning("store.not_swept", reason=str(outcome))
+        elif any(outcome.values()):
+            services.log.info("store.swept", **outcome)
+
+    await keep_sweeping(
+        services.store, owner=services.boot_id, clock=now_millis, retention=Retention(), report=report
+    )
+
+
+async def _keep_keys(services: Services) -> None:
+    """Keys come and go by themselves; what was done, the audit trail says, and with it the log."""
+    identity = services.identity
+    while True:
+        try:
+            await rotation.keep(
+                identity.parts.store,
+                subkey=identity.parts.subkey,
+                entropy=secrets.token_bytes,
+                policy=identity.parts.policy.keys,
+                tokens=identity.parts.policy.tokens,
+                now=now_millis(),
+            )
+        except StoreError as error:
+            services.log.warning("keys.not_kept", reason=str(error))
+        await trio.sleep(KEYS_SECONDS)
+
+
+async def _started(
+    services: Services, admin: BoundSockets | None, *, shows_claim_link: bool
+) -> StartedServer:
+    issuer = services.identity.parts.site.issuer
+    needs_login = services.resolved.needs_login
+    has_echo = any(endpoint.catalog.get("echo") for endpoint in services.endpoints.values())
+    return StartedServer(
+        origin=issuer,
+        paths=tuple(services.resolved.paths.values()),
+        admin_origin=f"http://127.0.0.1:{admin.port}" if admin else None,
+        claim_url=await _claim_link(services) if needs_login and shows_claim_link else None,
+        needs_login=needs_login,
+        first_call="echo text=hello" if has_echo else None,
+    )
+
+
+def _commands(services: Services) -> Mapping[str, control.Handler]:
+    from server.program.commands import commands_of
+
+    return commands_of(services)
+
+
+async def _claim_link(services: Services) -> str | None:
+    from server.admin.commands import make_claim_link
+
+    issuer = services.identity.parts.site.issuer
+    return await make_claim_link(services.store, issuer, by="local:start", now=now_millis())
+
+
+def _first(error: BaseException) -> Any:
+    while isinstance(error, BaseExceptionGroup):
+        error = cast("BaseExceptionGroup[BaseException]", error).exceptions[0]
+    return error

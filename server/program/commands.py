@@ -1,0 +1,48 @@
+"""The commands of the admin socket, made of the running server's services. Loaded with the first command that somebody gives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from server import __version__
+from server.admin.audit import AuditAdmin
+from server.admin.commands import Admin
+from server.admin.control import Handler
+from server.admin.keys import KeysAdmin
+from server.endpoint.opening import now_millis
+from server.program.services import Services
+from server.rights.selection import SelectableNames
+
+
+def commands_of(services: Services) -> Mapping[str, Handler]:
+    issuer = services.identity.parts.site.issuer
+
+    def status() -> Mapping[str, Any]:
+        return {
+            "version": __version__,
+            "origin": issuer,
+            "paths": dict(services.resolved.paths),
+            "data_dir": str(services.resolved.data_dir),
+            "started_at": services.started_at,
+            "auth": "oauth" if services.resolved.needs_login else "none",
+        }
+
+    admin = Admin(
+        store=services.store,
+        clock=now_millis,
+        subkey=services.identity.parts.subkey,
+        status=status,
+        origin=lambda: issuer,
+        scopes=services.identity.parts.site.scopes,
+        login_ms=services.identity.parts.policy.tokens.device_login_ms,
+        more={
+            **KeysAdmin(parts=services.identity.parts).commands(),
+            **AuditAdmin(store=services.store, subkey=services.identity.parts.subkey).commands(),
+        },
+        servers=lambda: {
+            name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
+            for name, endpoint in services.endpoints.items()
+        },
+    )
+    return admin.commands()

@@ -1,0 +1,217 @@
+"""What the running server consists of, and how its parts are put together: identity, its pages, the agents, what counts.
+
+Nothing is started here but agents; that, and the order of it, is app.py's. The agents, and what is lent of them to requests,
+are endpoint/opening.py's, which is all that stdio needs. Requests find their way in answering.py.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from auth import identity as identities
+from auth import self_test
+from auth.clients.registry import secret_hash
+from auth.identity import Identity
+from auth.parts import Hashing
+from auth.people import users
+from auth.upstream.provider import Upstreams
+from auth.values.model import Millis
+from auth.values.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, RegistrationPolicy, TokenPolicy
+from auth.values.site import Site
+from server import __version__
+from server.admission.credentials import access_of
+from server.endpoint.endpoint import Endpoint
+from server.endpoint.me import Me
+from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
+from server.observe.decisions import log_decisions
+from server.observe.log import Logger
+from server.observe.metrics import Metrics
+from server.outgoing.documents import open_documents
+from server.outgoing.providers import ProviderClient
+from server.request.tools import carry_out
+from server.sessions.crew import Crew
+from server.settings.resolve import Resolved
+from server.settings.secret import read_secret
+from server.settings.upstreams import providers
+from server.store import keyfile, meta
+from server.store.home import DataDirectory
+from server.store.jobs import Store
+from server.store.keyfile import MasterKey
+from server.tasks.engine import Tasks
+
+# Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
+HASHES_AT_ONCE: Final = 2
+
+
+class Services(msgspec.Struct, frozen=True, kw_only=True):
+    """What the running server consists of. Functions take the parts they use, not this."""
+
+    resolved: Resolved
+    log: Logger
+    metrics: Metrics
+    store: Store
+    identity: Identity
+    servers: OpenServers
+    crew: Crew
+    started_at: Millis
+
+    @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        return self.servers.endpoints
+
+    @property
+    def tasks(self) -> Tasks:
+        return self.servers.tasks
+
+    @property
+    def boot_id(self) -> str:
+        return self.servers.boot_id
+
+
+async def open_key(resolved: Resolved, home: DataDirectory, store: Store) -> MasterKey:
+    """The key file that belongs to this database, made at the very first start."""
+    known = await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT))
+    key = keyfile.open_key(
+        resolved.config.key_file or home.key_file,
+        known_fingerprint=known,
+        random_bytes=secrets.token_bytes,
+        environment=os.environ,
+    )
+    await store.write(partial(keyfile.bind_key, fingerprint=key.fingerprint))
+    return key
+
+
+async def build(
+    resolved: Resolved,
+    log: Logger,
+    store: Store,
+    key: MasterKey,
+    *,
+    port: int,
+    background: trio.Nursery,
+) -> Services:
+    """Agents with work of their own do it in `background`. Raises `CannotStart`."""
+    config = resolved.config
+
+    subkey = subkeys(key)
+    policy = Policy(
+        device=DevicePolicy(
+            lifetime_ms=config.device_code_minutes * MINUTE, approve_from=config.device_approval
+        ),
+        tokens=TokenPolicy(
+            access_ms=config.access_token_minutes * MINUTE,
+            device_login_ms=config.login_days * DAY,
+            code_login_ms=config.browser_login_days * DAY,
+        ),
+        registration=RegistrationPolicy(
+            mode=config.registration,
+            token_hash=_hash_of(config.registration_token),
+            documents=config.client_documents,
+            document_hosts=frozenset(name.lower() for name in config.client_document_hosts),
+        ),
+        keys=KeyPolicy(signs_ms=config.signing_key_days * DAY),
+        assertions=any(each.assertions for each in resolved.upstreams),
+    )
+    upstreams = Upstreams(providers(resolved.upstreams), ProviderClient(), now_millis)
+    access = access_of(resolved.servers)
+    home = Site(
+        issuer=resolved.canonical_issuer(port),
+        loopback=resolved.loopback,
+        servers=resolved.paths,
+        scopes=resolved.scopes,
+        without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
+    )
+    documents, fetch = open_documents(store, policy.registration)
+    store.on_audit(log_decisions(log))
+    identity = await identities.found(
+        store,
+        clock=now_millis,
+        entropy=os.urandom,
+        subkey=subkey,
+        site=home,
+        policy=policy,
+        documents=documents,
+        fetch=fetch,
+        access=access,
+        upstreams=upstreams,
+        hashing=_hashing(),
+    )
+    store.on_changes(identity.apply_changes)
+    _refuse_what_is_untrue(identity)
+    metrics = Metrics(__version__)
+    servers = await open_servers(
+        resolved.servers,
+        store,
+        subkey,
+        carry_out=carry_out,
+        log=log,
+        measure=lambda name: partial(metrics.tool_called, name),
+        background=background,
+        allowed=identity.credentials.still,
+        me=lambda server: (
+            None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
+        ),
+    )
+    store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
+    _count(metrics, servers)
+    return Services(
+        resolved=resolved,
+        log=log,
+        metrics=metrics,
+        store=store,
+        identity=identity,
+        servers=servers,
+        crew=Crew(log),
+        started_at=now_millis(),
+    )
+
+
+def _hashing() -> Hashing:
+    limiter = trio.CapacityLimiter(HASHES_AT_ONCE)
+
+    async def hash_passphrase(passphrase: str, salt: bytes) -> str:
+        return await trio.to_thread.run_sync(users.hash_passphrase, passphrase, salt, limiter=limiter)
+
+    async def verify_passphrase(passphrase: str, phc: str) -> bool:
+        return await trio.to_thread.run_sync(users.verify_passphrase, passphrase, phc, limiter=limiter)
+
+    return Hashing(hash_passphrase=hash_passphrase, verify_passphrase=verify_passphrase)
+
+
+def _refuse_what_is_untrue(identity: Identity) -> None:
+    if problems := self_test.examine(identity.parts):
+        raise CannotStart(
+            f"the self-test found {len(problems)} problem{'' if len(problems) == 1 else 's'}",
+            "this is a bug, or the database is broken; `ostiary restore` puts a back-up in its place",
+            problems,
+        )
+
+
+def _hash_of(reference: str) -> str:
+    """Raises `SecretUnreadable`."""
+    return secret_hash(read_secret(reference).reveal()) if reference else ""
+
+
+def _count(metrics: Metrics, servers: OpenServers) -> None:
+    metrics.gauge(
+        "tasks_living",
+        "Tasks of the event loop: connections, streams, calls and what runs beside them",
+        lambda: trio.lowlevel.current_statistics().tasks_living,
+    )
+    metrics.gauge(
+        "subscriptions",
+        "Open subscription streams",
+        lambda: sum(each.subscriptions.count() for each in servers.endpoints.values()),
+    )
+    metrics.gauge(
+        "sessions",
+        "Sessions of the handshake era",
+        lambda: sum(sessions.count() for sessions in servers.sessions.values()),
+    )

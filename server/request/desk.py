@@ -1,0 +1,130 @@
+"""Where a caller sees to its tasks during one request: all of tasks/* goes through here.
+
+The engine is server/tasks; what a task looks like to which caller, mcp/tasks.py's; the methods, tasks.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from server.endpoint.endpoint import TaskRules
+from server.mcp.errors import BadParams, MethodNotFound, MissingCapability, UnknownTask, UnknownTool
+from server.mcp.messages import TextContent
+from server.mcp.params import CallToolParams
+from server.mcp.tasks import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of
+from server.request.asking import ask_in_session
+from server.request.line import Answers
+from server.request.request import Request
+from server.request.tools import refusal_of, settle_tool, start_task
+from server.rights.standing import Standing
+from server.tasks.order import owner_of
+
+
+class Desk:
+    """Methods raise `UnknownTask`, also for what is somebody else's, and for what came of a tool that this caller may not
+    call: one person's logins with one program share their tasks, but not what they may."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self.face = request.endpoint.task_face(request.revision)
+        self.owner = owner_of(request.principal, request.endpoint.name)
+
+    @property
+    def declared(self) -> bool:
+        """Whether this very request declared the extension."""
+        return self._request.declares_tasks
+
+    @property
+    def lists(self) -> bool:
+        """Whether the caller can be told from others, so that a list of its tasks is its own."""
+        return self.owner.known
+
+    @property
+    def _rules(self) -> TaskRules:
+        rules = self._request.endpoint.tasks
+        if rules is None:
+            raise MethodNotFound("tasks")
+        return rules
+
+    async def get(self, task_id: str) -> Snapshot:
+        task = await self._rules.engine.get(task_id, self.owner)
+        if not self._may_see(task):
+            raise UnknownTask
+        return task
+
+    def _may_see(self, task: Snapshot) -> bool:
+        """True of what came of a tool that is there no more: nothing bounds it."""
+        endpoint = self._request.endpoint
+        tool = endpoint.catalog.get(task.tool)
+        return tool is None or endpoint.rights.standing(self._request.principal, tool) is Standing.ALLOWED
+
+    async def answer(self, task_id: str, answers: Mapping[str, Any]) -> Snapshot:
+        await self.get(task_id)
+        return await self._rules.engine.answer(task_id, self.owner, answers)
+
+    async def cancel(self, task_id: str, *, reason: str) -> Snapshot:
+        """Raises `TaskOver`."""
+        await self.get(task_id)
+        return await self._rules.engine.cancel(task_id, self.owner, reason=reason)
+
+    async def wait(self, task_id: str, *, seen: frozenset[str]) -> Snapshot:
+        """When it is over, or asks something that is not among what was `seen`."""
+        await self.get(task_id)
+        return await self._rules.engine.wait(task_id, self.owner, seen=seen)
+
+    async def list(self, *, after: Place | None, limit: int) -> Sequence[Snapshot]:
+        """Newest first, without their results."""
+        found: list[Snapshot] = []
+        while len(found) < limit:  # what an owner may keep is bounded
+            page = await self._rules.engine.list(self.owner, after=after, limit=limit)
+            found += [task for task in page if self._may_see(task)]
+            if len(page) < limit:
+                break
+            after = place_of(page[-1])
+        return found[:limit]
+
+    async def start(self, tool: str, arguments: Mapping[str, Any]) -> Snapshot:
+        """A task because the caller wants one. Raises `TooManyTasks`, what calling the tool would raise, and `BadParams` for
+        arguments that do not fit."""
+        if self.face is None:
+            raise MethodNotFound("tasks")
+        call = CallToolParams(name=tool, arguments=dict(arguments), meta=self._request.route.params.meta)
+        request = msgspec.structs.replace(
+            self._request, route=msgspec.structs.replace(self._request.route, params=call), headers=None
+        )
+        settle_tool(request, tool)
+        if request.tool is None:
+            raise UnknownTool(tool)
+        refusal = refusal_of(request, request.tool)
+        if refusal is not None:
+            raise BadParams(
+                "\n".join(block.text for block in refusal.content if isinstance(block, TextContent))
+            )
+        return await start_task(request, self._rules, self.face, None)
+
+    async def ask(self, questions: Mapping[str, Any], meta: Mapping[str, Any]) -> Answers:
+        """What a task asks, put to whoever waits for it. Raises `MissingCapability`, `BackendFailed`."""
+        return await ask_in_session(self._request, questions, meta)
+
+    async def own(self, task_ids: Sequence[str]) -> list[str]:
+        """Those that are the caller's. Raises `MissingCapability`."""
+        if not self.declared:
+            raise MissingCapability(REQUIRED_CAPABILITY)
+        found: list[str] = []
+        for task_id in dict.fromkeys(task_ids):
+            try:
+                await self.get(task_id)
+            except UnknownTask:
+                continue
+            found.append(task_id)
+        return found
+
+    async def tell(self, task_id: str) -> Mapping[str, Any] | None:
+        """How it stands, for a subscription; None when it is forgotten."""
+        try:
+            return extension(await self.get(task_id))
+        except UnknownTask:
+            return None

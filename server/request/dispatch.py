@@ -1,0 +1,155 @@
+"""What every wire does with what it has read: make a request of it, begin a session, run it where it can be cancelled, answer a batch.
+
+HTTP, its two-endpoint form of 2024-11-05, and stdio share these, so that they cannot come to differ. What a message means is
+mcp/inbound.py's; what is done is handlers.py's; how bytes come and go is the wire's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+import trio
+
+from auth.values.model import Principal
+from server.endpoint.endpoint import Endpoint
+from server.mcp.errors import McpError
+from server.mcp.inbound import Acknowledged, Headers, Rejection, Route, classify_item
+from server.mcp.messages import Batch, Notification, ResponseMessage
+from server.mcp.params import CallToolParams, InitializeParams
+from server.mcp.results import encode_error
+from server.mcp.versions import Revision
+from server.request.handlers import answer
+from server.request.line import Line
+from server.request.request import Outcome, Request, always
+from server.request.tools import TOOL_CALL, settle_tool
+from server.sessions.sessions import Session, Sessions
+
+T = TypeVar("T")
+
+
+def make_request(
+    endpoint: Endpoint,
+    principal: Principal,
+    route: Route,
+    call_id: str,
+    *,
+    headers: Headers | None = None,
+    session: Session | None = None,
+    hears_questions: bool = True,
+    still_allowed: Callable[[], Awaitable[bool]] = always,
+) -> Request:
+    """Everything that is known of it before it runs, looked up once."""
+    request = Request(
+        endpoint=endpoint,
+        principal=principal,
+        route=route,
+        call_id=call_id,
+        headers=headers,
+        session=session,
+        hears_questions=hears_questions,
+        still_allowed=still_allowed,
+    )
+    method = route.method
+    if method is TOOL_CALL and route.problem is None:
+        params: CallToolParams = route.params  # type: ignore[assignment]
+        settle_tool(request, params.name)
+        if request.tool is not None:
+            request.at_once = request.tool.terms.quick
+    else:
+        request.at_once = not method.waits
+    return request
+
+
+def settle_again(request: Request) -> None:
+    """For whatever has waited since it was made: its tool may be another by now, or none."""
+    if request.route.method is TOOL_CALL and request.route.problem is None:
+        params: CallToolParams = request.route.params  # type: ignore[assignment]
+        settle_tool(request, params.name)
+
+
+async def run(request: Request, line: Line) -> Outcome:
+    """`line` takes what is said before the answer."""
+    request.line = line
+    return await answer(request)
+
+
+async def run_in_session(session: Session, request: Request, line: Line) -> Outcome | None:
+    """None when the client has cancelled it, or the session is over."""
+    outcome: Outcome | None = None
+    try:
+        with session.running(request.id) as running:
+            outcome = await run(request, line)
+        return None if running.cancelled else outcome
+    except McpError as error:
+        return refused(request, error)
+
+
+def refused(request: Request, error: McpError) -> Outcome:
+    return Outcome(encode_error(request.id, error, request.revision), error)
+
+
+async def begin_session(request: Request, sessions: Sessions, address: str) -> tuple[Session | None, Outcome]:
+    """`initialize`. No session is left of one that was not answered with a result."""
+    params = request.route.params
+    if not isinstance(params, InitializeParams):  # they could not be read, which is the answer
+        return None, await answer(request)
+    try:
+        session = sessions.create(request.principal, address, request.revision, params)
+    except McpError as error:
+        return None, refused(request, error)
+    request.session = session
+    outcome = await answer(request)
+    if outcome.error is not None:
+        sessions.end(session)
+        return None, outcome
+    request.endpoint.log.info("session.began", client=session.client, version=session.revision.version)
+    return session, outcome
+
+
+def hear(session: Session, message: Notification | ResponseMessage) -> None:
+    """What is not answered."""
+    if isinstance(message, Notification):
+        session.note(message)
+    else:
+        session.answer(message)
+
+
+def take_batch(
+    batch: Batch,
+    revision: Revision,
+    *,
+    hear: Callable[[Notification | ResponseMessage], None],
+    take: Callable[[Route, int], T | Rejection],
+) -> list[T | bytes]:
+    """The requests in it, as `take` has them, and in the places of those that are none, what is answered to them."""
+    items: list[T | bytes] = []
+    for place, item in enumerate(batch.items):
+        verdict = classify_item(item, revision)
+        if isinstance(verdict, Acknowledged):
+            hear(verdict.message)
+            continue
+        taken = verdict if isinstance(verdict, Rejection) else take(verdict, place)
+        if isinstance(taken, Rejection):
+            items.append(encode_error(taken.id, taken.error, taken.revision))
+        else:
+            items.append(taken)
+    return items
+
+
+async def answer_batch(
+    items: Sequence[T | bytes], answer_one: Callable[[T], Awaitable[Outcome | None]]
+) -> Outcome | None:
+    """The answers in the order of the requests, which run side by side. None: nothing is to be answered."""
+    answers: list[bytes | None] = [item if isinstance(item, bytes) else None for item in items]
+
+    async def run_one(place: int, item: T) -> None:
+        outcome = await answer_one(item)
+        answers[place] = None if outcome is None else outcome.body
+
+    async with trio.open_nursery() as nursery:
+        for place, item in enumerate(items):
+            if not isinstance(item, bytes):
+                nursery.start_soon(run_one, place, item)
+    given = [each for each in answers if each is not None]
+    return Outcome(b"[%s]" % b",".join(given)) if given else None

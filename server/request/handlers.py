@@ -1,0 +1,82 @@
+"""Who does what: a handler for each row of `server.mcp.methods`, and the one ladder from what it returns or raises to an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, TypeAlias
+
+from msgspec import UNSET
+
+from server.mcp.errors import BackendFailed, InternalError, McpError
+from server.mcp.results import Result, encode_error, encode_result
+from server.request import lists, tasks
+from server.request.desk import Desk
+from server.request.listening import listen
+from server.request.prompts import complete, get_prompt
+from server.request.request import Outcome, Request
+from server.request.resources import read_resource, subscribe, unsubscribe
+from server.request.tools import call_tool
+from server.store.jobs import StoreUnavailable
+
+Handler: TypeAlias = Callable[[Request], Awaitable[Result]]
+
+
+def _at_desk(do: Callable[[Any, Desk], Awaitable[Result]]) -> Handler:
+    async def handle(request: Request) -> Result:
+        return await do(request.route.params, Desk(request))
+
+    return handle
+
+
+HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
+    {
+        "initialize": lists.initialize,
+        "ping": lists.ping,
+        "server/discover": lists.discover,
+        "tools/list": lists.list_tools,
+        "tools/call": call_tool,
+        "resources/list": lists.list_resources,
+        "resources/templates/list": lists.list_templates,
+        "resources/read": read_resource,
+        "resources/subscribe": subscribe,
+        "resources/unsubscribe": unsubscribe,
+        "prompts/list": lists.list_prompts,
+        "prompts/get": get_prompt,
+        "completion/complete": complete,
+        "logging/setLevel": lists.set_level,
+        "subscriptions/listen": listen,
+        "tasks/get": _at_desk(tasks.get_task),
+        "tasks/update": _at_desk(tasks.update_task),
+        "tasks/cancel": _at_desk(tasks.cancel_task),
+        "tasks/result": _at_desk(tasks.task_result),
+        "tasks/list": _at_desk(tasks.list_tasks),
+        "tasks/create": _at_desk(tasks.create_task),
+        "tasks/respond": _at_desk(tasks.respond_to_task),
+    }
+)
+
+
+async def answer(request: Request) -> Outcome:
+    """The answer, whatever happens: errors are answers too. Cancelling it stops the work."""
+    route = request.route
+    method = route.method
+    try:
+        if method.feature is not None or method.session:
+            lists.check_offered(request)
+        if route.problem is not None:
+            raise route.problem
+        if route.params.meta.log_level is not UNSET:
+            request.log_level()
+        result = await HANDLERS[method.name](request)
+        return Outcome(encode_result(route.id, result, route.revision, request.endpoint.identity))
+    except McpError as error:
+        return Outcome(encode_error(route.id, error, route.revision), error)
+    except StoreUnavailable as problem:  # only tasks need it
+        request.endpoint.log.warning("store.unavailable", method=method.name, reason=str(problem))
+        error = BackendFailed(f"tasks are not available: {problem}")
+        return Outcome(encode_error(route.id, error, route.revision), error)
+    except Exception:
+        request.endpoint.log.exception("mcp.crashed", method=method.name, request=request.call_id)
+        error = InternalError(request.call_id)
+        return Outcome(encode_error(route.id, error, route.revision), error)

@@ -1,0 +1,140 @@
+"""A running call's line to its caller: what back-ends know as their `Outlet`, for every era and wire.
+
+Progress goes out as the protocol wants it, log messages from the level that was asked for, questions by whichever way the
+era has. A task's line is tasks/outlet.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final, Protocol, TypeAlias
+
+import trio
+
+from server.backends.base import BackendError, CannotAsk, LogLevel, LogMessage, Progress
+from server.mcp.messages import ProgressToken
+from server.mcp.questions import BadQuestion, Question, check_question, missing
+from server.mcp.results import encode_log, encode_progress
+from server.mcp.versions import Revision
+
+# A person cannot see more than this, and each event costs a write to the socket.
+PROGRESS_INTERVAL_SECONDS: Final = 0.01
+# How long a line may stay silent before a sign of life: below the idle limits of the proxies that people use (most: 60 s).
+KEEP_ALIVE_SECONDS: Final = 25.0
+LEVELS: Final[tuple[LogLevel, ...]] = (
+    "debug",
+    "info",
+    "notice",
+    "warning",
+    "error",
+    "critical",
+    "alert",
+    "emergency",
+)
+
+Answers: TypeAlias = Mapping[str, Mapping[str, Any]]
+Ask: TypeAlias = Callable[[Mapping[str, Question]], Awaitable[Answers]]
+
+
+class Line(Protocol):
+    """What a wire lends a request while it runs."""
+
+    def send(self, message: bytes, /) -> Awaitable[None]:
+        """One message on this request's own stream, before its answer. Dropped where the caller takes no stream."""
+        ...
+
+    def ping(self) -> Awaitable[None]:
+        """A sign of life."""
+        ...
+
+    def release(self) -> Awaitable[None]:
+        """Let go of the connection, where the caller can come back for the answer; else nothing."""
+        ...
+
+
+class _Silent:
+    """The line of somebody who hears nothing but the answer."""
+
+    async def send(self, message: bytes) -> None:
+        """Nobody listens."""
+
+    async def ping(self) -> None:
+        """Nobody waits long enough to wonder."""
+
+    async def release(self) -> None:
+        """There is no stream."""
+
+
+SILENT: Final[Line] = _Silent()
+
+
+class CallerLine:
+    """`token` None: the caller wants no progress. `level` says, whenever it is asked, from which level on the caller wants
+    log messages; None for none."""
+
+    def __init__(
+        self,
+        line: Line,
+        revision: Revision,
+        *,
+        can: frozenset[str],
+        ask: Ask | None,
+        token: ProgressToken | None,
+        level: Callable[[], LogLevel | None],
+    ) -> None:
+        self._line = line
+        self._revision = revision
+        self._can = can
+        self._ask = ask
+        self._token = token
+        self._level = level
+        self._last = float("-inf")
+        self._not_before = float("-inf")
+        self.saved: Any = None  # the last checkpoint
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        if isinstance(event, LogMessage):
+            level = self._level()
+            if level is not None and LEVELS.index(event.level) >= LEVELS.index(level):
+                await self._line.send(encode_log(event.level, event.data, event.logger))
+            return
+        # Strictly rising, and no more often than somebody can look.
+        if self._token is None or not event.progress > self._last:
+            return
+        now = trio.current_time()
+        finished = event.total is not None and event.progress >= event.total
+        if now < self._not_before and not finished:
+            return
+        self._last = event.progress
+        self._not_before = now + PROGRESS_INTERVAL_SECONDS
+        await self._line.send(
+            encode_progress(
+                self._token,
+                self._revision,
+                progress=event.progress,
+                total=event.total,
+                message=event.message,
+            )
+        )
+
+    async def ask(self, questions: Mapping[str, Question]) -> Answers:
+        try:
+            for question in questions.values():
+                check_question(question)
+            lacking = missing(questions, self._can)
+            if lacking:
+                raise CannotAsk("the caller's client does not offer what this needs to ask", lacking)
+            if self._ask is None:
+                raise CannotAsk("the caller cannot be asked anything during this call")
+            return await self._ask(questions)
+        except BadQuestion as error:
+            raise BackendError(f"the agent asks what cannot be asked: {error}") from error
+
+    async def checkpoint(self, data: Any) -> None:
+        self.saved = data
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        await self._line.release()

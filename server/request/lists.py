@@ -1,0 +1,110 @@
+"""What a server says of itself and what it has: the handshake, discovery, and the pages of each list."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, Literal, TypeAlias, cast
+
+from server.mcp.errors import MethodNotFound
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+from server.mcp.params import LevelParams, ListParams
+from server.mcp.results import DiscoverResult, EmptyResult, InitializeResult, ListResult, Offers
+from server.mcp.tasks import Face, wasmagent_tool
+from server.request.prompts import visible_prompts
+from server.request.request import Request
+from server.request.resources import visible_resources, visible_templates
+from server.rights.standing import Standing
+
+Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
+ListName: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
+
+
+async def initialize(request: Request) -> InitializeResult:
+    return InitializeResult(offers_of(request))
+
+
+async def discover(request: Request) -> DiscoverResult:
+    return DiscoverResult(offers_of(request))
+
+
+async def ping(_request: Request) -> EmptyResult:
+    return EmptyResult()
+
+
+async def set_level(request: Request) -> EmptyResult:
+    if request.session is not None:
+        request.session.log_level = cast("LevelParams", request.route.params).level
+    return EmptyResult()
+
+
+async def list_tools(request: Request) -> ListResult:
+    return _page(request, "tools", visible_tools(request))
+
+
+async def list_resources(request: Request) -> ListResult:
+    return _page(request, "resources", visible_resources(request))
+
+
+async def list_templates(request: Request) -> ListResult:
+    return _page(request, "resourceTemplates", visible_templates(request))
+
+
+async def list_prompts(request: Request) -> ListResult:
+    return _page(request, "prompts", visible_prompts(request))
+
+
+def visible_tools(request: Request) -> Sequence[Tool]:
+    endpoint = request.endpoint
+    tools = [
+        entry.tool
+        for entry in endpoint.catalog.entries()
+        if endpoint.rights.standing(request.principal, entry) is not Standing.HIDDEN
+    ]
+    wasmagent = endpoint.task_face(request.revision) is Face.WASMAGENT
+    return [wasmagent_tool(tool) for tool in tools] if wasmagent else tools
+
+
+def offers_of(request: Request) -> Offers:
+    """What the server has, for this caller on this wire."""
+    endpoint, modern = request.endpoint, request.revision.modern
+    library = endpoint.catalog.has_library
+    face = endpoint.task_face(request.revision)
+    told_of_changes = modern or endpoint.sessions is not None
+    return Offers(
+        resources=endpoint.has_resources,
+        prompts=library,
+        completions=library,
+        logging=library and told_of_changes,
+        tasks=face is not None,
+        wasmagent=face is Face.WASMAGENT,
+        task_list=request.principal.identified,
+        changes=told_of_changes,
+    )
+
+
+def check_offered(request: Request) -> None:
+    """Raises `MethodNotFound`. A list of what is not offered is empty to clients of the handshake era: they ask whatever
+    was declared, and an error there is shown to people."""
+    method = request.route.method
+    if method.session and request.session is None:
+        raise MethodNotFound(method.name)
+    if method.feature is None or (method.params is ListParams and not request.revision.modern):
+        return
+    if not getattr(offers_of(request), method.feature):
+        raise MethodNotFound(method.name)
+
+
+def _page(request: Request, name: ListName, items: Sequence[Listed]) -> ListResult:
+    """Raises `BadCursor`."""
+    cursor = cast("ListParams", request.route.params).cursor
+    endpoint = request.endpoint
+    return ListResult(name, *endpoint.cursors.cut(name, items, _KEY, cursor, endpoint.page_size))
+
+
+def _key_of(item: Listed) -> str:
+    if isinstance(item, Resource):
+        return item.uri
+    return item.uri_template if isinstance(item, ResourceTemplate) else item.name
+
+
+_KEY: Final[Callable[[Listed], str]] = _key_of

@@ -1,0 +1,123 @@
+"""How whatever an agent does for a caller is done: the page that every use of an agent goes through, on every wire.
+
+    standing → scope → (run: arguments → back-end → what came of it) under a deadline → record
+
+What is visible to whom is settled when the request is made (dispatch.py) or looked up (resources.py, prompts.py); what `run` is,
+tools.py, resources.py and prompts.py say. Spec: server/tools "Error Handling" (2026-07-28): only what could not be invoked is a
+protocol error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from time import perf_counter
+from typing import Final, TypeAlias, TypeVar
+
+import trio
+
+from server.backends.base import (
+    BackendError,
+    BadArguments,
+    CannotAsk,
+    Outlet,
+    Paused,
+    ProtocolFailure,
+    Replaced,
+)
+from server.backends.outlets import Nobody, Unhurried
+from server.backends.terms import CallTerms
+from server.mcp.errors import (
+    AgentError,
+    AgentReplaced,
+    AgentTooSlow,
+    BackendFailed,
+    BadParams,
+    InsufficientScope,
+    InternalError,
+    McpError,
+    MissingCapability,
+)
+from server.mcp.params import CallToolParams
+from server.request.request import Request
+from server.rights.standing import Standing, challenged
+
+T = TypeVar("T")
+
+# What came of it, and the word for that in logs and metrics.
+Run: TypeAlias = Callable[[Outlet], Awaitable[tuple[T, str]]]
+
+# The line of what runs for a caller who hears nothing before the answer.
+MUTE: Final[Outlet] = Nobody("the caller cannot be asked anything during this call")
+
+
+async def perform(
+    request: Request, name: str, terms: CallTerms, standing: Standing, run: Run[T], outlet: Outlet = MUTE
+) -> T:
+    """Raises `InsufficientScope`, what `told` makes of a back-end's errors, `AgentTooSlow`, `InternalError`, and `Paused` if
+    `outlet` does. Cancelling it stops the back-end."""
+    started = perf_counter()
+    outcome = "cancelled"  # what it was, unless something below gets to say otherwise
+    try:
+        if standing is Standing.GRANTABLE:
+            raise InsufficientScope(challenged(request.principal, terms))
+        if terms.quick or request.unhurried:
+            answer, outcome = await run(outlet)
+            return answer
+        with trio.CancelScope(deadline=trio.current_time() + terms.deadline_seconds) as scope:
+            answer, outcome = await run(Unhurried(outlet, scope))
+            return answer
+        raise AgentTooSlow(name, terms.deadline_seconds)
+    except Paused:
+        outcome = "asked"
+        raise
+    except BadArguments as error:
+        outcome = "invalid"
+        raise BadParams(str(error)) from error
+    except BackendError as error:
+        outcome = "refused" if isinstance(error, CannotAsk) else "failed"
+        raise told(error) from error
+    except McpError as error:
+        outcome = "timeout" if isinstance(error, AgentTooSlow) else "refused"
+        raise
+    except Exception as error:
+        outcome = "crashed"
+        method = request.route.method
+        if method.params is CallToolParams:
+            request.endpoint.log.exception("tool.crashed", tool=name, request=request.call_id)
+        else:
+            request.endpoint.log.exception(
+                "library.crashed", method=method.name, name=name, request=request.call_id
+            )
+        raise InternalError(request.call_id) from error
+    finally:
+        _tell(request, name, outcome, perf_counter() - started)
+
+
+def told(error: BackendError) -> McpError:
+    """What a caller is told of a back-end's failure."""
+    if isinstance(error, CannotAsk) and error.required:
+        return MissingCapability(error.required, str(error))
+    if isinstance(error, Replaced):
+        return AgentReplaced(str(error))
+    if isinstance(error, ProtocolFailure):
+        return AgentError(error.code, str(error), error.data)
+    return BackendFailed(str(error))
+
+
+def _tell(request: Request, name: str, outcome: str, seconds: float) -> None:
+    """One count and one line of every use of an agent, whatever became of it."""
+    endpoint, principal, method = request.endpoint, request.principal, request.route.method
+    is_tool = method.params is CallToolParams
+    endpoint.measure(name if is_tool else method.name, outcome, seconds)
+    facts = {
+        "outcome": outcome,
+        "ms": round(seconds * 1000, 3),
+        "principal": principal.kind._value_,
+        "client": principal.client_id,
+        "grant": principal.grant_id,
+        "request": request.call_id,
+    }
+    if is_tool:
+        endpoint.log.info("tool.called", tool=name, **facts)
+    else:
+        endpoint.log.info("library.used", method=method.name, name=name[:200], **facts)

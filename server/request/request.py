@@ -1,0 +1,111 @@
+"""One request as a value: who asks what of which server, and how the answer may be come to. Found out once, handed on as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET
+
+from auth.values.model import Principal
+from server.backends.base import LogLevel
+from server.backends.catalog import ToolEntry
+from server.endpoint.endpoint import Endpoint
+from server.mcp.errors import BadParams, McpError
+from server.mcp.inbound import Headers, Route
+from server.mcp.messages import RequestId
+from server.mcp.questions import abilities
+from server.mcp.results import TASKS_EXTENSION
+from server.mcp.versions import Revision
+from server.request.line import LEVELS, SILENT, Line
+from server.rights.standing import Standing
+from server.sessions.sessions import Session
+from server.sessions.subscriptions import Subscription
+
+NO_ABILITIES: Final[frozenset[str]] = frozenset()
+
+
+async def always() -> bool:
+    """What `still_allowed` is where nobody's right to be here ends."""
+    return True
+
+
+class Request(msgspec.Struct, kw_only=True):
+    """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
+
+    endpoint: Endpoint
+    principal: Principal
+    route: Route
+    call_id: str  # ours, for logs and for whoever answers
+    headers: Headers | None = None  # None: a wire without headers
+    session: Session | None = None
+    hears_questions: bool = True  # what is sent to the client of the session meanwhile comes to it
+    still_allowed: Callable[[], Awaitable[bool]] = always
+    # What tools/call names. A tool of which the caller must not know is none, and stands hidden.
+    tool: ToolEntry | None = None
+    standing: Standing = Standing.HIDDEN
+    # The answer comes without waiting, so that nobody needs to watch its caller. Refusing is quick.
+    at_once: bool = True
+    # What is said before the answer goes here.
+    line: Line = SILENT
+    unhurried: bool = False  # a task: nobody waits on a line, and its own time bounds it
+    subscription: Subscription | None = None  # while it is one
+    ending: bool = False
+    known_abilities: frozenset[str] | None = None  # `can`, once somebody has asked
+
+    @property
+    def id(self) -> RequestId:
+        return self.route.id
+
+    @property
+    def revision(self) -> Revision:
+        return self.route.revision
+
+    @property
+    def can(self) -> frozenset[str]:
+        """What the caller can be asked for."""
+        if self.known_abilities is None:
+            self.known_abilities = self._abilities()
+        return self.known_abilities
+
+    def _abilities(self) -> frozenset[str]:
+        if not self.route.revision.modern:
+            return NO_ABILITIES if self.session is None else self.session.can
+        declared = self.route.params.meta.client_capabilities
+        return abilities(declared, self.route.revision) if declared else NO_ABILITIES
+
+    @property
+    def declares_tasks(self) -> bool:
+        """Whether this very request says that its client knows what to do with a task (2026-07-28)."""
+        declared = self.route.params.meta.client_capabilities
+        extensions: Any = declared.get("extensions") if declared is not UNSET else None
+        return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
+
+    @property
+    def wants_progress(self) -> bool:
+        return self.route.params.meta.progress_token is not UNSET
+
+    def log_level(self) -> LogLevel | None:
+        """From which level on the caller wants log messages, now. Raises `BadParams` for one that does not exist."""
+        if not self.route.revision.modern:
+            return None if self.session is None or self.line is SILENT else self.session.log_level
+        level = self.route.params.meta.log_level
+        if level is UNSET:
+            return None
+        if level not in LEVELS:
+            raise BadParams(f"no such log level; use one of {', '.join(LEVELS)}")
+        return None if self.line is SILENT else level
+
+    def end(self) -> None:
+        """The server is going away: a subscription ends, with its result. Calls run to theirs."""
+        self.ending = True
+        if self.subscription is not None:
+            self.subscription.end()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """The bytes of the answer, and the error in it, if it is one: the status is the table's to say."""
+
+    body: bytes
+    error: McpError | None = None

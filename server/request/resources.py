@@ -1,0 +1,133 @@
+"""Resources: which ones this caller may know of, reading one, and watching it in a session. What a caller may not know of is not
+found. Spec: server/resources (2026-07-28)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
+
+from server.backends.base import NO_ARGUMENTS, NoSuchResource, Outlet, ResourceRead
+from server.backends.catalog import ResourceEntry, TemplateEntry
+from server.endpoint.me import ABOUT_ME, ASKED_WHO_THEY_ARE, ME, MY_TERMS, Me
+from server.mcp.errors import UnknownResource
+from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
+from server.mcp.params import ReadResourceParams, UriParams
+from server.mcp.results import EmptyResult, InputRequiredResult, ReadResourceResult
+from server.request.asking import resumable
+from server.request.perform import perform
+from server.request.request import Request
+from server.rights.standing import Standing
+
+# Longer ones are no address of anything that was listed. What a template may be compared with is shorter (uri_template.py).
+LONGEST_ADDRESS: Final = 8192
+
+_ALLOWED: Final = Standing.ALLOWED
+
+
+def visible_resources(request: Request) -> Sequence[Resource]:
+    endpoint = request.endpoint
+    me = [] if _own(request, ME) is None else [ABOUT_ME]
+    # Ours comes last, and hides an agent's of the same address.
+    return [
+        *(
+            entry.resource
+            for entry in endpoint.catalog.resources()
+            if _stands(request, entry) is not Standing.HIDDEN and not (me and entry.resource.uri == ME)
+        ),
+        *me,
+    ]
+
+
+def visible_templates(request: Request) -> Sequence[ResourceTemplate]:
+    return [
+        entry.template
+        for entry in request.endpoint.catalog.templates()
+        if _stands(request, entry) is not Standing.HIDDEN
+    ]
+
+
+def readable(request: Request, uri: str) -> bool:
+    """Whether the caller may read it, as far as can be said without reading it."""
+    if _own(request, uri) is not None:
+        return True
+    found = _find(request, uri)
+    return found is not None and _stands(request, found[0]) is _ALLOWED
+
+
+async def read_resource(request: Request) -> ReadResourceResult | InputRequiredResult:
+    params = cast("ReadResourceParams", request.route.params)
+
+    async def read(line: Outlet, resumed: object) -> ReadResourceResult:
+        return ReadResourceResult(await _read(request, params.uri, line, resumed))
+
+    return await resumable(request, params, {"uri": params.uri}, read)
+
+
+async def subscribe(request: Request) -> EmptyResult:
+    uri = cast("UriParams", request.route.params).uri
+    if not readable(request, uri):
+        raise UnknownResource(uri)
+    if request.session is not None:
+        request.session.watch(uri)
+    return EmptyResult()
+
+
+async def unsubscribe(request: Request) -> EmptyResult:
+    if request.session is not None:
+        request.session.watched.discard(cast("UriParams", request.route.params).uri)
+    return EmptyResult()
+
+
+async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Sequence[ResourceContents]:
+    me = _own(request, uri)
+    if me is not None:
+
+        async def tell(_outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
+            return (await me.read(request.principal),), "ok"
+
+        return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
+    found = _find(request, uri)
+    if found is None or (standing := _stands(request, found[0])) is Standing.HIDDEN:
+        raise UnknownResource(uri)
+    entry, arguments = found
+    template = entry.template.uri_template if isinstance(entry, TemplateEntry) else None
+
+    async def read(outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
+        question = ResourceRead(
+            uri=uri,
+            template=template,
+            arguments=arguments,
+            subject=request.principal.subject,
+            call_id=request.call_id,
+            can=request.can,
+            resumed=resumed,
+            wants_progress=request.wants_progress,
+            log_level=request.log_level(),
+        )
+        try:
+            contents = await entry.backend.read(question, outlet)
+        except NoSuchResource as error:
+            raise UnknownResource(uri, str(error)) from error
+        if not contents:
+            # An empty list would say that it is there and has no content.
+            raise UnknownResource(uri)
+        return contents, "ok"
+
+    return await perform(request, template or uri, entry.terms, standing, read, line)
+
+
+def _own(request: Request, uri: str) -> Me | None:
+    """What the server itself has under this address, for this caller."""
+    return request.endpoint.me if uri == ME and request.principal.kind in ASKED_WHO_THEY_ARE else None
+
+
+def _find(request: Request, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:
+    if len(uri) > LONGEST_ADDRESS:
+        return None
+    catalog = request.endpoint.catalog
+    entry = catalog.resource(uri)
+    return catalog.fitting(uri) if entry is None else (entry, NO_ARGUMENTS)
+
+
+def _stands(request: Request, entry: ResourceEntry | TemplateEntry) -> Standing:
+    return request.endpoint.rights.standing(request.principal, entry)

@@ -1,0 +1,325 @@
+"""`tools/call`: a call that is answered with its result, with questions, or with a task.
+
+How what an agent does is done at all is perform.py's; what can be said and asked meanwhile, asking.py's; the engine of tasks,
+server/tasks. Spec: server/tools "Error Handling" (2026-07-28): a tool's own failure and wrong arguments are results that the model
+can read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import msgspec
+import trio
+from msgspec import UNSET
+
+from server.backends.base import Outlet, ToolCall, ToolCrashed
+from server.backends.catalog import ToolEntry
+from server.endpoint.endpoint import Endpoint, TaskRules
+from server.mcp.errors import (
+    AgentError,
+    AgentTooSlow,
+    BackendFailed,
+    InsufficientScope,
+    InvalidArguments,
+    MissingCapability,
+    TooManyTasks,
+    UnknownTool,
+)
+from server.mcp.inbound import Route
+from server.mcp.messages import TextContent
+from server.mcp.methods import METHODS
+from server.mcp.params import CallToolParams
+from server.mcp.results import InputRequiredResult, RawResult, ToolResult, as_text
+from server.mcp.schema import ArgumentProblem
+from server.mcp.tasks import (
+    AtOnce,
+    ByHand,
+    Ending,
+    Face,
+    Snapshot,
+    TaskCompleted,
+    TaskFailed,
+    TaskRefusal,
+    created,
+    manner,
+)
+from server.mcp.versions import LATEST
+from server.request.asking import resumable
+from server.request.line import CallerLine
+from server.request.perform import perform
+from server.request.request import Request
+from server.rights.standing import Standing, challenged
+from server.store.jobs import StoreUnavailable
+from server.tasks.order import TaskOrder, Who, owner_of
+
+# Where a result lists which arguments were wrong, for programs; its text says the same for models.
+INVALID_ARGUMENTS: Final = "io.ostiary/invalidArguments"
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
+
+TOOL_CALL: Final = METHODS["tools/call"]
+
+
+async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredResult:
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    tool = request.tool
+    if tool is None:
+        raise UnknownTool(params.name)
+    # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
+    if tool.terms.quick and params.request_state is UNSET:
+        return await perform(
+            request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
+        )
+    salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
+    try:
+        return await resumable(request, params, salient, partial(_use_or_order, request, tool))
+    except MissingCapability as error:
+        if request.revision.modern:
+            raise
+        # The handshake era has no such error: what it settled there cannot be mended by sending more with the request.
+        return _failed(str(error))
+
+
+async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet) -> Ending:
+    """What was ordered as a task, by the same page as every other call, only that nobody waits on a line. Raises what a call
+    raises, and `Paused` if the outlet does."""
+    endpoint = endpoints.get(order.server)
+    if endpoint is None:
+        raise BackendFailed(f"the server {order.server} is not served any more")
+    request = Request(
+        endpoint=endpoint,
+        principal=order.principal.principal(),
+        route=Route(
+            TOOL_CALL, order.call_id, CallToolParams(name=order.tool, arguments=dict(order.arguments)), LATEST
+        ),
+        call_id=order.call_id,
+        unhurried=True,
+        known_abilities=order.can,
+    )
+    settle_tool(request, order.tool)
+    if request.tool is None:
+        raise UnknownTool(order.tool)
+    return TaskCompleted(await _use(request, request.tool, outlet, order.resumed))
+
+
+def settle_tool(request: Request, name: str) -> None:
+    """Which tool it is, and how the caller stands to it. Of a tool that it must not know of, nothing is found."""
+    endpoint = request.endpoint
+    request.tool, request.standing = None, Standing.HIDDEN
+    tool = endpoint.catalog.tools.get(name)
+    if tool is not None:
+        request.standing = endpoint.rights.standing(request.principal, tool)
+        if request.standing is not Standing.HIDDEN:
+            request.tool = tool
+
+
+def order_of(request: Request, resumed: Any = None) -> TaskOrder:
+    """The call as a task is given it. Raises what calling the tool would raise before the agent is asked."""
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    return TaskOrder(
+        server=request.endpoint.name,
+        tool=params.name,
+        arguments=params.arguments or NO_ARGUMENTS,
+        principal=Who.of(request.principal),
+        call_id=request.call_id,
+        can=request.can,
+        resumed=resumed,
+    )
+
+
+def refusal_of(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """What a call would say before its agent is asked: for what becomes a task, since a refusal is better given at once. Raises
+    as the call does; a result is one that tells of wrong arguments."""
+    if request.standing is Standing.GRANTABLE:
+        raise InsufficientScope(challenged(request.principal, tool.terms))
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    return _misfit(request, tool, params.arguments or NO_ARGUMENTS)
+
+
+# ── run it now ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _use(request: Request, tool: ToolEntry, outlet: Outlet, resumed: Any = None) -> ToolResult:
+    try:
+        return await perform(
+            request,
+            tool.tool.name,
+            tool.terms,
+            request.standing,
+            partial(_run, request, tool, resumed),
+            outlet,
+        )
+    except AgentTooSlow:
+        return too_slow(tool)
+
+
+async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) -> tuple[ToolResult, str]:
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    arguments = params.arguments or NO_ARGUMENTS
+    if (tool.schema.mirrored or tool.schema.problems(arguments)) and (
+        misfit := _misfit(request, tool, arguments)
+    ):
+        return misfit, "invalid"
+    hears = request.unhurried
+    call = (
+        ToolCall(
+            tool=params.name, arguments=arguments, subject=request.principal.subject, call_id=request.call_id
+        )
+        if tool.terms.quick
+        else ToolCall(
+            tool=params.name,
+            arguments=arguments,
+            subject=request.principal.subject,
+            call_id=request.call_id,
+            can=request.can,
+            resumed=resumed,
+            wants_progress=hears or request.wants_progress,
+            log_level="debug" if hears else request.log_level(),
+            unhurried=request.unhurried,
+        )
+    )
+    try:
+        answer = await tool.backend.call(call, outlet)
+    except ToolCrashed as error:
+        return _failed(str(error)), "error"
+    if answer.is_error:
+        return answer, "error"
+    if tool.schema.promises and not tool.schema.conforms(answer.structured):
+        raise TypeError(f"the answer of {params.name} is not what its outputSchema promises")
+    if not answer.content and answer.structured is not UNSET:
+        answer = msgspec.structs.replace(answer, content=(TextContent(text=as_text(answer.structured)),))
+    return answer, "ok"
+
+
+def _misfit(request: Request, tool: ToolEntry, arguments: Mapping[str, Any]) -> ToolResult | None:
+    """What is wrong with the arguments. Raises `HeaderMismatch` and, where it is to be an error, `InvalidArguments`."""
+    schema = tool.schema
+    if schema.mirrored and request.headers is not None and request.revision.modern:
+        schema.check_headers(arguments, request.headers)
+    problems = schema.problems(arguments)
+    if not problems:
+        return None
+    text = _listed(problems)
+    if request.endpoint.refuses_invalid:
+        raise InvalidArguments(text, problems)
+    return ToolResult(content=(TextContent(text=text),), is_error=True, meta={INVALID_ARGUMENTS: problems})
+
+
+def _listed(problems: Sequence[ArgumentProblem]) -> str:
+    lines = [f"{problem.field or 'arguments'}: {problem.reason}" for problem in problems]
+    return "Invalid arguments.\n" + "\n".join(lines)
+
+
+def too_slow(tool: ToolEntry) -> ToolResult:
+    return _failed(f"{AgentTooSlow(tool.tool.name, tool.terms.deadline_seconds)}, and was stopped.")
+
+
+def _failed(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),), is_error=True)
+
+
+# ── or as a task ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _use_or_order(
+    request: Request, tool: ToolEntry, line: CallerLine, resumed: Any
+) -> ToolResult | RawResult:
+    face = request.endpoint.task_face(request.revision)
+    rules = request.endpoint.tasks
+    if face is None or rules is None:
+        return await _use(request, tool, line, resumed)
+    wish = cast("CallToolParams", request.route.params).task
+    how = manner(
+        face,
+        tool.tool.execution,
+        declared=request.declares_tasks,
+        asked=isinstance(wish, dict),
+        sync_timeout_seconds=rules.sync_timeout_seconds,
+    )
+    match how:
+        case TaskRefusal(error):
+            raise error
+        case AtOnce(or_waits):
+            return await _order_at_once(
+                request, tool, rules, face, line, resumed, ttl_ms=_wished_ttl(wish), or_waits=or_waits
+            )
+        case ByHand(after_seconds):
+            return await _order_by_hand(
+                request, tool, rules, face, line, resumed, after_seconds=after_seconds
+            )
+        case _:
+            return await _use(request, tool, line, resumed)
+
+
+async def _order_at_once(
+    request: Request,
+    tool: ToolEntry,
+    rules: TaskRules,
+    face: Face,
+    line: CallerLine,
+    resumed: Any,
+    *,
+    ttl_ms: int | None,
+    or_waits: bool,
+) -> ToolResult | RawResult:
+    if (refusal := refusal_of(request, tool)) is not None:
+        return refusal
+    try:
+        return created(face, await start_task(request, rules, face, ttl_ms, resumed))
+    except (TooManyTasks, StoreUnavailable):
+        if not or_waits:
+            raise
+        return await _use(request, tool, line, resumed)
+
+
+async def _order_by_hand(
+    request: Request,
+    tool: ToolEntry,
+    rules: TaskRules,
+    face: Face,
+    line: CallerLine,
+    resumed: Any,
+    *,
+    after_seconds: float | None,
+) -> ToolResult | RawResult:
+    if (refusal := refusal_of(request, tool)) is not None:
+        return refusal
+    found: Snapshot | TaskCompleted | TaskFailed | None = None
+    # What bounds a task is its time to live; until it is one, somebody waits.
+    with trio.move_on_after(tool.terms.deadline_seconds):
+        found = await rules.engine.attempt(
+            order_of(request, resumed),
+            line,
+            owner=owner_of(request.principal, request.endpoint.name),
+            face=face,
+            after_seconds=after_seconds,
+            ttl_ms=rules.ttl_ms,
+        )
+    match found:
+        case Snapshot():
+            return created(face, found)
+        case TaskCompleted(result):
+            return result
+        case TaskFailed(code, message, data):
+            raise AgentError(code, message, data)
+        case None:
+            return too_slow(tool)
+
+
+async def start_task(
+    request: Request, rules: TaskRules, face: Face, ttl_ms: int | None, resumed: Any = None
+) -> Snapshot:
+    """Raises `TooManyTasks`, `StoreUnavailable`."""
+    return await rules.engine.start(
+        order_of(request, resumed),
+        owner=owner_of(request.principal, request.endpoint.name),
+        face=face,
+        ttl_ms=min(ttl_ms or rules.ttl_ms, rules.ttl_ms),
+    )
+
+
+def _wished_ttl(wish: Any) -> int | None:
+    ttl = cast("Mapping[str, Any]", wish).get("ttl") if isinstance(wish, Mapping) else None
+    return ttl if isinstance(ttl, int) and not isinstance(ttl, bool) and ttl > 0 else None

@@ -1,0 +1,170 @@
+"""Requests of ours that a client has not answered yet: questions of a call, put to the client of its session.
+
+When one may be put is the session's to say (sessions.py), what an answer has to be mcp/questions.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+from msgspec import Raw
+
+from server.backends.base import BackendError
+from server.mcp import questions as asking
+from server.mcp.legacy import encode_request, why_refused
+from server.mcp.messages import ResponseMessage
+from server.mcp.questions import Question
+from server.mcp.results import encode_notification
+
+# A person has to read a form, or fetch something to fill it in with. Tools have deadlines of their own besides.
+ANSWER_SECONDS: Final = 10 * 60.0
+# Whether the client is alive: not a question for a person.
+PING_SECONDS: Final = 30.0
+# Questions open at once: several calls with several fields each. A client that answers none of them is not asked more.
+MAX_OUTSTANDING: Final = 32
+# Telling a client that its answer is not needed any more is a courtesy.
+FAREWELL_SECONDS: Final = 2.0
+
+Send: TypeAlias = Callable[[bytes], Awaitable[None]]
+Answers: TypeAlias = Mapping[str, Mapping[str, Any]]
+
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+_NOTHING: Final = Raw(b"null")
+
+
+class _Asked:
+    """A request of ours, until its answer is there."""
+
+    __slots__ = ("_there", "answer", "id")
+
+    def __init__(self, request_id: str) -> None:
+        self.id: Final = request_id
+        self.answer: ResponseMessage | None = None  # None although `wait` has returned: the session has ended
+        self._there = trio.Event()
+
+    def settle(self, answer: ResponseMessage | None) -> None:
+        self.answer = answer
+        self._there.set()
+
+    async def wait(self) -> ResponseMessage:
+        await self._there.wait()
+        if self.answer is None:
+            raise BackendError("the session has ended")
+        return self.answer
+
+    @property
+    def open(self) -> bool:
+        return not self._there.is_set()
+
+
+class Outstanding:
+    """Those of one session. Everything in it raises `BackendError`, whose text is for the caller."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, _Asked] = {}
+        self._count = 0
+        self._closed = False
+
+    def answer(self, response: ResponseMessage) -> None:
+        """Ignored unless somebody waits for it: it may just be late."""
+        asked = self._waiting.get(response.id) if isinstance(response.id, str) else None
+        if asked is not None and asked.open:
+            asked.settle(response)
+
+    def close(self) -> None:
+        self._closed = True
+        for asked in self._waiting.values():
+            asked.settle(None)
+
+    async def ask(
+        self, send: Send, questions: Mapping[str, Question], meta: Mapping[str, Any] | None
+    ) -> Answers:
+        if len(self._waiting) + len(questions) > MAX_OUTSTANDING:
+            raise BackendError("too many questions are waiting for this client's answers")
+        put: list[_Asked] = []
+        try:
+            with trio.move_on_after(ANSWER_SECONDS):
+                asked = {
+                    key: await self._put(send, put, question.method, _with(question.params, meta))
+                    for key, question in questions.items()
+                }
+                return {
+                    key: await self._settled(send, put, asked[key], question, meta)
+                    for key, question in questions.items()
+                }
+            raise BackendError("the client did not answer in time")
+        finally:
+            await self._withdraw(send, put)
+
+    async def request(self, send: Send, method: str, params: Mapping[str, Any]) -> Mapping[str, Any]:
+        put: list[_Asked] = []
+        try:
+            with trio.move_on_after(PING_SECONDS):
+                return _result(await (await self._put(send, put, method, params)).wait())
+            raise BackendError("the client did not answer in time")
+        finally:
+            await self._withdraw(send, put)
+
+    async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
+        if self._closed:
+            raise BackendError("the session has ended")
+        self._count += 1
+        asked = _Asked(f"server-{self._count}")
+        put.append(asked)
+        self._waiting[asked.id] = asked
+        await send(encode_request(asked.id, method, params))
+        return asked
+
+    async def _settled(
+        self,
+        send: Send,
+        put: list[_Asked],
+        asked: _Asked,
+        question: Question,
+        meta: Mapping[str, Any] | None,
+    ) -> Mapping[str, Any]:
+        answer = _result(await asked.wait())
+        problem = asking.problem(question, answer)
+        if problem is not None:
+            again = await self._put(send, put, question.method, _with(_pressed(question, problem), meta))
+            answer = _result(await again.wait())
+            problem = asking.problem(question, answer)
+        if problem is not None:
+            raise BackendError(f"the client's answer is not what was asked for: {problem}")
+        return answer
+
+    async def _withdraw(self, send: Send, put: Iterable[_Asked]) -> None:
+        needless = [asked for asked in put if asked.open]
+        for asked in put:
+            self._waiting.pop(asked.id, None)
+        if not needless:
+            return
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            for asked in needless:
+                told = {"requestId": asked.id, "reason": "the answer is not needed any more"}
+                await send(encode_notification("notifications/cancelled", told))
+
+
+def _with(params: Mapping[str, Any], meta: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    return params if meta is None else {**params, "_meta": {**params.get("_meta", {}), **meta}}
+
+
+def _pressed(question: Question, problem: str) -> Mapping[str, Any]:
+    """The question again, with what was wrong with the answer, where there is a person who could read it."""
+    message = question.params.get("message")
+    if not isinstance(message, str):
+        return question.params
+    return {**question.params, "message": f"{message}\n({problem})"}
+
+
+def _result(response: ResponseMessage) -> Mapping[str, Any]:
+    """Raises `BackendError` for an answer that is none."""
+    if response.error is not None:
+        raise BackendError(why_refused(response.error))
+    try:
+        return _decode_object(response.result or _NOTHING)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise BackendError("the client's answer is not an object") from error

@@ -1,0 +1,43 @@
+"""A request while it runs, as far as its client can end it: `notifications/cancelled` (basic/utilities/cancellation)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+import trio
+
+from server.mcp.messages import Notification, RequestId
+
+CANCELLED: Final = "notifications/cancelled"
+
+
+class RunningRequest:
+    """`cancelled`: its client has ended it, and is then not answered."""
+
+    __slots__ = ("cancelled", "scope")
+
+    def __init__(self) -> None:
+        self.scope: Final = trio.CancelScope()
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self.scope.cancel()
+
+
+class _Cancelled(msgspec.Struct, rename="camel"):
+    request_id: RequestId
+
+
+_decode: Final = msgspec.json.Decoder(_Cancelled).decode
+
+
+def cancelled_by(notification: Notification) -> RequestId | None:
+    """Which request it ends; None where it is another notification, or junk."""
+    if notification.method != CANCELLED:
+        return None
+    try:
+        return _decode(notification.params).request_id
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -1,0 +1,1 @@
+"""One client over a pair of pipes."""

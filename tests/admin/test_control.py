@@ -1,0 +1,144 @@
+"""The admin socket, over a real Unix socket."""
+
+import contextlib
+import errno
+import io
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+
+from server import __version__
+from server.admin import control
+from server.observe.logs import make_logger
+
+
+async def echo(arguments: Mapping[str, Any], actor: str) -> Any:
+    return {"arguments": dict(arguments), "actor": actor}
+
+
+async def refuse(arguments: Mapping[str, Any], actor: str) -> Any:
+    raise control.CommandRefused("no such code", "ostiary pending")
+
+
+async def break_down(arguments: Mapping[str, Any], actor: str) -> Any:
+    raise ZeroDivisionError("a private detail")
+
+
+COMMANDS = {"echo": echo, "refuse": refuse, "break": break_down}
+
+
+@pytest.fixture
+async def running(nursery: trio.Nursery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    address = await nursery.start(control.serve, data, lambda: COMMANDS, log)
+    assert address.stat().st_mode & 0o777 == 0o600
+    return data
+
+
+async def ask(data: Path, name: str, arguments: Mapping[str, Any] | None = None) -> Any:
+    with trio.fail_after(10):
+        return (await trio.to_thread.run_sync(control.ask, data, name, arguments)).result
+
+
+async def test_a_command_reaches_its_handler_with_the_peers_uid_as_actor(running: Path) -> None:
+    assert await ask(running, "echo", {"n": 1}) == {"arguments": {"n": 1}, "actor": f"local:{os.getuid()}"}
+
+
+async def test_a_refusal_comes_back_with_its_hint(running: Path) -> None:
+    with pytest.raises(control.CommandRefused, match="no such code") as caught:
+        await ask(running, "refuse")
+    assert caught.value.hint == "ostiary pending"
+
+
+async def test_a_failing_command_says_internal_error_and_the_socket_lives(running: Path) -> None:
+    with pytest.raises(control.CommandRefused, match="internal error"):
+        await ask(running, "break")
+    with pytest.raises(
+        control.CommandRefused, match=f"another build of {__version__} .*: it knows no command 'absent'"
+    ):
+        await ask(running, "absent")
+    assert (await ask(running, "echo"))["arguments"] == {}
+
+
+@pytest.mark.parametrize(
+    "line", [b"\n", b"[]\n", b"\xff\xff\n", b"x" * 200_000, b'{"name":"echo","arguments":' + b"[" * 50_000]
+)
+async def test_junk_on_the_socket_is_answered_and_does_no_harm(running: Path, line: bytes) -> None:
+    address = (running / control.ADDRESS_FILE).read_text()
+
+    def send() -> bytes:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+            sock.settimeout(5)
+            sock.connect(address)
+            sock.sendall(line)
+            sock.shutdown(socket.SHUT_WR)
+            return sock.recv(1000)
+
+    with trio.fail_after(10):
+        # cut off while still sending: that is an answer, too
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            assert b'"ok":false' in await trio.to_thread.run_sync(send)
+    assert (await ask(running, "echo"))["arguments"] == {}
+
+
+def test_without_a_server_the_error_says_how_to_start_one(tmp_path: Path) -> None:
+    with pytest.raises(control.CommandRefused, match="no server is running") as caught:
+        control.ask(tmp_path, "echo")
+    assert "ostiary serve" in caught.value.hint
+
+
+def test_a_deep_data_directory_still_gets_a_socket_name_that_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    deep = tmp_path / ("d" * 90)
+    assert len(os.fsencode(control.choose_address(deep))) <= 107
+
+
+async def test_running_out_of_file_descriptors_for_a_moment_does_not_end_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    with trio.socket.socket() as any_socket:
+        kind = type(any_socket)
+    accept, tries = kind.accept, 0
+
+    async def poor(self: Any) -> Any:
+        nonlocal tries
+        tries += 1
+        if tries == 1:
+            raise OSError(errno.EMFILE, "too many open files")
+        return await accept(self)
+
+    monkeypatch.setattr(kind, "accept", poor)
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log)
+        assert (await ask(tmp_path, "echo"))["arguments"] == {}
+        nursery.cancel_scope.cancel()
+    assert tries >= 2
+
+
+async def test_a_link_laid_in_the_place_of_the_sockets_directory_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = tmp_path / "mine"
+    mine.mkdir(mode=0o700)
+    (mine / "control").write_text("precious")
+    laid = tmp_path / "laid"
+    laid.symlink_to(mine)
+    monkeypatch.setattr(control, "choose_address", lambda data_dir: laid / "control")
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    with pytest.raises(control.CommandRefused, match="not private"):
+        await control.serve(tmp_path, lambda: COMMANDS, log)
+    assert (mine / "control").read_text() == "precious"

@@ -1,0 +1,147 @@
+"""Who may come in (server/admission/bearer.py), with a real identity behind it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, TypeVar
+
+import pytest
+from msgspec.structs import replace
+
+from auth.tokens import api_keys
+from auth.tokens.api_keys import ApiKeyOrder, NewApiKey
+from auth.tokens.presentation import present
+from auth.values import scopes
+from auth.values.db import Db
+from auth.values.model import Principal, PrincipalKind
+from server.admission.bearer import Admission, EntryRefusal, anybody
+from server.store.jobs import StoreClosed
+from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
+
+T = TypeVar("T")
+
+
+def owner_id(db: Db) -> str:
+    row = db.fetch_one("SELECT id FROM users WHERE role = 'owner'")
+    assert row is not None
+    return row["id"]
+
+
+async def admitted(admission: Admission, token: str | None, path: str = "/mcp") -> Principal | EntryRefusal:
+    authorization = None if token is None else f"Bearer {token}"
+    return await admission.authenticate(present(authorization, origin=ORIGIN, server="agent", path=path))
+
+
+@pytest.mark.parametrize("typed", ["/mcp", "/mcp/"])
+@pytest.mark.parametrize("token", [None, "wrong"])
+async def test_a_challenge_leads_to_metadata_whose_resource_is_what_was_typed(
+    typed: str, token: str | None
+) -> None:
+    async with open_identity() as identity:
+        refused = await admitted(Admission(identity), token, typed)
+        assert isinstance(refused, EntryRefusal)
+        assert refused.status == 401
+        assert f'resource_metadata="{ORIGIN}/.well-known/oauth-protected-resource{typed}"' in (
+            refused.www_authenticate
+        )
+
+
+async def test_a_tool_that_the_login_does_not_cover_is_refused_with_all_that_it_needs() -> None:
+    async with open_identity() as identity:
+        refused = Admission(identity).forbid(
+            frozenset({"mcp:tools", "mcp"}), present(None, origin=ORIGIN, server="agent", path="/mcp/")
+        )
+        assert refused.status == 403
+        assert 'scope="mcp mcp:tools", error="insufficient_scope"' in refused.www_authenticate
+        assert "oauth-protected-resource/mcp/" in refused.www_authenticate
+
+
+async def test_a_login_that_cannot_be_looked_up_is_not_let_in_and_not_called_invalid() -> None:
+    async with open_identity() as identity:
+        token = (await logged_in(identity))["access_token"]
+
+        class Closed:
+            async def read(self, job: Callable[[Any], T]) -> T:
+                raise StoreClosed("the store is closed")
+
+        async def load(_: str) -> Any:
+            return await Closed().read(lambda db: db)
+
+        identity.live._load = load
+        busy = await admitted(Admission(identity), token)
+        assert isinstance(busy, EntryRefusal)
+        assert (busy.status, busy.www_authenticate) == (503, "")
+
+
+async def test_only_where_the_owner_said_so_is_everybody_let_in() -> None:
+    async with open_identity() as identity:
+        assert isinstance(await admitted(Admission(identity), None), EntryRefusal)
+        vocabulary = scopes.Vocabulary()
+        who = await admitted(Admission(identity, anybody(vocabulary)), None)
+        assert isinstance(who, Principal)
+        assert who.kind is PrincipalKind.ANONYMOUS
+        # Everything but what moves money: for that somebody must have said who they are.
+        assert scopes.missing(who.scopes, vocabulary.names) == ("financial",)
+
+
+def calls_of(job: Callable[[], object]) -> list[str]:
+    """The Python functions that `job` calls, in order."""
+    called: list[str] = []
+
+    def note(frame: FrameType, event: str, _: object) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    sys.setprofile(note)
+    try:
+        job()
+    finally:
+        sys.setprofile(None)
+    return called[1:]  # the first is the job
+
+
+async def test_a_token_and_a_login_that_are_known_cost_few_calls_and_no_await() -> None:
+    async with open_identity() as identity:
+        token = (await logged_in(identity))["access_token"]
+        admission = Admission(identity)
+        shown = present(f"Bearer {token}", origin=ORIGIN, server="agent", path="/mcp")
+        assert admission.who_nowait(shown) is None
+        first = await admission.authenticate(shown)
+        assert isinstance(first, Principal)
+        assert admission.who_nowait(shown) is first
+        called = calls_of(lambda: admission.who_nowait(shown))
+        assert called[0] == "Admission.who_nowait"
+        assert len(called) <= 6, called
+
+
+async def test_a_key_that_is_known_costs_few_calls_and_no_await() -> None:
+    async with open_identity() as identity:
+        user_id = await identity.parts.store.read(owner_id)
+        order = ApiKeyOrder(name="ci", user_id=user_id, scope="mcp")
+        made = await identity.parts.store.write(
+            lambda db: api_keys.create(db, order, seed=bytes(32), by="local:0", now=identity.parts.clock())
+        )
+        assert isinstance(made, NewApiKey)
+        admission = Admission(identity)
+        shown = present(None, made.secret.reveal(), origin=ORIGIN, server="agent", path="/mcp")
+        assert await admission.authenticate(shown) == made.key.principal
+        called = calls_of(lambda: admission.who_nowait(shown))
+        assert len(called) <= 10, called
+
+
+async def test_a_selection_of_tools_narrows_whoever_is_known() -> None:
+    async with open_identity() as identity:
+        token = (await logged_in(identity))["access_token"]
+        admission = Admission(identity)
+        shown = present(f"Bearer {token}", origin=ORIGIN, server="agent", path="/mcp", tools="readonly")
+        first = await admission.authenticate(shown)
+        again = admission.who_nowait(shown)
+        assert isinstance(first, Principal)
+        assert isinstance(again, Principal)
+        assert first == again
+        assert "readonly" in again.tools
+        bad = admission.who_nowait(replace(shown, tools="a;" * 40))
+        assert isinstance(bad, EntryRefusal)
+        assert bad.status == 400

@@ -1,0 +1,65 @@
+"""How much may be registered: by one network, by all together, and by changes of what there is."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
+
+from auth.identity import Identity
+from auth.values.policy import Policy, RegistrationPolicy
+from auth.values.site import Site
+from tests.auth.identity_fakes import MINUTE, Clock, open_identity
+from tests.auth.registration_fakes import SEEN, ask, sent
+
+PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
+
+
+FAR = "203.0.113.7"
+
+
+async def rows(identity: Identity, table: str) -> list[Any]:
+    return list(await identity.parts.store.read(lambda db: db.fetch_all(f"SELECT * FROM {table}")))
+
+
+async def audited(identity: Identity, event: str) -> list[str]:
+    return [row["outcome"] for row in await rows(identity, "audit") if row["event"] == event]
+
+
+async def test_changes_of_a_registration_are_counted_like_registrations() -> None:
+    clock = Clock()
+    async with open_identity(site=PUBLIC, clock=clock) as identity:
+        made = json.loads((await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).body)
+        path = "/register/" + made["client_id"]
+        put = partial(ask, path, made, method="PUT", token=made["registration_access_token"], ip=FAR)
+        statuses = [(await sent(identity, put())).status for _ in range(25)]
+        assert statuses == [200] * 19 + [429] * 6
+        assert (await audited(identity, "client.changed")).count("ok") == 19
+        assert (await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status == 429
+        clock.now += 15 * MINUTE
+        assert (await sent(identity, put())).status == 200
+
+
+async def test_all_networks_together_register_so_many_and_no_more() -> None:
+    policy = replace(Policy(), registration=RegistrationPolicy(everybody=12))
+    async with open_identity(site=PUBLIC, policy=policy) as identity:
+        statuses = [
+            (await sent(identity, ask("/register", SEEN["Codex"], ip=f"2001:db8:0:{number:x}::1"))).status
+            for number in range(15)
+        ]
+        assert statuses == [201] * 12 + [429] * 3
+        assert len(await rows(identity, "clients")) == 1 + 12
+
+
+async def test_a_clock_that_is_set_back_locks_nobody_out_until_it_has_caught_up() -> None:
+    clock = Clock()
+    async with open_identity(site=PUBLIC, clock=clock) as identity:
+        right = clock.now
+        clock.now += 365 * 24 * 60 * MINUTE
+        for _ in range(20):
+            assert (await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status == 201
+        clock.now = right
+        statuses = [(await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status for _ in range(21)]
+        assert statuses == [201] * 20 + [429]

@@ -1,0 +1,41 @@
+"""A server that dies after the commit of a redemption and before its answer. Run by test_parallel_codes.py."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import trio
+
+from auth.identity import found
+from auth.tokens import access as tokens
+from server.store.sqlite import open_store
+from tests.auth.code_fakes import CALLBACK, VERIFIER
+from tests.auth.identity_fakes import POLICY, SITE, Clock, post, seeds, subkey
+
+
+async def main(home: Path, client_id: str, code: str) -> None:
+    def die(*args: object, **kwargs: object) -> None:
+        os._exit(9)
+
+    tokens.answer = die  # pyright: ignore[reportAttributeAccessIssue]
+    clock = Clock()
+    async with open_store(home / "db.sqlite", clock=clock, backups=home) as store:
+        identity = await found(
+            store, clock=clock, entropy=seeds(5_000_000), subkey=subkey, site=SITE, policy=POLICY
+        )
+        await identity.handle(
+            post(
+                "/token",
+                grant_type="authorization_code",
+                client_id=client_id,
+                code=code,
+                code_verifier=VERIFIER,
+                redirect_uri=CALLBACK,
+            )
+        )
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]), sys.argv[2], sys.argv[3])

@@ -1,0 +1,110 @@
+"""The pages by their routes: the public app, asked with values in place of bytes on a socket."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import structlog
+import trio
+from werkzeug.exceptions import MethodNotAllowed, NotFound
+
+from auth.values.wire import WireReply, WireRequest
+from auth.visit import Parts
+from server.http.site import PublicSite, make_site
+from server.settings.resolve import Resolved
+from server.settings.shapes import Config, ServerConfig
+
+FORM = b"application/x-www-form-urlencoded"
+# Said anew of what is sent on, also where a real browser's request is.
+FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
+
+
+def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
+    given: dict[str, Any] = {
+        "config": Config(),
+        "servers": (ServerConfig(name="agent"),),
+        "source": None,
+        "data_dir": Path(),
+        "loopback": True,
+        "issuer": "http://localhost:8420" if parts is None else parts.site.issuer,
+        "trusted_proxies": (),
+        "paths": {"agent": "/mcp"},
+    }
+    return make_site(Resolved(**given), parts, log or structlog.get_logger())
+
+
+def route_of(site: PublicSite, request: WireRequest) -> str | None:
+    """As it is written at its view: "/claim/<token>"."""
+    try:
+        rule, _ = site.url_map.bind("localhost").match(request.path, request.method, return_rule=True)
+    except (NotFound, MethodNotAllowed):
+        return None
+    return rule.rule
+
+
+class RoutedPages:
+    """Pages alone, as `auth` knows them: the front page and what no route fits are others'."""
+
+    def __init__(self) -> None:
+        self._site: PublicSite | None = None
+        self._parts: Parts | None = None
+
+    async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
+        """The page for a request, by its route; None where none leads to one."""
+        if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
+            self._site, self._parts = site_for(parts), parts
+        if request.path == "/" or not is_routed(self._site, request.path):
+            return None
+        return await ask(self._site, request)
+
+
+def is_routed(site: PublicSite, path: str) -> bool:
+    return bool(site.url_map.bind("localhost").allowed_methods(path))
+
+
+async def ask(site: PublicSite, request: WireRequest) -> WireReply:
+    """The answer as it leaves the app, without its length."""
+    scheme, _, host = request.origin.partition("://")
+    headers = [(b"host", host.encode())]
+    headers += [
+        (name.encode(), value.encode("latin-1"))
+        for name, value in request.headers.items()
+        if name not in FRAMING
+    ]
+    body = urlencode(request.form, errors="surrogatepass").encode()
+    if request.form:
+        headers += [(b"content-type", FORM), (b"content-length", b"%d" % len(body))]
+    scope: dict[str, Any] = {
+        "type": "http",
+        "http_version": "1.1",
+        "method": request.method,
+        "scheme": scheme,
+        "path": request.path,
+        "query_string": urlencode(request.query, errors="surrogatepass").encode(),
+        "root_path": "",
+        "headers": headers,
+        "client": (request.ip, 1),
+        "server": None,
+        "state": {},
+    }
+    messages: list[Any] = [{"type": "http.request", "body": body, "more_body": False}]
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        if not messages:
+            await trio.sleep_forever()
+        return messages.pop()
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await site(scope, receive, send)  # pyright: ignore[reportArgumentType]
+    start, *parts = sent
+    fields = tuple((name.decode(), value.decode()) for name, value in start["headers"])
+    return WireReply(
+        status=start["status"],
+        headers=tuple(field for field in fields if field[0] != "content-length"),
+        body=b"".join(part["body"] for part in parts),
+    )

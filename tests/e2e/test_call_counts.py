@@ -1,0 +1,153 @@
+"""How many Python functions one request costs: ceilings that hold on every machine. What they come to in time is scripts/bench's."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Callable, Generator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import urlencode
+
+from server.admin import control
+from tests.call_counts import WARM, Counted, Talk, counting, tool_call
+
+DEVICE_CODE = "urn:ietf:params:oauth:grant-type:device_code"
+CLIENT = "ostiary-cli"
+TOOLS = """import ostiary
+
+
+@ostiary.tool
+def echo(text: str) -> str:
+    "Returns the given text."
+    return text
+"""
+
+# What one request may cost in all, the event loop's share (27 for a request that waits for nothing) with it.
+DEMO = 75
+BEARER = 90
+PYTHON_FILE = 240
+CHAT = 450
+REFRESH = 180
+
+
+def held(server: Counted, exchange: Callable[[], object], ceiling: int, *, warm: int = WARM) -> None:
+    found = server.calls(exchange, warm=warm)
+    assert 10 < found.total <= ceiling, found.table(shown=80)
+
+
+def called(talk: Talk, request: bytes) -> Callable[[], None]:
+    def exchange() -> None:
+        status, body = talk.exchange(request)
+        assert status == 200, body
+        assert json.loads(body)["result"]["content"][0]["text"] == "hello", body
+
+    return exchange
+
+
+def post(talk: Talk, port: int, path: str, form: dict[str, str]) -> dict[str, str]:
+    body = urlencode(form).encode()
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    status, answer = talk.exchange(head.encode() + body)
+    assert status == 200, answer
+    return json.loads(answer)
+
+
+def log_in(talk: Talk, port: int, data: Path) -> dict[str, str]:
+    codes = post(talk, port, "/device_authorization", {"client_id": CLIENT})
+    found = control.ask(data, "find", {"code": codes["user_code"]})
+    control.ask(data, "approve", {"id": found.result["id"]})
+    form = {"grant_type": DEVICE_CODE, "device_code": codes["device_code"], "client_id": CLIENT}
+    return post(talk, port, "/token", form)
+
+
+@contextmanager
+def upstream() -> Generator[int]:
+    """A chat endpoint that answers the same to everything, on connections that stay open."""
+    body = b'{"text": "hello"}'
+    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
+        len(body),
+        body,
+    )
+
+    def serve(connection: socket.socket) -> None:
+        with connection:
+            data = b""
+            while piece := connection.recv(65536):
+                data += piece
+                while (end := data.find(b"\r\n\r\n")) >= 0:
+                    length = int(data[:end].lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+                    if len(data) < end + 4 + length:
+                        break
+                    data = data[end + 4 + length :]
+                    connection.sendall(answer)
+
+    def accept() -> None:
+        while True:
+            try:
+                connection, _ = listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, daemon=True).start()
+        yield listener.getsockname()[1]
+        listener.shutdown(socket.SHUT_RDWR)
+
+
+def configured(folder: Path, agent: str) -> list[str]:
+    settings = folder / "ostiary.toml"
+    settings.write_text(f'[[server]]\nname = "main"\n[[server.agent]]\n{agent}\n', "utf-8")
+    return ["--auth", "none", "--config", str(settings)]
+
+
+def test_the_demos_echo_costs_few_calls(tmp_path: Path) -> None:
+    with counting(tmp_path, ["--auth", "none"]) as server, closing(Talk(server.port)) as talk:
+        held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), DEMO)
+
+
+def test_a_login_adds_little_to_a_call_and_a_refresh_stays_small(tmp_path: Path) -> None:
+    with counting(tmp_path, []) as server, closing(Talk(server.port)) as talk:
+        tokens = log_in(talk, server.port, tmp_path / "data")
+        request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
+        held(server, called(talk, request), BEARER)
+
+        def refresh() -> None:
+            form = {
+                "grant_type": "refresh_token",
+                "refresh_token": tokens["refresh_token"],
+                "client_id": CLIENT,
+            }
+            tokens.update(post(talk, server.port, "/token", form))
+
+        held(server, refresh, REFRESH, warm=30)
+
+
+def test_a_tool_of_a_python_file_costs_little_more_than_the_way_to_its_process(tmp_path: Path) -> None:
+    (tmp_path / "tools.py").write_text(TOOLS, "utf-8")
+    with (
+        counting(tmp_path, configured(tmp_path, 'kind = "python"\nfile = "tools.py"')) as server,
+        closing(Talk(server.port)) as talk,
+    ):
+        held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), PYTHON_FILE)
+
+
+def test_a_chat_upstream_costs_little_more_than_the_way_to_it(tmp_path: Path) -> None:
+    with upstream() as port:
+        agent = f'kind = "chat"\nagent = "a"\nurl = "http://127.0.0.1:{port}/chat"'
+        with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+            request = tool_call(server.port, "chat_with_agent", {"message": "hello"})
+            held(server, called(talk, request), CHAT)
+
+
+def test_what_is_counted_is_there(tmp_path: Path) -> None:
+    """A ceiling holds nothing if nothing is counted under it."""
+    with counting(tmp_path, ["--auth", "none"]) as server, closing(Talk(server.port)) as talk:
+        found = server.calls(called(talk, tool_call(server.port, "echo", {"text": "hello"})))
+        assert 20 < found.trio < 40
+        assert any("server/request/perform.py" in name for name in found.by_function)

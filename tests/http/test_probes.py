@@ -1,0 +1,57 @@
+"""The admin listener: health and metrics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from server.http.probes import Probe
+
+
+async def ask(method: str, path: str, *, missing: str = "") -> tuple[int, dict[bytes, bytes], bytes]:
+    sent: list[Any] = []
+
+    async def ready() -> str:
+        return missing
+
+    async def receive() -> Any:
+        raise AssertionError("nobody's body is of interest here")
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    probe = Probe(ready=ready, metrics=lambda: (b"counted 1\n", "text/plain; version=0.0.4"))
+    await probe({"type": "http", "method": method, "path": path}, receive, send)
+    start, body = sent
+    return start["status"], dict(start["headers"]), body["body"]
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [("/healthz", b"ok\n"), ("/readyz", b"ready\n"), ("/metrics", b"counted 1\n"), ("//healthz", b"ok\n")],
+)
+async def test_a_probe_is_answered_and_a_head_of_it_without_the_body(path: str, body: bytes) -> None:
+    status, headers, got = await ask("GET", path)
+    assert (status, got) == (200, body)
+    assert await ask("HEAD", path) == (200, headers, b"")
+    assert headers[b"content-length"] == b"%d" % len(body)
+    wanted = b"text/plain; version=0.0.4" if path == "/metrics" else b"text/plain; charset=utf-8"
+    assert headers[b"content-type"] == wanted
+
+
+async def test_a_server_that_is_not_ready_says_what_is_missing() -> None:
+    status, _, body = await ask("GET", "/readyz", missing="the store is closed")
+    assert (status, body) == (503, b"not ready: the store is closed\n")
+    assert (await ask("GET", "/healthz", missing="the store is closed"))[0] == 200
+
+
+@pytest.mark.parametrize("path", ["/", "/healthz/", "/mcp", "/Healthz", "/health", ""])
+async def test_nothing_else_is_there(path: str) -> None:
+    for method in ("GET", "POST"):
+        assert (await ask(method, path))[::2] == (404, b"not found\n")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"])
+async def test_other_methods_are_refused(method: str) -> None:
+    assert (await ask(method, "/metrics"))[::2] == (405, b"method not allowed\n")

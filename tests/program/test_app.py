@@ -1,0 +1,286 @@
+"""The whole program in this process: real sockets, a real store, real back-ends; only signals are left to the end-to-end tests."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import trio
+
+from auth.identity import Identity
+from auth.people import claiming
+from server.endpoint.opening import CannotStart
+from server.observe.logs import make_logger
+from server.program import app
+from server.program.app import StartedServer
+from server.settings.reading import load
+from server.settings.resolve import resolve
+from server.store.jobs import DiskFull
+
+PATIENCE = 30  # seconds that any wait here may take on a slow machine
+MODERN = {
+    "accept": "application/json, text/event-stream",
+    "content-type": "application/json",
+    "mcp-protocol-version": "2026-07-28",
+}
+META = {
+    "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+class Running:
+    def __init__(self, started: StartedServer, log: io.StringIO) -> None:
+        self.started = started
+        self.log = log
+
+    async def get(self, path: str, *, admin: bool = False) -> httpx2.Response:
+        origin = self.started.admin_origin if admin else self.started.origin
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            return await client.get(f"{origin}{path}")
+
+    async def call(self, tool: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:
+        message = {
+            "jsonrpc": "2.0",
+            "id": 1,
+            "method": "tools/call",
+            "params": {"name": tool, "arguments": arguments, "_meta": META},
+        }
+        headers = {**MODERN, "mcp-method": "tools/call", "mcp-name": tool}
+        async with httpx2.AsyncClient(trust_env=False, timeout=PATIENCE) as client:
+            reply = await client.post(self.started.origin + path, json=message, headers=headers)
+        return json.loads(reply.content)
+
+
+@asynccontextmanager
+async def running(tmp_path: Path, text: str = "", **flags: object) -> AsyncGenerator[Running]:
+    """The server until the block ends; then it is cancelled, which is no drain."""
+    file = tmp_path / "ostiary.toml"
+    file.write_text(text, "utf-8")
+    resolved = resolve(load(file, {}, {"port": 0, "data_dir": str(tmp_path / "data"), **flags}))
+    log = io.StringIO()
+    said: list[StartedServer] = []
+    ready = trio.Event()
+
+    def announce(started: StartedServer) -> None:
+        said.append(started)
+        ready.set()
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, resolved, make_logger(level="info", style="json", stream=log), announce)
+        with trio.fail_after(PATIENCE):
+            await ready.wait()
+            yield Running(said[0], log)
+        nursery.cancel_scope.cancel()
+
+
+async def serve(resolved: Any, log: Any, announce: Any) -> None:
+    await app.serve(resolved, log, announce=announce, shows_claim_link=True)
+
+
+def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStart:
+    file = tmp_path / "other.toml"
+    file.write_text(text, "utf-8")
+    resolved = resolve(load(file, {}, {"port": 0, "data_dir": str(tmp_path / "data"), **flags}))
+    with pytest.raises(CannotStart) as caught:
+        app.run(
+            resolved,
+            make_logger(level="error", style="json", stream=io.StringIO()),
+            announce=print,
+            shows_claim_link=False,
+        )
+    return caught.value
+
+
+async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_did(tmp_path: Path) -> None:
+    async with running(tmp_path, auth="none", admin_port=0) as server:
+        assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
+        assert (await server.get("/readyz", admin=True)).text == "ready\n"
+        assert (await server.get("/healthz", admin=True)).text == "ok\n"
+        metrics = (await server.get("/metrics", admin=True)).text
+        assert 'ostiary_tool_calls_total{outcome="ok",server="main",tool="echo"} 1.0' in metrics
+        assert 'ostiary_http_requests_total{route="/mcp",status="200"} 1.0' in metrics
+        assert "ostiary_connections_accepted_total" in metrics
+        assert (await server.get("/metrics")).status_code == 404
+
+
+async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        front = await server.get("/")
+        assert front.status_code == 200
+        assert f"{server.started.origin}/mcp" in front.text
+        assert "default-src 'none'" in front.headers["content-security-policy"]
+        assert (await server.get("/nowhere")).status_code == 404
+        assert server.started.claim_url is not None
+        assert (
+            await server.get(server.started.claim_url.removeprefix(server.started.origin))
+        ).status_code == 200
+
+
+async def test_without_a_login_no_authorization_server_is_announced(tmp_path: Path) -> None:
+    async with running(tmp_path, auth="none") as server:
+        assert server.started.claim_url is None
+        for path in (
+            "/.well-known/oauth-protected-resource/mcp",
+            "/.well-known/oauth-authorization-server",
+            "/device",
+        ):
+            assert (await server.get(path)).status_code == 404
+
+
+async def test_several_servers_have_paths_names_and_tools_of_their_own(tmp_path: Path) -> None:
+    text = '[[server]]\nname = "one"\n[[server.agent]]\nkind = "demo"\n[[server]]\nname = "two"\ntitle = "Second"\n[[server.agent]]\nkind = "demo"\n'
+    async with running(tmp_path, text, auth="none") as server:
+        assert server.started.paths == ("/mcp", "/two/mcp")
+        answer = await server.call("echo", {"text": "x"}, path="/two/mcp")
+        assert answer["result"]["_meta"]["io.modelcontextprotocol/serverInfo"]["title"] == "Second"
+
+
+async def test_an_agent_behind_a_chat_endpoint_answers_through_the_whole_program(tmp_path: Path) -> None:
+    async def reply(stream: trio.SocketStream) -> None:
+        async with stream:
+            data = b""
+            while b"\r\n\r\n" not in data or not data.endswith(b"}"):
+                data += await stream.receive_some(65536)
+            asked.append(json.loads(data.partition(b"\r\n\r\n")[2]))
+            body = b'{"message": {"content": "I am fine"}}'
+            await stream.send_all(
+                b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s"
+                % (len(body), body)
+            )
+
+    asked: list[dict[str, Any]] = []
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(trio.serve_tcp, reply, 0)
+        port = listeners[0].socket.getsockname()[1]
+        text = f'[[server]]\n[[server.agent]]\nkind = "chat"\nurl = "http://127.0.0.1:{port}/api/chat"\nagent = "helper"\n'
+        async with running(tmp_path, text, auth="none") as server:
+            answer = await server.call("chat_with_agent", {"message": " how are you? "})
+        nursery.cancel_scope.cancel()
+    assert answer["result"]["content"][0]["text"] == "I am fine"
+    assert asked[0]["agent"] == "helper"
+    assert asked[0]["messages"] == [{"role": "user", "content": "how are you?"}]
+
+
+async def test_a_second_instance_is_told_who_holds_the_directory_or_the_port(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        port = int(server.started.origin.rpartition(":")[2])
+        held = await trio.to_thread.run_sync(lambda: start_refused(tmp_path))
+        assert "in use by process" in str(held)
+        taken = await trio.to_thread.run_sync(lambda: start_refused(tmp_path, port=port))
+        assert str(taken) == f"port {port} on 127.0.0.1 is in use by another process"
+        assert "--port" in taken.hint
+
+
+def test_an_agent_whose_secret_is_missing_stops_the_start_with_its_name(tmp_path: Path) -> None:
+    text = '[[server]]\n[[server.agent]]\nkind = "openai"\nbase_url = "http://127.0.0.1:1/v1"\nmodel = "m"\napi_key = "env:OSTIARY_TEST_ABSENT"\n'
+    problem = start_refused(tmp_path, text)
+    assert str(problem) == "main[1] (openai): the environment variable OSTIARY_TEST_ABSENT is not set"
+
+
+def test_two_agents_with_one_tool_name_stop_the_start(tmp_path: Path) -> None:
+    problem = start_refused(tmp_path, "[[server]]\n" + '[[server.agent]]\nkind = "demo"\n' * 2)
+    assert len(problem.details) > 1
+    assert str(problem) == f"{len(problem.details)} problems with what the agents offer"
+    twice = "the tool echo is offered by main[1] (demo) and by main[2] (demo): rename one of them"
+    assert twice in problem.details
+
+
+@pytest.mark.parametrize(
+    ("schema", "what"),
+    [
+        (
+            '{"type": "object", "properties": {"x": {"type": "strin"}}}',
+            "the tool f: inputSchema is not a usable JSON Schema: at /properties/x/type: the value is not",
+        ),
+        ("1 / 0", "agent.py:2: ZeroDivisionError"),
+    ],
+)
+def test_an_agent_that_cannot_start_is_named_with_its_file(tmp_path: Path, schema: str, what: str) -> None:
+    file = tmp_path / "agent.py"
+    script = f"from ostiary import tool\n@tool(input_schema={schema})\ndef f(**given): return ''\n"
+    file.write_text(script, "utf-8")
+    text = f'[[server]]\nname = "notes"\n[[server.agent]]\nkind = "python"\nfile = "{file}"\n'
+    problem = start_refused(tmp_path, text)
+    said = str(problem)
+    assert said.startswith(f"notes[1] ({file}): ")
+    assert what in said
+    assert said.count("cannot be") == 1
+    assert problem.hint == "see [[server.agent]] in the settings"
+
+
+def test_an_agent_whose_file_is_missing_is_named(tmp_path: Path) -> None:
+    text = '[[server]]\n[[server.agent]]\nkind = "demo"\n[[server.agent]]\nkind = "python"\nfile = "/nowhere.py"\n'
+    assert str(start_refused(tmp_path, text)) == "main[2] (/nowhere.py): there is no file /nowhere.py"
+
+
+def test_a_database_without_its_key_is_not_opened_and_no_key_is_made(tmp_path: Path) -> None:
+    trio.run(_once, tmp_path)
+    (tmp_path / "data" / "master.key").unlink()
+    assert "missing" in str(start_refused(tmp_path))
+    assert not (tmp_path / "data" / "master.key").exists()
+
+
+async def _once(tmp_path: Path) -> None:
+    async with running(tmp_path):
+        pass
+
+
+async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble: list[Exception] = [DiskFull("the disk is full"), ZeroDivisionError("a bug")]
+
+    async def fail(*_: object) -> object:
+        raise trouble.pop(0)
+
+    async with running(tmp_path) as server:
+        monkeypatch.setattr(claiming, "show", fail)
+        link = server.started.claim_url
+        assert link is not None
+        path = link.removeprefix(server.started.origin)
+        full, broken = await server.get(path), await server.get(path)
+    assert (full.status_code, broken.status_code) == (503, 500)
+    # People get pages that say what to do.
+    assert "its disk may be full" in full.text and full.headers["retry-after"] == "5"
+    assert "Something went wrong" in broken.text
+    assert "frame-ancestors 'none'" in broken.headers["content-security-policy"]
+    assert "/claim/{token}" in server.log.getvalue() and "site.crashed" in server.log.getvalue()
+    secret = path.removeprefix("/claim/")
+    assert secret not in server.log.getvalue() and secret not in caplog.text
+
+
+async def test_programs_can_read_why_nothing_could_be_done_whatever_page_they_are_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trouble: list[Exception] = [DiskFull("the disk is full"), ZeroDivisionError("a bug")]
+
+    async def fail(*_: object) -> object:
+        raise trouble.pop(0)
+
+    async with running(tmp_path) as server:
+        monkeypatch.setattr(Identity, "handle", fail)
+        path = "/.well-known/oauth-authorization-server"
+        full, broken = await server.get(path), await server.get(path)
+    assert (full.status_code, full.json()["error"]) == (503, "temporarily_unavailable")
+    assert (broken.status_code, broken.json()["error"]) == (500, "server_error")
+    assert {answer.headers["access-control-allow-origin"] for answer in (full, broken)} == {"*"}
+
+
+@pytest.mark.requirement("compat.arguments", era="modern", transport="http")
+async def test_wrong_arguments_are_a_result_or_where_the_server_says_so_an_error(tmp_path: Path) -> None:
+    async with running(tmp_path, auth="none") as server:
+        told = (await server.call("echo", {}))["result"]
+        assert told["isError"] is True
+    text = '[[server]]\ncompat = { invalid_arguments = -32602 }\n[[server.agent]]\nkind = "demo"\n'
+    async with running(tmp_path, text, auth="none") as server:
+        error = (await server.call("echo", {}))["error"]
+    assert error["code"] == -32602
+    assert error["message"] == told["content"][0]["text"]
+    assert [problem["field"] for problem in error["data"]["problems"]] == ["text"]

@@ -1,0 +1,43 @@
+"""What a server loads before its first request: what it does not need then, it does not carry."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+# What each costs at a start is milliseconds and up to megabytes; all of them come with the first request that needs them.
+LATER = (
+    "asyncio",
+    "auth.core",
+    "auth.entry",
+    "authlib",
+    "difflib",
+    "fido2",
+    "html",
+    "http.client",
+    "httpx2",
+    "httpcore2",
+    "importlib.resources",
+    "jinja2",
+    "multiprocessing",
+    "quart",
+    "segno",
+    "server.admin.commands",
+    "zipfile",
+)
+
+
+@pytest.mark.parametrize("name", ["server.program.app", "server.program.app_stdio"])
+def test_what_belongs_to_a_first_request_is_not_loaded_at_the_start(name: str) -> None:
+    script = (
+        "import sys\n"
+        "import server.cli.serve, server.observe.logs, server.settings.reading, server.settings.resolve\n"
+        f"import {name}\n"
+        f"print([name for name in {LATER!r} if name in sys.modules])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("[]\n", "")

@@ -1,0 +1,223 @@
+"""Settings: one file, overridden by the environment and flags; everything wrong is said at once."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from server.settings.reading import ConfigInvalid, LoadedSettings, find_file, load, misspelt
+from server.settings.resolve import Resolved, resolve
+from server.settings.shapes import Config
+from server.settings.template import SECTIONS, commented_configuration
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "ostiary.toml"
+    file.write_text(text, "utf-8")
+    return file
+
+
+def problems_of(tmp_path: Path, text: str, **environment: str) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        load(written(tmp_path, text), environment)
+    return [str(problem) for problem in caught.value.problems]
+
+
+def loaded(**flags: object) -> LoadedSettings:
+    return load(None, {}, flags)
+
+
+def resolve_problems(**flags: object) -> list[str]:
+    with pytest.raises(ConfigInvalid) as caught:
+        resolve(loaded(**flags))
+    return [str(problem) for problem in caught.value.problems]
+
+
+def test_without_a_file_everything_has_a_default_and_a_demo_agent_is_served() -> None:
+    settings = loaded()
+    assert settings.config == Config()
+    assert [server.name for server in settings.servers] == ["main"]
+    assert len(settings.servers[0].agents) == 1
+
+
+def test_flags_beat_the_environment_which_beats_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "port = 1\ndrain_seconds = 1\nlog_level = 'error'")
+    settings = load(file, {"OSTIARY_PORT": "2", "OSTIARY_DRAIN_SECONDS": "2.5"}, {"port": 3})
+    assert (settings.config.port, settings.config.drain_seconds, settings.config.log_level) == (
+        3,
+        2.5,
+        "error",
+    )
+
+
+def test_environment_and_flags_can_carry_lists_and_switches() -> None:
+    settings = load(None, {"OSTIARY_ALLOWED_HOSTS": "a.example, b.example"}, {"allow_insecure_http": "true"})
+    assert settings.config.allowed_hosts == ("a.example", "b.example")
+    assert settings.config.allow_insecure_http is True
+
+
+def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instead(tmp_path: Path) -> None:
+    text = 'prot = 8420\nport = 99999\nlog_level = "loud"\n[[server]]\nname = "Bad Name"\ntitel = "x"\n[[server.agent]]\nkind = "robot"\n'
+    found = problems_of(tmp_path, text, OSTIARY_DRAIN_SECONDS="soon")
+    assert found == [
+        "prot: is not a setting; write port",
+        "port: cannot be 99999; write a port from 0 to 65535; 0 picks a free one",
+        'log_level: cannot be "loud"; write "debug", "info", "warning" or "error"',
+        'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
+        'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
+        "server[1].titel: is not a setting; write title",
+        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai", "python"',
+    ]
+
+
+def test_a_server_without_agents_or_with_a_name_used_twice_is_refused(tmp_path: Path) -> None:
+    assert "agent: is missing" in problems_of(tmp_path, '[[server]]\nname = "a"')[0]
+    twice = '[[server]]\nname = "a"\n[[server.agent]]\nkind = "demo"\n' * 2
+    assert "used twice" in problems_of(tmp_path, twice)[0]
+
+
+def test_a_file_that_is_not_toml_or_not_there_is_named(tmp_path: Path) -> None:
+    assert "cannot be read" in problems_of(tmp_path, "port = = 1")[0]
+    with pytest.raises(ConfigInvalid):
+        find_file(str(tmp_path / "absent.toml"), {})
+
+
+def test_the_commented_file_is_valid_names_every_setting_and_says_the_defaults(tmp_path: Path) -> None:
+    text = commented_configuration()
+    named = {key for _, settings in SECTIONS for key, _ in settings}
+    assert named == {field.name for field in msgspec.structs.fields(Config)}
+    assert load(written(tmp_path, text), {}).config == Config()
+    settings, head, servers = text.partition("# ── What is served")
+    uncommented = "\n".join(
+        line[2:] if " = " in line and line.startswith("# ") and line[2:].split(" = ")[0] in named else line
+        for line in settings.splitlines()
+    )
+    assert load(written(tmp_path, f"{uncommented}\n{head}{servers}"), {}).config == Config()
+
+
+def test_on_loopback_the_issuer_is_made_from_the_port() -> None:
+    settings: Resolved = resolve(loaded())
+    assert settings.loopback
+    assert settings.canonical_issuer(1234) == "http://127.0.0.1:1234"
+    assert settings.paths == {"main": "/mcp"}
+
+
+@pytest.mark.requirement("safety.loopback")
+def test_listening_on_the_network_needs_an_issuer_with_https_and_a_login() -> None:
+    assert "issuer: is needed" in resolve_problems(host="0.0.0.0")[0]
+    assert "unencrypted" in resolve_problems(host="0.0.0.0", issuer="http://agent.example.org")[0]
+    assert "anybody" in resolve_problems(host="0.0.0.0", issuer="https://agent.example.org", auth="none")[0]
+    settings = resolve(loaded(host="0.0.0.0", issuer="https://agent.example.org/"))
+    assert not settings.loopback
+    assert settings.canonical_issuer(1) == "https://agent.example.org"
+
+
+@pytest.mark.parametrize(
+    "issuer",
+    [
+        "ftp://a",
+        "https://",
+        "https://a/path",
+        "https://u@a",
+        "https://a?x",
+        "https://A.example",
+        "https://ä.example",
+        "https://a.example//",
+        "https://a:99999",
+    ],
+)
+def test_an_issuer_that_is_not_scheme_and_host_is_refused(issuer: str) -> None:
+    assert resolve_problems(issuer=issuer)[0].startswith("issuer:")
+
+
+@pytest.mark.parametrize("port", ["http://127.0.0.1:80", "https://a.example:443"])
+def test_an_issuer_with_the_port_it_has_anyway_is_refused_because_clients_leave_that_out(port: str) -> None:
+    found = resolve_problems(issuer=port)[0]
+    assert found.endswith(f'write "{port.rpartition(":")[0]}"')
+
+
+def test_names_that_no_request_could_match_are_refused_and_not_skipped() -> None:
+    assert resolve_problems(
+        host="127.0.0.1:8000", allowed_hosts="b.example, http://a.example/x", allowed_origins="*, a.example"
+    ) == [
+        'host: "127.0.0.1:8000" is not an address to listen on; write one without a port, e.g. "127.0.0.1"; `port` is a setting of its own',
+        'allowed_hosts: "http://a.example/x" is not a host name; write e.g. "agent.example.org"',
+        'allowed_origins: "a.example" is not a web origin; write e.g. "https://app.example.org", without a path, or "*"',
+    ]
+    for host in ("::1", "[::1]", "localhost", "127.0.0.2"):
+        assert resolve(loaded(host=host)).loopback
+
+
+def test_without_a_login_no_proxy_may_pass_strangers_on() -> None:
+    assert resolve_problems(auth="none", trusted_proxies="127.0.0.1")[0].startswith("auth:")
+
+
+def test_a_loopback_address_of_ones_own_is_what_callers_are_told() -> None:
+    assert resolve(loaded(host="127.0.0.2")).canonical_issuer(1) == "http://127.0.0.2:1"
+    assert resolve(loaded(host="[::1]")).canonical_issuer(1) == "http://127.0.0.1:1"
+
+
+def test_a_problem_on_the_command_line_is_not_blamed_on_the_file(tmp_path: Path) -> None:
+    file = written(tmp_path, "port = 1")
+    with pytest.raises(ConfigInvalid, match="1 problem in the settings"):
+        load(file, {}, {"port": "x"})
+    with pytest.raises(ConfigInvalid, match=r"2 problems in .*ostiary\.toml"):
+        load(written(tmp_path, "server = 1"), {}, {"port": "x"})
+
+
+def test_a_file_that_is_not_utf_8_is_called_that(tmp_path: Path) -> None:
+    file = tmp_path / "ostiary.toml"
+    file.write_bytes(b"\xff\xfe port = 1")
+    with pytest.raises(ConfigInvalid) as caught:
+        load(file, {})
+    assert "is not text in UTF-8" in str(caught.value.problems[0])
+
+
+def test_a_certificate_without_its_key_or_with_a_wrong_path_is_refused(tmp_path: Path) -> None:
+    assert "belong together" in resolve_problems(tls_certificate="x.pem")[0]
+    absent = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
+    assert [problem.partition(":")[0] for problem in absent] == ["tls_certificate", "tls_key"]
+    for name in ("c", "k"):
+        (tmp_path / name).write_text("junk", "utf-8")
+    found = resolve_problems(tls_certificate=str(tmp_path / "c"), tls_key=str(tmp_path / "k"))
+    assert "not a certificate and its key" in found[0]
+
+
+def test_registration_with_a_token_needs_one_by_reference() -> None:
+    (problem,) = resolve_problems(registration="token")
+    assert problem.startswith("registration_token:")
+    assert "env:NAME" in problem
+    for flags in ({"registration": "token", "registration_token": "env:X"}, {"registration": "off"}):
+        assert resolve(loaded(**flags)).config.registration == flags["registration"]
+
+
+def test_proxies_are_networks() -> None:
+    assert "not a network" in resolve_problems(trusted_proxies="10.0.0.1/8")[0]
+    assert len(resolve(loaded(trusted_proxies="10.0.0.0/8, ::1")).trusted_proxies) == 2
+
+
+def test_further_servers_get_paths_of_their_own(tmp_path: Path) -> None:
+    text = "".join(
+        f'[[server]]\nname = "{name}"\n[[server.agent]]\nkind = "demo"\n' for name in ("one", "two")
+    )
+    assert resolve(load(written(tmp_path, text), {})).paths == {"one": "/mcp", "two": "/two/mcp"}
+
+
+def test_a_variable_that_looks_like_a_setting_is_questioned_and_an_agents_secret_is_not() -> None:
+    variables = {
+        "OSTIARY_PORTT": "1",
+        "OSTIARY_PORT": "1",
+        "OSTIARY_CONFIG_HOME": "/x",
+        "OSTIARY_AGENT_SECRET": "x",
+        "PORTT": "1",
+    }
+    assert misspelt(variables) == ["OSTIARY_PORTT is not a setting; did you mean OSTIARY_PORT?"]
+
+
+def test_compatibility_switches_that_do_not_exist_are_refused_with_those_that_do(tmp_path: Path) -> None:
+    text = '[[server]]\ncompat = { invalid_arguments = -1, tasks = "none", task = "core" }\n[[server.agent]]\nkind = "demo"\n'
+    assert problems_of(tmp_path, text) == [
+        "server[1].compat.invalid_arguments: cannot be -1; write -32602",
+        'server[1].compat.tasks: cannot be "none"; write "core" or "wasmagent"',
+        "server[1].compat.task: is not a setting; write tasks",
+    ]

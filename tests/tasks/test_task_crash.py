@@ -1,0 +1,124 @@
+"""Tasks on a real store whose process is killed in the middle of its work: real files, processes and clock."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import task_child
+import trio
+from task_child import OWNER, begin, engine, text
+
+from server.mcp.tasks import TaskFailed
+
+CHILD = Path(task_child.__file__)
+CHECKOUT = CHILD.parents[2]
+RESTARTED = "the server was restarted while this was running"
+
+
+def later() -> int:
+    """When every lease has run out."""
+    return task_child.now() + 60_000
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Path:
+    (tmp_path / "backups").mkdir(mode=0o700)
+    return tmp_path / "ostiary.db"
+
+
+@contextmanager
+def child(mode: str, database: Path) -> Generator[subprocess.Popen[str]]:
+    command = [sys.executable, str(CHILD), mode, str(database)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        cwd=CHECKOUT,
+        env={"PYTHONPATH": str(CHECKOUT)},
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_after_a_kill_every_task_is_what_the_rules_say(database: Path) -> None:
+    with child("states", database) as process:
+        assert process.stdout is not None
+        made = dict(pair.split("=") for pair in process.stdout.readline().split())
+    assert process.returncode == -9
+
+    with trio.fail_after(30):
+        async with engine(database, "boot-2", later) as tasks:
+            found = {name: await tasks.wait(task_id, OWNER) for name, task_id in made.items()}
+            assert found["greet"].ending == text("hello Ann")
+            assert found["checkpoint"].ending == text("resumed at 4")
+            assert found["checkpoint"].message == "step 4"
+            assert len(found["checkpoint"].events) == 5
+            assert (found["forever"].state, found["forever"].ending) == (
+                "failed",
+                TaskFailed(-32603, RESTARTED),
+            )
+            assert (found["ask"].state, set(found["ask"].questions)) == ("input_required", {"who"})
+            answer = {"action": "accept", "content": {"name": "Bo"}}
+            await tasks.answer(made["ask"], OWNER, {"who": answer})
+            assert (await tasks.wait(made["ask"], OWNER, seen=frozenset({"who"}))).ending == text("hello Bo")
+
+
+async def test_no_task_is_lost_whenever_the_process_is_killed(database: Path) -> None:
+    begun: dict[str, str] = {}
+    ended: dict[str, str] = {}
+    for round_number in range(3):
+        with child("stream", database) as process:
+            assert process.stdout is not None
+            lines = [process.stdout.readline() for _ in range(100 + 37 * round_number)]
+            process.kill()
+            lines += [line for line in process.stdout if line.endswith("\n")]
+        assert process.returncode == -9
+        for line in lines:
+            what, task_id, name = line.split()
+            (begun if what == "begun" else ended)[task_id] = name
+
+    with trio.fail_after(60):
+        async with engine(database, "boot-2", later) as tasks:
+            for task_id, name in begun.items():
+                task = await tasks.wait(task_id, OWNER)
+                if task_id in ended or task.state == "completed":
+                    assert task.ending == text(f"hello {name}")
+                else:
+                    assert task.ending == TaskFailed(-32603, RESTARTED)
+            assert tasks.count() == 0
+    assert len(ended) > 100
+
+
+async def test_the_tasks_of_a_living_process_are_never_touched_by_another(database: Path) -> None:
+    with child("states", database) as process:
+        assert process.stdout is not None
+        made = dict(pair.split("=") for pair in process.stdout.readline().split())
+
+        # Left behind long ago: when this one has been taken over, the other process has looked at all there are.
+        with trio.fail_after(30):
+            async with engine(database, "old", lambda: task_child.now() - 100_000) as old:
+                left = await begin(old, "forever")
+            async with engine(database, "boot-2") as tasks:
+                assert (await tasks.wait(left.id, OWNER)).state == "failed"
+                assert tasks.count() == 0
+                states = {name: (await tasks.get(task_id, OWNER)).state for name, task_id in made.items()}
+                assert states == {
+                    "greet": "completed",
+                    "ask": "input_required",
+                    "checkpoint": "working",
+                    "forever": "working",
+                }
+                # What is said here reaches the one that runs it.
+                answer = {"action": "accept", "content": {"name": "Cy"}}
+                await tasks.answer(made["ask"], OWNER, {"who": answer})
+                told = await tasks.wait(made["ask"], OWNER, seen=frozenset({"who"}))
+                assert told.ending == text("hello Cy")
+                assert process.poll() is None
