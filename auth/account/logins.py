@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import groupby
+from shlex import quote
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -79,7 +80,7 @@ async def look(visit: PageVisit, session: BrowserSession) -> LoginSection:
         more=len(found) > SHOWN,
         limit=SHOWN,
         form_token=visit.token(PURPOSE),
-        command=f"ostiary login {site.public(visit.request.origin)}{site.servers[site.default]}",
+        command=f"ostiary login {quote(site.public(visit.request.origin) + site.servers[site.default])}",
     )
 
 

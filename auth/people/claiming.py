@@ -7,6 +7,7 @@ links.py and users.py.
 from __future__ import annotations
 
 from functools import partial
+from shlex import quote
 
 from auth.pages import redirect
 from auth.passkeys import forms as passkey_forms
@@ -149,5 +150,5 @@ async def welcome(visit: PageVisit) -> WireReply:
         "welcome.html",
         title="Welcome",
         account=session.user.name,
-        endpoint=site.public(visit.request.origin) + site.servers[site.default],
+        endpoint=quote(site.public(visit.request.origin) + site.servers[site.default]),
     )

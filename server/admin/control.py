@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import msgspec
@@ -88,7 +89,8 @@ async def serve(
     status = address.parent.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid() or status.st_mode & 0o077:
         raise CommandRefused(
-            f"{address.parent} is not private to this user", f"chmod 700 {address.parent}, or remove it"
+            f"{address.parent} is not private to this user",
+            f"chmod 700 {quote(str(address.parent))}, or remove it",
         )
     address.unlink(missing_ok=True)
     listener = trio.socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)

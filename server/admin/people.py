@@ -9,6 +9,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from functools import partial
+from shlex import quote
 from typing import Any, Final, NamedTuple, cast
 
 import msgspec
@@ -83,7 +84,9 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
             )
         )
         if isinstance(outcome, users.NameTaken):
-            raise CommandRefused(f"there is somebody called {name} already", f"ostiary users show {name}")
+            raise CommandRefused(
+                f"there is somebody called {name} already", f"ostiary users show {quote(name)}"
+            )
         return {**self._link(links.INVITE, token, outcome.link_expires_at), **_user(outcome.user)}
 
     async def users(self, arguments: Mapping[str, Any], actor: str) -> Any:
@@ -300,9 +303,9 @@ def _done(outcome: User | GuestUnchanged, name: str, participle: str) -> User:
     if outcome.why == "last owner":
         raise CommandRefused(f"{name} is the only owner and cannot be {participle}")
     hint = {
-        "locked": f"ostiary users unlock {name}",
-        "disabled": f"ostiary users enable {name}",
-        "invited": f"ostiary users remove {name} takes the invitation back",
+        "locked": f"ostiary users unlock {quote(name)}",
+        "disabled": f"ostiary users enable {quote(name)}",
+        "invited": f"ostiary users remove {quote(name)} takes the invitation back",
         "unclaimed": "ostiary claim shows the link that makes this account somebody's",
     }.get(outcome.state, "")
     state = "over" if outcome.state == "enabled" and participle == "reset" else outcome.state

@@ -4,6 +4,7 @@ one who should get in."""
 from __future__ import annotations
 
 import sys
+from shlex import quote
 
 import click
 
@@ -31,7 +32,7 @@ def command(
         terminal.say(f"left out, because it moves money: {named} (--scope grants it by name)")
     if not terminal.agreed("let it in", yes=yes):
         terminal.say("nothing was decided")
-        terminal.say_hint(f"ostiary deny {code}")
+        terminal.say_hint(f"ostiary deny {quote(code)}")
         return terminal.EXIT_FAILED
     approved = local.ask("approve", {"id": request["id"], "scope": scope}, data_dir=data_dir, config=config)
     if as_json:

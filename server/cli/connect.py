@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -107,7 +108,7 @@ class _BridgeScreen:
     def _say_wait(self, seconds: float) -> None:
         say(f"waiting up to {terminal.duration(seconds)} for approval, and the first request with it")
         say_hint(
-            f"many programs show this only in a log; first logging in is easier: ostiary login {self._url}"
+            f"many programs show this only in a log; first logging in is easier: ostiary login {quote(self._url)}"
         )
 
 

@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
@@ -173,7 +174,10 @@ def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> C
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         return CheckStep(
-            name=name, state="failed", detail=f"{path} is open to others", hint=f"chmod 700 {path}"
+            name=name,
+            state="failed",
+            detail=f"{path} is open to others",
+            hint=f"chmod 700 {quote(str(path))}",
         )
     if isinstance(status, terminal.CliError):
         return CheckStep(name=name, state="failed", detail=str(status), hint=status.hint)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -171,10 +172,10 @@ def _verified(url: str, *, direct: bool) -> tuple[int | None, str]:
 
 def _say_next(program: Program, name: str, url: str, *, direct: bool, logged_in: bool) -> None:
     if direct and program.log_in is not None:
-        say_hint(f"{program.then}; log in with: {program.log_in.format(name=name)}")
+        say_hint(f"{program.then}; log in with: {program.log_in.format(name=quote(name))}")
     elif direct:
         say_hint(f"{program.then}; it logs in by itself")
     elif logged_in:
         say_hint(program.then)
     else:
-        say_hint(f"ostiary login {url}, then {program.then}")
+        say_hint(f"ostiary login {quote(url)}, then {program.then}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shlex import quote
 from typing import TYPE_CHECKING
 
 import click
@@ -90,7 +91,7 @@ def command(
         return
     tick = "✓ " if terminal.can_draw(sys.stderr) else ""
     say(f"{paint(f'{tick}logged in', 'green', sys.stderr)} to {login.url}")
-    terminal.say_hint(f"ostiary tools {login.url}")
+    terminal.say_hint(f"ostiary tools {quote(login.url)}")
 
 
 def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | None:

@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 from server.cli import terminal
@@ -100,7 +101,7 @@ def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
     ways = [("in a browser", page if link is None else terminal.clean(link))]
     if link is not None and reachable:
         ways.append(("or by hand", page))
-    approve = terminal.as_started(f"ostiary approve {terminal.clean(code.user_code)}")
+    approve = terminal.as_started(f"ostiary approve {quote(code.user_code)}")
     # On the same machine the shell is the shortest way, so it comes first there.
     ways = [("in another terminal", approve), *ways] if local else [*ways, ("at the server", approve)]
     say("approve this code in one of these ways")

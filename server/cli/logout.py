@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from server.cli import terminal
@@ -39,7 +41,7 @@ def command(url: str, forget: bool, as_json: bool) -> None:
                 if not forget:
                     raise terminal.CliError(
                         f"{error}, so the login was not ended",
-                        hint=f"try again later, or forget it here only: ostiary logout {address.url} --forget",
+                        hint=f"try again later, or forget it here only: ostiary logout {quote(address.url)} --forget",
                     ) from None
                 revoked = False
             await trio.to_thread.run_sync(file.drop, address.url)

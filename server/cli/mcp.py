@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shlex import quote
 
 import click
 
@@ -36,7 +37,8 @@ def add(name: str, url: str, replace: bool, as_json: bool) -> None:
     before = places.get(name)
     if before is not None and before != address.url and not replace:
         raise terminal.CliError(
-            f"{name} stands for {before} already", hint=f"ostiary mcp add {name} {url} --replace"
+            f"{name} stands for {before} already",
+            hint=f"ostiary mcp add {quote(name)} {quote(url)} --replace",
         )
     places.put(name, address.url)
     if as_json:
@@ -44,7 +46,7 @@ def add(name: str, url: str, replace: bool, as_json: bool) -> None:
         return
     say(f"{name} stands for {address.url}")
     known = target.token_file().get(address.url) is not None
-    terminal.say_hint(f"ostiary tools {name}" if known else f"ostiary login {name}")
+    terminal.say_hint(f"ostiary tools {quote(name)}" if known else f"ostiary login {quote(name)}")
 
 
 @command.command("remove")
@@ -62,7 +64,7 @@ def remove(name: str, as_json: bool) -> None:
         return
     say(f"{name} is forgotten")
     if target.token_file().get(url) is not None:
-        terminal.say_hint(f"you are still logged in there: ostiary logout {url}")
+        terminal.say_hint(f"you are still logged in there: ostiary logout {quote(url)}")
 
 
 @command.command("list")

@@ -6,6 +6,7 @@ import os
 import secrets
 import time
 from pathlib import Path
+from shlex import quote
 
 import click
 
@@ -71,7 +72,7 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
         )
     for name in kept.users:
         terminal.say(
-            f"{terminal.clean(name)} was shut out or removed since and stays out: `ostiary users show {name}`"
+            f"{terminal.clean(name)} was shut out or removed since and stays out: `ostiary users show {quote(name)}`"
         )
     for client_id in kept.clients:
         terminal.say(

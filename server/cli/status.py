@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -141,6 +142,7 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         hints.append("ostiary claim shows the link that makes you its owner")
     ended = [login["url"] for login in logins if login["state"] == "ended"]
     if ended or not logins:
-        here = f"{server['origin']}{next(iter(server['paths'].values()))}" if server is not None else "URL"
-        hints.append(f"ostiary login {ended[0] if ended else here}")
+        here = [f"{server['origin']}{next(iter(server['paths'].values()))}"] if server is not None else []
+        wanted = [*ended, *here, "URL"][0]
+        hints.append(f"ostiary login {quote(wanted)}")
     return hints

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
+from shlex import quote
 
 from server.cli import terminal
 from server.client.access import Access
@@ -63,7 +64,9 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
     if login is None or not needed.scope:
         return needed
     union = " ".join(dict.fromkeys([*login.scope.split(), *needed.scope.split()]))
-    return ScopeNeeded(str(needed), hint=f"ostiary login {url} --scope '{union}'", scope=needed.scope)
+    return ScopeNeeded(
+        str(needed), hint=f"ostiary login {quote(url)} --scope {quote(union)}", scope=needed.scope
+    )
 
 
 @asynccontextmanager

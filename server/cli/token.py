@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import click
 
 from server.cli import terminal
@@ -32,7 +34,7 @@ def command(url: str, as_json: bool) -> None:
     if login.proof_key is not None:
         raise terminal.CliError(
             f"the login at {login.url} is bound to a key, so its token is worth nothing to another program",
-            hint=f"ostiary login {login.url} makes one that is not",
+            hint=f"ostiary login {quote(login.url)} makes one that is not",
         )
     if as_json:
         terminal.out_json(

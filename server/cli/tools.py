@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Mapping
+from shlex import quote
 from typing import Any
 
 import click
@@ -46,7 +47,8 @@ def pick(tools: list[dict[str, Any]], name: str, url: str) -> dict[str, Any]:
 
     near = get_close_matches(name, [str(tool["name"]) for tool in tools], n=1)
     raise terminal.CliError(
-        f"{url} has no tool {name}", hint=f"did you mean {near[0]}?" if near else f"ostiary tools {url}"
+        f"{url} has no tool {name}",
+        hint=f"did you mean {quote(near[0])}?" if near else f"ostiary tools {quote(url)}",
     )
 
 
@@ -107,5 +109,10 @@ def _example(tool: Mapping[str, Any], url: str) -> str:
     from server.client.arguments import names
 
     return " ".join(
-        ["ostiary call", url, tool["name"], *(f"{key}=…" for key, required in names(tool) if required)]
+        [
+            "ostiary call",
+            quote(url),
+            quote(str(tool["name"])),
+            *(f"{quote(key)}=…" for key, required in names(tool) if required),
+        ]
     )

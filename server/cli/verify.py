@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -77,7 +78,7 @@ def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
     terminal.out(f"sound: {rows}" + (f", {first} to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     terminal.out(f"head:  {head}")
-    terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {head}")
+    terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {quote(head)}")
 
 
 def _problem(last: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:

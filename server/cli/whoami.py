@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from datetime import datetime
+from shlex import quote
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -111,7 +112,7 @@ def _show(found: dict[str, Any]) -> None:
     pairs.append(("state", paint(STATES[found["state"]], "green" if good else "red", sys.stdout)))
     terminal.facts(pairs)
     if found["state"] == "ended":
-        terminal.say_hint(f"ostiary login {found['url']}")
+        terminal.say_hint(f"ostiary login {quote(found['url'])}")
 
 
 # how a login came about → what people call that

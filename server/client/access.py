@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable
+from shlex import quote
 
 import httpx2
 import trio
@@ -83,7 +84,9 @@ class Access:
             if useful:
                 return login
             if login.refresh_token is None:
-                raise NotLoggedIn(f"the login at {self._url} has expired", hint=f"ostiary login {self._url}")
+                raise NotLoggedIn(
+                    f"the login at {self._url} has expired", hint=f"ostiary login {quote(self._url)}"
+                )
             rotated: list[StoredLogin] = []
             with trio.CancelScope(shield=True):  # bounded by the tries within
                 rotated.append(await self._rotate(login, login.refresh_token))
@@ -106,11 +109,11 @@ class Access:
                 await trio.to_thread.run_sync(self._file.drop_registrations, login.issuer, login.client_id)
             # Final, whatever the reason: a spent refresh token never comes back.
             await trio.to_thread.run_sync(self._file.drop, self._url)
-            raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {self._url}")
+            raise NotLoggedIn(f"the login at {self._url} has ended", hint=f"ostiary login {quote(self._url)}")
         late = answer.error == "invalid_dpop_proof"  # whose time is all that can be wrong with it
         raise BadAnswer(
             f"the login could not be refreshed ({answer.error})",
-            hint="is the clock of this machine right?" if late else f"ostiary login {self._url}",
+            hint="is the clock of this machine right?" if late else f"ostiary login {quote(self._url)}",
         )
 
     async def _insist(self, login: StoredLogin, form: dict[str, str]) -> Tokens | GrantRefusal:
@@ -135,7 +138,7 @@ class Access:
         raise trouble
 
     async def not_logged_in(self) -> NotLoggedIn:
-        hint = f"ostiary login {self._url}"
+        hint = f"ostiary login {quote(self._url)}"
         try:
             logins = await trio.to_thread.run_sync(self._file.all)
         except TokenFileError:
@@ -143,6 +146,6 @@ class Access:
         # The same server under another of its names is another login, because tokens are bound to the name.
         for other in logins:
             if same_place(other.url, self._url):
-                hint += f", or use {other.url}, where you are logged in"
+                hint += f", or use {quote(other.url)}, where you are logged in"
                 break
         return NotLoggedIn(f"not logged in at {self._url}", hint=hint)

@@ -6,6 +6,7 @@ Whether the values are *right* is the server's to say; here a word only becomes 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import Any, cast
 
 import msgspec
@@ -42,7 +43,7 @@ def from_words(tool: Mapping[str, Any], words: Sequence[str]) -> dict[str, Any]:
 
 def usage(tool: Mapping[str, Any]) -> str:
     """The tool's arguments in one line, as they would be typed."""
-    words = [f"{key}=…" if required else f"[{key}=…]" for key, required in names(tool)]
+    words = [f"{quote(key)}=…" if required else f"[{quote(key)}=…]" for key, required in names(tool)]
     return (
         f"{tool.get('name')} takes {' '.join(words)}" if words else f"{tool.get('name')} takes no arguments"
     )

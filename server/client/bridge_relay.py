@@ -6,6 +6,7 @@ The same for both eras. Which requests are made is in bridge_modern.py and bridg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any
 
 import httpx2
@@ -74,7 +75,7 @@ class Relay:
             return False
         raise BadAnswer(
             f"{self._carrier.host} answers with status {response.status_code} and no result",
-            hint=f"is this an MCP server? `ostiary doctor {self._carrier.url}` looks closer",
+            hint=f"is this an MCP server? `ostiary doctor {quote(self._carrier.url)}` looks closer",
         )
 
     async def take(self, data: bytes) -> bool:

@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import secrets
 from collections.abc import Mapping
+from shlex import quote
 from typing import Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -53,7 +54,7 @@ def begin(
     server = place.server
     if server.authorization_endpoint is None or not server.browser_login:
         raise LoginError(
-            f"{server.issuer} offers no login in a browser", hint=f"ostiary login {place.url} --device"
+            f"{server.issuer} offers no login in a browser", hint=f"ostiary login {quote(place.url)} --device"
         )
     if METHOD not in server.challenge_methods:
         # MCP authorization, "Authorization Code Protection": without it a stolen code is a stolen login.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from shlex import quote
 from typing import Final
 
 import httpx2
@@ -98,7 +99,7 @@ class Carrier:
             if renewed:
                 break
             token, renewed = await self._entrance.after_refusal(token), True
-        raise NotLoggedIn(f"{self.host} does not accept this login", hint=f"ostiary login {self.url}")
+        raise NotLoggedIn(f"{self.host} does not accept this login", hint=f"ostiary login {quote(self.url)}")
 
     def problem(self, response: httpx2.Response) -> ClientError:
         """What an HTTP error means that says nothing in JSON-RPC."""
@@ -110,7 +111,9 @@ class Carrier:
                 f"this needs the scopes {scope}, which the login does not have"
                 if scope
                 else "this needs scopes that the login does not have",
-                hint=f"ostiary login {self.url} --scope '{scope}'" if scope else f"ostiary login {self.url}",
+                hint=f"ostiary login {quote(self.url)} --scope {quote(scope)}"
+                if scope
+                else f"ostiary login {quote(self.url)}",
             )
         if status in (429, 503):
             wait = retry_after_seconds(response.headers)
@@ -130,13 +133,13 @@ class Carrier:
         if status in (404, 405):
             return BadAnswer(
                 f"there is no MCP endpoint at {self.url} (status {status})",
-                hint=f"check the address; `ostiary doctor {self.url}` looks closer",
+                hint=f"check the address; `ostiary doctor {quote(self.url)}` looks closer",
             )
         if status >= 500:
             return BadAnswer(f"{self.host} answers with status {status}", hint="its log says more")
         return BadAnswer(
             f"{self.host} answers with status {status} and nothing in MCP",
-            hint=f"`ostiary doctor {self.url}` looks closer",
+            hint=f"`ostiary doctor {quote(self.url)}` looks closer",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import AsyncGenerator
+from shlex import quote
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -265,7 +266,7 @@ async def _introduction(file: TokenFile, place: Place) -> CheckStep:
             name=name,
             state="skipped",
             detail=f"{offered}; programs in a terminal cannot register themselves",
-            hint=f"register a client there by hand, then: ostiary login {place.url} --client-id ID",
+            hint=f"register a client there by hand, then: ostiary login {quote(place.url)} --client-id ID",
         )
     hint = (
         None

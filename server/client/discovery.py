@@ -8,6 +8,7 @@ One thing is forgiven: servers from before 2025-06-18 have no resource metadata,
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -152,11 +153,11 @@ def _no_challenge(url: str, answer: HttpAnswer) -> DiscoveryError:
     if answer.status in (301, 302, 303, 307, 308):
         where = answer.headers.get("location", "")[:300]
         return DiscoveryError(
-            f"{url} redirects", hint=f"type the address it names: {where}" if where else None
+            f"{url} redirects", hint=f"type the address it names: {quote(where)}" if where else None
         )
     speaks_mcp = "jsonrpc" in (answer.json_object() or {}) or answer.media_type == "text/event-stream"
     if speaks_mcp and answer.status < 500 and answer.status != 403:
-        return OpenServer(f"{url} needs no login", hint=f"ostiary tools {url}")
+        return OpenServer(f"{url} needs no login", hint=f"ostiary tools {quote(url)}")
     if answer.status == 404:
         return DiscoveryError(
             f"{host} has nothing at {urlsplit(url).path}", hint="check the path, it is often /mcp"
@@ -195,7 +196,7 @@ async def find_resource(client: httpx2.AsyncClient, url: str, challenge: Challen
         spelled = resource[:300] if isinstance(resource, str) else "nothing"
         raise DiscoveryError(
             f"the server calls itself {spelled}, not {url}",
-            hint=f"use that address: {spelled}" if isinstance(resource, str) else None,
+            hint=f"use that address: {quote(spelled)}" if isinstance(resource, str) else None,
         )
     servers = _strings(document.get("authorization_servers"))
     if not servers:

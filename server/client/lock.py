@@ -11,6 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
+from shlex import quote
 
 import trio
 
@@ -85,5 +86,5 @@ class FileLock:
     def _stuck(self) -> TokenFileError:
         return TokenFileError(
             f"another process has held {self._path} for {WAIT_SECONDS:.0f} seconds",
-            hint=f"look for it with `fuser {self._path}`",
+            hint=f"look for it with `fuser {quote(str(self._path))}`",
         )

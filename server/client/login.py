@@ -7,7 +7,9 @@ refresh of the login before it can come in between.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping
+from shlex import quote
 from typing import Final
 
 import httpx2
@@ -50,6 +52,8 @@ MAX_INTERVAL_SECONDS = 60.0
 # After trouble on the network the pause doubles, up to this.
 MAX_BACK_OFF_SECONDS = 30.0
 MAX_LIFETIME_SECONDS = 3600.0
+# RFC 8628 §6.1: something that is easy to type. It is shown as a word of a command, so a server may not write one.
+_USER_CODE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 # Saying goodbye to the login before is a courtesy, not worth a wait.
 FAREWELL_SECONDS = 5.0
 
@@ -77,7 +81,7 @@ async def ask_for_code(
     if endpoint is None or not place.server.device_login:
         raise LoginError(
             f"{place.server.issuer} offers no login by device code",
-            hint=f"ostiary login {place.url} --browser",
+            hint=f"ostiary login {quote(place.url)} --browser",
         )
     form = {"resource": place.resource, **names}
     if scope:
@@ -95,9 +99,7 @@ async def ask_for_code(
         isinstance(device_code, str)
         and 0 < len(device_code) <= 4096
         and isinstance(user_code, str)
-        and 0 < len(user_code) <= 64
-        and user_code.isascii()
-        and user_code.isprintable()
+        and _USER_CODE.fullmatch(user_code)
         and isinstance(uri, str)
         and may_follow(uri, typed=place.url)
         and lifetime
@@ -222,7 +224,7 @@ async def end(client: httpx2.AsyncClient, login: StoredLogin) -> bool:
 
 
 def _expired(place: Place) -> LoginExpired:
-    return LoginExpired("nobody approved the login in time", hint=f"ostiary login {place.url}")
+    return LoginExpired("nobody approved the login in time", hint=f"ostiary login {quote(place.url)}")
 
 
 def refused(refusal: GrantRefusal, endpoint: str, identity: ClientIdentity) -> LoginError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from shlex import quote
 from typing import Any, Final, Literal, cast
 
 import trio
@@ -323,7 +324,7 @@ class McpClient:
         if not isinstance(result, dict):
             raise BadAnswer(
                 f"{host_of(self._endpoint.url)} answers {method} with status {reply.status} and no result",
-                hint=f"is this an MCP server? `ostiary doctor {self._endpoint.url}` looks closer",
+                hint=f"is this an MCP server? `ostiary doctor {quote(self._endpoint.url)}` looks closer",
             )
         return cast("dict[str, Any]", result)
 

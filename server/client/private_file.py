@@ -10,6 +10,7 @@ import os
 import stat
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 
 from server.client.errors import TokenFileError
 from server.client.lock import FileLock
@@ -118,7 +119,8 @@ def _check(found: os.stat_result, path: Path, *, directory: bool) -> None:
         )
     if stat.S_IMODE(found.st_mode) & 0o077:
         raise TokenFileError(
-            f"{path} can be read or changed by others", hint=f"chmod {'700' if directory else '600'} {path}"
+            f"{path} can be read or changed by others",
+            hint=f"chmod {'700' if directory else '600'} {quote(str(path))}",
         )
 
 

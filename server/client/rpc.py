@@ -7,6 +7,7 @@ shapes of a good one; what is in the result it does not look at.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from shlex import quote
 from typing import Any, Protocol
 
 import httpx2
@@ -92,7 +93,9 @@ class RemoteEndpoint:
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, RpcReply):
             return reply
-        raise NotLoggedIn(f"{host_of(self.url)} does not accept this login", hint=f"ostiary login {self.url}")
+        raise NotLoggedIn(
+            f"{host_of(self.url)} does not accept this login", hint=f"ostiary login {quote(self.url)}"
+        )
 
     async def delete(self, *, headers: Mapping[str, str], silence_seconds: float) -> None:
         """End a session; how the server feels about it does not matter any more."""
@@ -152,7 +155,9 @@ class RemoteEndpoint:
                 f"this needs the scope {scope}, which the login does not have"
                 if scope
                 else "this needs more scopes",
-                hint=f"ostiary login {self.url} --scope '{scope}'" if scope else f"ostiary login {self.url}",
+                hint=f"ostiary login {quote(self.url)} --scope {quote(scope)}"
+                if scope
+                else f"ostiary login {quote(self.url)}",
                 scope=scope,
             )
         if status == 402:
@@ -160,7 +165,9 @@ class RemoteEndpoint:
                 "this call has a price, and payment is not spoken here", hint="use an x402 client"
             )
         if status == 403:
-            raise CallRefused(f"{host} refuses this client", code=403, hint=f"ostiary doctor {self.url}")
+            raise CallRefused(
+                f"{host} refuses this client", code=403, hint=f"ostiary doctor {quote(self.url)}"
+            )
         if status == 413:
             raise CallRefused("the arguments are larger than the server takes", code=413)
         if status in (429, 503):

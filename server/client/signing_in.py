@@ -8,6 +8,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from shlex import quote
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
@@ -150,7 +151,9 @@ async def _by_browser(
                     client, place, attempt, code, identity, key=wish.key, now=wall_clock()
                 )
                 return tokens, identity
-    raise LoginExpired("no answer came from the browser in time", hint=f"ostiary login {place.url} --browser")
+    raise LoginExpired(
+        "no answer came from the browser in time", hint=f"ostiary login {quote(place.url)} --browser"
+    )
 
 
 async def _listen(

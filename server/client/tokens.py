@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeAlias
 
 import msgspec
@@ -58,7 +59,8 @@ class StoredLogin(msgspec.Struct, frozen=True, kw_only=True):
             return None if self.proof_key is None else ProofKey.of(self.proof_key)
         except UnusableKey:
             raise TokenFileError(
-                f"the key of the login at {self.url} was damaged", hint=f"ostiary login {self.url} --dpop"
+                f"the key of the login at {self.url} was damaged",
+                hint=f"ostiary login {quote(self.url)} --dpop",
             ) from None
 
     def fresh(self, now: Millis) -> bool:

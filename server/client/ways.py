@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from shlex import quote
 from typing import Literal, TypeAlias
 
 from server.client.discovery import ServerMetadata
@@ -22,7 +23,7 @@ def choose(server: ServerMetadata, url: str, *, asked: Way | None = None) -> Way
         return "browser"
     raise LoginError(
         f"{server.issuer} offers no login by device code and none in a browser",
-        hint=f"ostiary doctor {url}",
+        hint=f"ostiary doctor {quote(url)}",
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from shlex import quote
 
 from markupsafe import Markup
 
@@ -107,9 +108,10 @@ def _welcome(origin: str, resolved: Resolved) -> Markup:
             f"<div><dt>{html.escape(server.title or server.name)}</dt><dd><code>{url}</code></dd></div>"
         )
     which = "one of these addresses" if len(rows) > 1 else "this address"
-    first = html.escape(origin + next(iter(resolved.paths.values())))
+    first = origin + next(iter(resolved.paths.values()))
+    typed = html.escape(f"ostiary login {quote(first)}\nostiary tools {quote(first)}")
     login = (
-        f"<h2>From a terminal</h2><pre><code>ostiary login {first}\nostiary tools {first}</code></pre>"
+        f"<h2>From a terminal</h2><pre><code>{typed}</code></pre>"
         '<p>Somebody gave you a code? <a href="/device">Enter it here</a>.</p>'
         if resolved.needs_login
         else "<h2>Who may call</h2><p>No login is needed on this machine.</p>"

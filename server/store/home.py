@@ -12,6 +12,7 @@ import stat
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -104,7 +105,7 @@ def check_private(path: Path) -> None:
     if status.st_mode & 0o077:
         raise HomeRefused(
             f"{path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o})",
-            hint=f"chmod 700 {path}",
+            hint=f"chmod 700 {quote(str(path))}",
         )
 
 

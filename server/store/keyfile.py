@@ -14,6 +14,7 @@ import re
 import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 from cryptography.hazmat.primitives.hashes import SHA256
@@ -149,7 +150,7 @@ def _read(path: Path) -> str:
             raise KeyRefused(
                 f"the key file {path} is open to other users (mode {stat.S_IMODE(status.st_mode):04o},"
                 f" uid {status.st_uid})",
-                hint=f"chmod 600 {path}",
+                hint=f"chmod 600 {quote(str(path))}",
             )
         return file.read(_MAX_TEXT).decode("utf-8", "replace")
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -23,6 +24,8 @@ from server.client.errors import (
 from server.client.mcp import McpClient, Progress
 from server.client.rpc import RemoteEndpoint
 from server.client.tokens import TokenFile
+
+STRANGE_SCOPE = "x';id;'"
 
 
 @pytest.fixture(autouse=True)
@@ -199,6 +202,12 @@ async def test_without_a_login_an_open_server_is_used_and_a_closed_one_explained
             ScopeNeeded,
             "scope mcp admin",
             "--scope 'mcp admin'",
+        ),
+        (
+            as_json({}, 403, WWW_Authenticate="Bearer error=\"insufficient_scope\", scope=\"x';id;'\""),
+            ScopeNeeded,
+            f"scope {STRANGE_SCOPE}",
+            f"--scope {shlex.quote(STRANGE_SCOPE)}",
         ),
         (Response(403), CallRefused, "refuses this client", "doctor"),
         (Response(402), ClientError, "price", "x402"),

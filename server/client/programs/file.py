@@ -10,6 +10,7 @@ import stat
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -70,7 +71,9 @@ def _unusable(path: Path, status: os.stat_result) -> FileRefused | None:
     if status.st_uid != os.geteuid():
         return FileRefused(f"{path} belongs to another user", hint="run this as that user")
     if not status.st_mode & stat.S_IWUSR:
-        return FileRefused(f"{path} is read-only", hint=f"chmod u+w {path}, if it is yours to change")
+        return FileRefused(
+            f"{path} is read-only", hint=f"chmod u+w {quote(str(path))}, if it is yours to change"
+        )
     return None
 
 

@@ -99,6 +99,13 @@ def test_addresses_of_honest_clients_are_taken(uri: str) -> None:
         "com.example.app://user@host/cb",
         "com.example.app://a;b/cb",
         'https://client.example/"><script>',
+        "http://127.0.0.1/cb';touch${IFS}x;'",
+        "http://127.0.0.1/cb'",
+        "http://127.0.0.1/cb?x=`id`",
+        "https://client.example/{x}",
+        "https://client.example/a|b",
+        "https://client.example/a^b",
+        "com.example.app:/cb'",
         "https://client.example/" + "a" * 2_048,
     ],
 )
