@@ -171,8 +171,7 @@ def admit(db: Db, *, assertion: PasskeyAnswer, who: Requester, now: Millis) -> P
     until = attempts.closed_until(db, ((network, users.PER_NETWORK), (overall, users.ALL_PER_NETWORK)), now)
     if until:
         return Throttled(until=until)
-    attempts.count(db, overall, now)
-    counted = (attempts.count(db, network, now),)
+    counted = (attempts.count(db, network, now), attempts.count(db, overall, now))
     return PasskeyAttempt(passkey=find(db, assertion.credential_id), counted=counted)
 
 

@@ -87,6 +87,15 @@ def take_back(db: Db, tries: Sequence[CountedAttempt]) -> None:
         )
 
 
+def take_back_newest(db: Db, bucket: str) -> None:
+    """One try of a bucket, where nobody kept which of them it was."""
+    db.execute(
+        "DELETE FROM attempts WHERE (bucket, at, sequence) IN"
+        " (SELECT bucket, at, sequence FROM attempts WHERE bucket = ? ORDER BY at DESC, sequence DESC LIMIT 1)",
+        bucket,
+    )
+
+
 def bucket_of_name(key: bytes, name: str) -> str:
     """An account's bucket. People type their passphrase into the name field: what is stored must not give it away."""
     return "signin:account:" + hmac.new(key, name.encode(), hashlib.sha256).hexdigest()[:32]

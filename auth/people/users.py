@@ -46,7 +46,8 @@ PER_ACCOUNT: Final = Limit(
     tries=5, window=15 * MINUTE, lock=15 * MINUTE, delays=(0, 0, 5 * SECOND, 30 * SECOND, 60 * SECOND)
 )
 PER_NETWORK: Final = Limit(tries=20, window=15 * MINUTE)
-# Successful ones too: nobody needs to sign in thirty times in ten minutes, and every try costs a hash.
+# Of every kind together (a passphrase, a passkey, a provider's word), and those under way: what succeeds is taken back, or an
+# office behind one address would lock itself out.
 ALL_PER_NETWORK: Final = Limit(tries=30, window=10 * MINUTE)
 
 
@@ -273,8 +274,7 @@ def _admit(db: Db, account: str, user: User | None, who: Requester, now: Millis)
     )
     if until:
         return Throttled(until=until)
-    attempts.count(db, overall, now)
-    counted = (attempts.count(db, account, now), attempts.count(db, network, now))
+    counted = tuple(attempts.count(db, bucket, now) for bucket in (account, network, overall))
     if user is None or not user.may(now) or user.passphrase_hash is None:
         return CountedGuess(user_id=None, passphrase_hash=NOBODY, counted=counted)
     return CountedGuess(user_id=user.id, passphrase_hash=user.passphrase_hash, counted=counted)
@@ -297,7 +297,7 @@ def conclude(
 
 def _closed(db: Db, admitted: CountedGuess, now: Millis) -> bool:
     """Whether this was the last try for a while: those that the limits turn away leave no rows of their own."""
-    account, network = (each.bucket for each in admitted.counted)
+    account, network, _ = (each.bucket for each in admitted.counted)
     until = attempts.closed_until(db, ((account, PER_ACCOUNT), (network, PER_NETWORK)), now)
     return until > now + max(PER_ACCOUNT.delays)
 

@@ -360,6 +360,7 @@ def sign_in(
         _record(db, "user.joined", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
     remember(db, person, provider, listed, now)
     sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
+    attempts.take_back_newest(db, users.buckets_of_network(who)[1])  # what `begin` counted, or one like it
     _record(db, "user.signed_in", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
     return user
 

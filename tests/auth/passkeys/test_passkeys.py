@@ -443,8 +443,7 @@ async def test_an_answer_longer_than_any_is_not_read() -> None:
 async def test_tries_are_counted_by_network_and_good_ones_taken_back() -> None:
     house, key = await owned_with_passkey(counts=False)
     await sign_in(Browser(house), key)
-    tries = [row["bucket"] for row in house.rows("attempts") if row["bucket"].startswith("signin:")]
-    assert tries == ["signin:all:203.0.113.7"]
+    assert [row for row in house.rows("attempts") if row["bucket"].startswith("signin:")] == []
     key.flags = UP
     for _ in range(20):
         assert (await sign_in(Browser(house), key)).status == 400

@@ -453,6 +453,17 @@ async def test_sign_ins_are_counted_like_all_others() -> None:
         assert (await browser.submit("/signin/with/there")).status == 429
 
 
+async def test_good_sign_ins_are_taken_back_and_those_that_came_to_nothing_stay() -> None:
+    house = House().owned()
+    with at(house) as fake:
+        await leave(Browser(house))
+        for _ in range(40):
+            browser = Browser(house)
+            back = await come_back(browser, fake.agree(await leave(browser)), follow=False)
+            assert back.status == 303
+        assert len(house.rows("attempts")) == 1
+
+
 # ---------------------------------------------------------------- a provider in trouble
 
 
