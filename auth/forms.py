@@ -161,6 +161,9 @@ def read(request: WireRequest) -> CheckedForm:
             values[name] = value
     if "" in values.values():
         values = {name: value for name, value in values.items() if value}
+    if not values and any(name in KNOWN for name, _ in request.query):
+        # RFC 6749 §2.3.1, §3.2: nothing of it is looked at in the address, which stands in logs.
+        raise BadForm("the parameters belong in the body of the request, not in its address")
     client_id, secret = values.get("client_id"), values.get("client_secret")
     authorization = request.headers.get("authorization")
     if authorization is None:

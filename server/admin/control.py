@@ -19,6 +19,7 @@ import struct
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -35,6 +36,9 @@ LINE_BYTES: Final = 64 * 1024
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 DEADLINE_SECONDS: Final = 15.0
 MAX_AT_ONCE: Final = 16
+# Names of sockets end after 103 bytes or more, by system; that of a directory made for one is 24 bytes, and a slash.
+ADDRESS_BYTES: Final = 100
+TEMP_BYTES: Final = 60
 ADDRESS_FILE: Final = "control.path"  # in the data directory: where the socket is
 _UNKNOWN: Final = "knows no command"  # how a server that does not say its version refuses one
 
@@ -65,14 +69,47 @@ Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]  # arguments, actor
 
 
 def choose_address(data_dir: Path) -> Path:
-    """Where the socket goes: the runtime directory if there is one, else beside the data. Socket names are limited to about 100
-    bytes, so a deep data directory falls back to a private directory of the system's temporary one."""
+    """Where the socket goes: the runtime directory if there is one, else beside the data. Where that name is too long, a directory
+    is made for it in the system's temporary one. Its name cannot be foreseen, or anybody could lay something in its place."""
     tag = hashlib.sha256(os.fsencode(data_dir.resolve())).hexdigest()[:12]
     home = paths.runtime_home()
     address = (home / f"ostiary-{tag}" / "control") if home else data_dir / "control"
-    if len(os.fsencode(address)) > 100:
-        address = Path(tempfile.gettempdir()) / f"ostiary-{os.getuid()}-{tag}" / "control"
-    return address
+    if len(os.fsencode(address)) <= ADDRESS_BYTES:
+        return address
+    system = tempfile.gettempdir()
+    return (
+        Path(tempfile.mkdtemp(prefix=_made_here(), dir=system if len(system) <= TEMP_BYTES else "/tmp"))
+        / "control"
+    )
+
+
+def _made_here() -> str:
+    """How directories begin that were made for a socket alone."""
+    return f"ostiary-{os.getuid()}-"
+
+
+def _take_away(address: Path) -> None:
+    """A socket that nobody listens at, and the directory that was made for it."""
+    with suppress(OSError):
+        address.unlink(missing_ok=True)
+        if address.parent.name.startswith(_made_here()):
+            address.parent.rmdir()
+
+
+def _take_away_dead(pointer: Path) -> None:
+    """What a server that was killed left elsewhere. A copied data directory names the socket of one that lives."""
+    with suppress(OSError, UnicodeDecodeError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
+        address = Path(pointer.read_text("utf-8").strip())
+        try:
+            sock.connect(str(address))
+        except ConnectionRefusedError:
+            _take_away(address)
+
+
+def _write_pointer(pointer: Path, address: Path) -> None:
+    pointer.unlink(missing_ok=True)
+    with open(os.open(pointer, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write(str(address))
 
 
 async def serve(
@@ -83,6 +120,8 @@ async def serve(
     task_status: trio.TaskStatus[Path] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Answer until cancelled. `make_commands` is called in a thread, when the first command comes. The data directory's lock is held by the caller, so a socket found in the way is a dead one."""
+    pointer = data_dir / ADDRESS_FILE
+    _take_away_dead(pointer)
     address = choose_address(data_dir)
     address.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     # Not through a link: in the system's temporary directory anybody can lay one.
@@ -98,8 +137,7 @@ async def serve(
         await listener.bind(str(address))
         os.chmod(address, 0o600)
         listener.listen(MAX_AT_ONCE)
-        pointer = data_dir / ADDRESS_FILE
-        pointer.write_text(str(address), "utf-8")
+        _write_pointer(pointer, address)
         task_status.started(address)
         slots = trio.CapacityLimiter(MAX_AT_ONCE)
         converse = partial(_converse, table=_Table(make_commands), log=log, slots=slots)
@@ -107,7 +145,7 @@ async def serve(
         await trio.serve_listeners(converse, [trio.SocketListener(listener)])
     finally:
         listener.close()
-        address.unlink(missing_ok=True)
+        _take_away(address)
 
 
 class _Table:

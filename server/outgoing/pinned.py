@@ -22,6 +22,7 @@ import trio
 
 from auth.clients.documents import CannotFetch, FetchDocument, FetchedDocument, read_address
 from auth.clients.documents import DocumentAddress as Url
+from server.outgoing import hosts_file
 from server.outgoing.addresses import Address, is_public
 from server.outgoing.connection import UpstreamConnection
 from server.outgoing.dialing import secure
@@ -58,16 +59,24 @@ Connect: TypeAlias = Callable[[Address, int], Awaitable[trio.SocketStream]]
 
 
 class _Lookups:
-    """Names to addresses, by the system's resolver, in threads of their own number."""
+    """Names to addresses, by the hosts file and the system's resolver, in threads of their own number."""
 
     def __init__(self) -> None:
         self._limiter = trio.CapacityLimiter(LOOKUPS)
 
     async def __call__(self, host: str) -> Sequence[Address]:
-        # The dot keeps search domains out of it; bytes keep Python from translating the name.
-        look_up = partial(socket.getaddrinfo, host.encode("ascii") + b".", HTTPS, type=socket.SOCK_STREAM)
-        found = await trio.to_thread.run_sync(look_up, abandon_on_cancel=True, limiter=self._limiter)
-        return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
+        return await trio.to_thread.run_sync(
+            partial(_look_up, host), abandon_on_cancel=True, limiter=self._limiter
+        )
+
+
+def _look_up(host: str) -> Sequence[Address]:
+    """Every address of a name, from whoever knows it first. Raises `OSError`."""
+    if named_here := hosts_file.addresses_of(host, hosts_file.HOSTS_FILE):
+        return named_here
+    # The dot keeps search domains out of it; bytes keep Python from translating the name.
+    found = socket.getaddrinfo(host.encode("ascii") + b".", HTTPS, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(ip_address(entry[4][0]) for entry in found))
 
 
 async def connect_to(address: Address, port: int) -> trio.SocketStream:

