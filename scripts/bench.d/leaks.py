@@ -114,18 +114,27 @@ def state_of(server: Running, admin: int) -> State:
     if status != 200:
         raise Broken(f"/metrics answered {status}")
     text = body.decode()
-    sockets = 0
-    for entry in Path(f"/proc/{server.pid}/fd").iterdir():
+    return State(
+        tasks=int(gauge(text, "tasks_living")),
+        sockets=sockets_of(server.pid),
+        mib=server.resident_kib() / 1024,
+        sessions=int(gauge(text, "sessions")),
+    )
+
+
+def sockets_of(pid: int) -> int:
+    """All descriptors, for whoever may only count them: the server shows them to root alone."""
+    folder, sockets = Path(f"/proc/{pid}/fd"), 0
+    try:
+        entries = list(folder.iterdir())
+    except PermissionError:
+        return folder.stat().st_size
+    for entry in entries:
         try:
             sockets += entry.readlink().name.startswith("socket:")
         except OSError:
             continue
-    return State(
-        tasks=int(gauge(text, "tasks_living")),
-        sockets=sockets,
-        mib=server.resident_kib() / 1024,
-        sessions=int(gauge(text, "sessions")),
-    )
+    return sockets
 
 
 def gauge(text: str, name: str) -> float:

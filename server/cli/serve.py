@@ -80,6 +80,9 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @terminal.json_option
 def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
     gc.set_threshold(COLLECT_EVERY)
+    from server.program.closed_memory import close_memory
+
+    closed = close_memory()
     from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
@@ -97,6 +100,8 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
     lines = Lines(sys.stderr)
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)
+    if not closed:
+        log.warning("server.memory_not_closed", to="processes of the same user")
     try:
         if stdio:
             _over_pipes(resolved, log, _named(resolved, server))

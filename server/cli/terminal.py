@@ -2,7 +2,7 @@
 
 Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
 through. What a command says is its own; this file knows only the manner. Whatever came from a server goes through
-`clean` before a terminal sees it.
+`clean` before a terminal sees it, or is JSON with escapes (observe/visible.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from shutil import get_terminal_size
 from typing import Final, TextIO, TypeVar, cast
 
 import click
+
+from server.observe.visible import clean, escaped
 
 T = TypeVar("T")
 
@@ -57,19 +59,27 @@ class Interrupted(Exception):
 
 def out(text: str = "") -> None:
     """A line of the result."""
-    print(text, file=sys.stdout)  # noqa: T201
+    print(_for(sys.stdout, text), file=sys.stdout)  # noqa: T201
 
 
 def out_json(value: object) -> None:
     import json
 
     utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    out(json.dumps(value, indent=2, ensure_ascii=not utf8))
+    out(escaped(json.dumps(value, indent=2, ensure_ascii=not utf8), keep="\n"))
 
 
 def say(text: str = "") -> None:
     """A line of talk."""
-    print(text, file=sys.stderr, flush=True)  # noqa: T201
+    print(_for(sys.stderr, text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _for(stream: TextIO, text: str) -> str:
+    """The last net, not the rule: of all that steers a terminal, only our own styles reach one."""
+    if text.isprintable() or not is_terminal(stream):
+        return text
+    parts = re.split(f"({_STYLING.pattern})", text)  # every second one is a style
+    return "".join(part if at % 2 else clean(part, keep_lines=True) for at, part in enumerate(parts))
 
 
 def error(message: str, *, hint: str | None = None) -> None:
@@ -108,20 +118,6 @@ def as_started(text: str) -> str:
     """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
     program = os.environ.get("OSTIARY_PROGRAM")
     return _COMMAND.sub(f"{program} ".replace("\\", r"\\"), text) if program else text
-
-
-def clean(text: str, *, keep_lines: bool = False) -> str:
-    """Text from elsewhere with everything taken out that could steer a terminal or reorder what is read."""
-    return "".join(
-        character
-        if character in ("\n", "\t") and keep_lines
-        else " "
-        if character.isspace()
-        else character
-        if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
-        else "\N{REPLACEMENT CHARACTER}"
-        for character in text
-    )
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------

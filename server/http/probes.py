@@ -9,10 +9,15 @@ from typing import Any, Final
 
 import msgspec
 
+from server.http.guard import ForeignRequest, Guard, host_of
 from server.http.handler import Receive, Scope, Send
 
 METHODS: Final = frozenset({"GET", "HEAD"})
 TEXT: Final = "text/plain; charset=utf-8"
+
+
+# This listener has no other name than the machine's for itself.
+GUARD: Final = Guard()
 
 
 class Probe(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,7 +27,8 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        status, body, content_type = await self._answer(scope["method"], scope["path"])
+        refused = _foreign(scope)
+        status, body, content_type = refused or await self._answer(scope["method"], scope["path"])
         headers = [
             (b"content-type", content_type.encode("latin-1")),
             (b"content-length", b"%d" % len(body)),
@@ -44,3 +50,11 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
         if missing := await self.ready():
             return 503, f"not ready: {missing}\n".encode(), TEXT
         return 200, b"ready\n", TEXT
+
+
+def _foreign(scope: Scope) -> tuple[int, bytes, str] | None:
+    """The refusal of a page that a browser of this machine shows: by a name that was led here, or from another origin."""
+    if host_of(scope) is None:
+        return None  # a supervisor's HTTP/1.0: browsers always name the host
+    admitted = GUARD.admit(scope, dict(scope["headers"]))
+    return (403, f"{admitted.reason}\n".encode(), TEXT) if isinstance(admitted, ForeignRequest) else None

@@ -11,10 +11,13 @@ from typing import Final
 
 import msgspec
 
+from server.observe.visible import escaped
+
 LEVEL_WIDTH: Final = 9
 EVENT_WIDTH: Final = 30  # longer ones push their fields to the right
 # A text with one of these is quoted, or nobody could tell where it ends.
-_QUOTED: Final = frozenset(" \t=\r\n\"'")
+_QUOTED: Final = frozenset(" =\"'")
+LINES: Final = "\n\t"  # of a traceback
 
 
 class Paint(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,8 +55,10 @@ def line(level: str, event: str, fields: Mapping[str, object], exception: str | 
         *(f"{paint.name}{name}{reset}={paint.value}{_shown(fields[name])}{reset}" for name in sorted(fields)),
     ]
     text = " ".join(parts)
-    return f"{text}\n" if exception is None else f"{text}\n{exception}\n"
+    return f"{text}\n" if exception is None else f"{text}\n{escaped(exception, keep=LINES)}\n"
 
 
 def _shown(value: object) -> str:
-    return value if isinstance(value, str) and _QUOTED.isdisjoint(value) else repr(value)
+    # What `repr` makes of a text steers nothing, but what it makes of other things their own code decides.
+    plain = isinstance(value, str) and value.isprintable() and _QUOTED.isdisjoint(value)
+    return value if plain else escaped(repr(value))

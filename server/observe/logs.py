@@ -21,6 +21,7 @@ from typing import Any, Final, Literal, TextIO, cast
 import msgspec
 
 from server.observe.log import Logger
+from server.observe.visible import escaped
 
 LEVELS: Final = ("debug", "info", "warning", "error")
 
@@ -102,7 +103,8 @@ def _as_json(level: str, put: Callable[[str], None]) -> Callable[..., None]:
         if stamp[0] != millis:
             stamp = (millis, _written(millis))
         fields["at"] = stamp[1]
-        put(encode(fields).decode() + "\n")
+        line = encode(fields).decode()
+        put(f"{line}\n" if line.isprintable() else f"{escaped(line)}\n")
 
     return write
 

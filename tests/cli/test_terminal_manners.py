@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import io
+import json
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trio
@@ -165,6 +167,48 @@ async def test_a_tools_escape_sequences_reach_a_pipe_but_no_terminal(
     else:
         done = await logged_in.run("call", fake.url, "echo", "text=x")
         assert done.stdout == "one\ntwo\x1b]0;owned\x07\x1b[2J\u202e\n"
+
+
+STEERING = "one\u009b2Jtwo\u202ethree\u2066four\u2028five\u007fsix\U000e0001"
+
+
+@pytest.mark.parametrize("way", ["structured", "--json", "tools --json"])
+async def test_json_on_a_terminal_steers_it_as_little_and_stays_json(
+    logged_in: Terminal, fake: FakeServer, way: str
+) -> None:
+    async def hostile(request: Seen) -> Response:
+        message = request.message
+        if message["method"] == "tools/call":
+            result: dict[str, Any] = {
+                "content": [],
+                "structuredContent": {"said": STEERING},
+                "resultType": "complete",
+            }
+        elif message["method"] == "tools/list" and way.startswith("tools"):
+            schema = {"type": "object"}
+            result = {"tools": [{"name": "t", "description": STEERING, "inputSchema": schema}]}
+        else:
+            return await fake.usual(request)
+        return as_json({"jsonrpc": "2.0", "id": message["id"], "result": result})
+
+    fake.overrides["/mcp"] = hostile
+    words = ["tools", fake.url] if way.startswith("tools") else ["call", fake.url, "echo", "text=x"]
+    as_told = ["--json"] if way.endswith("--json") else []
+    screen = await on_a_terminal(logged_in, *words, *as_told, NO_COLOR="1")
+    shown = screen[screen.index("{") :].replace("\r\n", "")
+    assert shown.isprintable()
+    assert STEERING in json.dumps(json.loads(shown), ensure_ascii=False)
+
+
+def test_nothing_that_is_said_steers_a_terminal_but_our_own_styles(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "is_terminal", lambda stream: True)
+    terminal.out(f"\x1b[1mname\x1b[0m\t{STEERING}\x1b]0;owned\x07\n  second line")
+    shown = capsys.readouterr().out
+    assert shown.startswith("\x1b[1mname\x1b[0m\tone\ufffd2Jtwo\ufffd")
+    assert shown.endswith("\ufffd]0;owned\ufffd\n  second line\n")
+    assert "\u2028" not in shown and "\u202e" not in shown
 
 
 async def test_a_bug_is_named_but_not_dumped(shell: Terminal) -> None:

@@ -9,7 +9,9 @@ import pytest
 from server.http.probes import Probe
 
 
-async def ask(method: str, path: str, *, missing: str = "") -> tuple[int, dict[bytes, bytes], bytes]:
+async def ask(
+    method: str, path: str, *, missing: str = "", headers: dict[bytes, bytes] | None = None
+) -> tuple[int, dict[bytes, bytes], bytes]:
     sent: list[Any] = []
 
     async def ready() -> str:
@@ -22,7 +24,9 @@ async def ask(method: str, path: str, *, missing: str = "") -> tuple[int, dict[b
         sent.append(message)
 
     probe = Probe(ready=ready, metrics=lambda: (b"counted 1\n", "text/plain; version=0.0.4"))
-    await probe({"type": "http", "method": method, "path": path}, receive, send)
+    head = {b"host": b"127.0.0.1:9000"} if headers is None else headers
+    scope = {"type": "http", "method": method, "path": path, "scheme": "http", "headers": list(head.items())}
+    await probe({**scope, "server": ("127.0.0.1", 9000), "state": {}}, receive, send)
     start, body = sent
     return start["status"], dict(start["headers"]), body["body"]
 
@@ -55,3 +59,38 @@ async def test_nothing_else_is_there(path: str) -> None:
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PROPFIND"])
 async def test_other_methods_are_refused(method: str) -> None:
     assert (await ask(method, "/metrics"))[::2] == (405, b"method not allowed\n")
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/readyz", "/healthz", "/nothing"])
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"host": b"evil.example"},
+        {b"host": b"evil.example:9000"},
+        {b"host": b"127.0.0.1.evil.example:9000"},
+        {b"host": b"evil.example, 127.0.0.1"},
+        {b"host": b""},
+        {b"host": b"127.0.0.1:9000", b"origin": b"https://evil.example"},
+        {b"host": b"127.0.0.1:9000", b"origin": b"null"},
+    ],
+)
+async def test_a_page_that_led_its_name_here_or_comes_from_elsewhere_is_told_nothing(
+    path: str, headers: dict[bytes, bytes]
+) -> None:
+    status, _, body = await ask("GET", path, headers=headers)
+    assert status == 403
+    assert b"counted" not in body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {b"host": b"localhost:9000"},
+        {b"host": b"[::1]:9000"},
+        {b"host": b"127.0.0.1"},
+        {b"host": b"localhost", b"origin": b"http://localhost:3000"},
+        {},
+    ],
+)
+async def test_this_machine_is_answered_by_any_of_its_own_names(headers: dict[bytes, bytes]) -> None:
+    assert (await ask("GET", "/metrics", headers=headers))[0] == 200

@@ -194,3 +194,35 @@ def test_a_logger_loads_no_second_event_loop() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
+
+
+STEERING = "a\x9b31mb\x9d0;c\x90d\u202ee\u2028f\x7fg\x1bh\U000e0001i"
+
+
+@pytest.mark.parametrize("style", ["json", "console"])
+@pytest.mark.parametrize("steering", [STEERING, f"{STEERING} b", "\x9b2J"])
+def test_nothing_that_a_stranger_sends_steers_the_console_that_shows_the_log(
+    style: Literal["json", "console"], steering: str
+) -> None:
+    class Rude:
+        def __repr__(self) -> str:
+            return steering
+
+    out = io.StringIO()
+    log = make_logger(level="info", style=style, stream=out)
+    log.info("site.crashed", path=f"/{steering}", names=[steering], rude=Rude())
+    try:
+        raise ValueError(steering)
+    except ValueError:
+        log.exception("site.crashed", path=steering)
+    assert out.getvalue().replace("\n", "").isprintable()
+    if style == "json":
+        first, second = (json.loads(line) for line in out.getvalue().splitlines())
+        assert (first["path"], second["path"]) == (f"/{steering}", steering)
+
+
+def test_what_a_stranger_sends_comes_in_the_letters_of_any_language() -> None:
+    for style in ("json", "console"):
+        out = io.StringIO()
+        make_logger(level="info", style=style, stream=out).info("client.registered", name="Größe日本")
+        assert "Größe日本" in out.getvalue()

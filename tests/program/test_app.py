@@ -40,10 +40,10 @@ class Running:
         self.started = started
         self.log = log
 
-    async def get(self, path: str, *, admin: bool = False) -> httpx2.Response:
+    async def get(self, path: str, *, admin: bool = False, **headers: str) -> httpx2.Response:
         origin = self.started.admin_origin if admin else self.started.origin
         async with httpx2.AsyncClient(trust_env=False) as client:
-            return await client.get(f"{origin}{path}")
+            return await client.get(f"{origin}{path}", headers=headers)
 
     async def call(self, tool: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:
         message = {
@@ -108,6 +108,7 @@ async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_di
         assert 'ostiary_http_requests_total{route="/mcp",status="200"} 1.0' in metrics
         assert "ostiary_connections_accepted_total" in metrics
         assert (await server.get("/metrics")).status_code == 404
+        assert (await server.get("/metrics", admin=True, host="evil.example")).status_code == 403
 
 
 async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) -> None:
