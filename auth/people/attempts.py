@@ -87,12 +87,15 @@ def take_back(db: Db, tries: Sequence[CountedAttempt]) -> None:
         )
 
 
-def take_back_newest(db: Db, bucket: str) -> None:
-    """One try of a bucket, where nobody kept which of them it was."""
+def take_back_one(db: Db, bucket: str, at: Millis) -> None:
+    """One try of that moment, where nobody kept which of them it was."""
     db.execute(
-        "DELETE FROM attempts WHERE (bucket, at, sequence) IN"
-        " (SELECT bucket, at, sequence FROM attempts WHERE bucket = ? ORDER BY at DESC, sequence DESC LIMIT 1)",
+        "DELETE FROM attempts WHERE bucket = ? AND at = ? AND sequence ="
+        " (SELECT MAX(sequence) FROM attempts WHERE bucket = ? AND at = ?)",
         bucket,
+        at,
+        bucket,
+        at,
     )
 
 

@@ -106,6 +106,7 @@ async def come_back(visit: PageVisit) -> WireReply:
             upstream.sign_in,
             person=person,
             provider=provider,
+            state=state,
             cookie=cookie,
             replaces=visit.cookie,
             who=visit.who,

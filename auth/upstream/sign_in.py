@@ -343,6 +343,7 @@ def sign_in(
     person: ProviderPerson,
     provider: Provider,
     *,
+    state: str,
     cookie: str,
     replaces: str,
     who: Requester,
@@ -360,9 +361,16 @@ def sign_in(
         _record(db, "user.joined", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
     remember(db, person, provider, listed, now)
     sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
-    attempts.take_back_newest(db, users.buckets_of_network(who)[1])  # what `begin` counted, or one like it
+    _take_back(db, state, who)
     _record(db, "user.signed_in", f"user:{user.id}", who, now, reason=f"{provider.name} {person.subject}")
     return user
+
+
+def _take_back(db: Db, state: str, who: Requester) -> None:
+    """What `begin` counted, where it was this network that began: nobody's good sign-in is to make room at another."""
+    begun = db.fetch_one("SELECT expires_at FROM upstream_logins WHERE state_hash = ?", _hash(state))
+    if begun is not None:
+        attempts.take_back_one(db, users.buckets_of_network(who)[1], begun["expires_at"] - LIFETIME)
 
 
 def _refuse(

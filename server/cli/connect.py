@@ -33,18 +33,18 @@ def command(url: str, no_login: bool) -> None:
     request waits until somebody approved it.
     """
     from server.cli import target
+    from server.cli.browser import would_be_seen
     from server.client.access import Access
     from server.client.bridge import Bridge
     from server.client.carrier import Carrier
     from server.client.door import Door
     from server.client.lines import reader, writer
     from server.client.signing_in import Wish, sign_in
-    from server.client.ways import headless
     from server.client.wire import open_client
 
     address = target.logged_in_address(url)
     file = target.token_file()
-    screen = _BridgeScreen(address.url, local=address.loopback, opens=not headless(os.environ, sys.platform))
+    screen = _BridgeScreen(address.url, local=address.loopback, opens=would_be_seen(os.environ, sys.platform))
     wish = Wish(name=f"ostiary {__version__} connect")
 
     async def main(out: int) -> None:
@@ -93,11 +93,12 @@ class _BridgeScreen:
     async def link(
         self, link: str, seconds: float, paste: Callable[[str], str]
     ) -> AsyncGenerator[None, None]:
-        from server.cli.login_screen import open_browser
+        from server.cli.browser import open_browser
+        from server.cli.login_screen import invitation
 
         say("the server wants a login before it answers")
-        opened = self._opens and open_browser(link)
-        say("log in in the browser that just opened, or open this link" if opened else "open this link")
+        opened = self._opens and await open_browser(link)
+        say(invitation(opened=opened))
         say(f"  {terminal.clean(link)}")
         self._say_wait(seconds)
         yield

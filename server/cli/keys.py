@@ -18,7 +18,8 @@ DROPPING: Final = (
     "  servers elsewhere that keep the old keys may accept old tokens for 5 minutes",
 )
 GOING_ON: Final = (
-    "  logins go on: programs get new access tokens by themselves (refresh)",
+    "  logins go on: most programs get new access tokens by themselves (refresh)",
+    "  some ask their person to log in again instead: Gemini CLI, FastMCP and the Python SDK do",
     "  whoever took the refresh keys as well goes on, too: --revoke-logins drops those",
 )
 REVOKING: Final = (
@@ -73,7 +74,8 @@ def rotate(
     """Publish the next signing key, ahead of its time. It signs after a day, when everybody knows it. With it comes a new
     refresh key, which writes at once; tokens of the one before are exchanged as they are used. Nobody notices.
 
-    With --now a new key signs at once, and all others are dropped with the access tokens they signed; logins go on. With
+    With --now a new key signs at once, and all others are dropped with the access tokens they signed. Logins go on, and most
+    programs refresh; some ask their person to log in again, for they take a token that is refused early for a login that is over. With
     --revoke-logins the refresh keys are dropped as well, and every login ends at the same stroke: no token of before is good
     for anything, nor is a code that was approved and not yet fetched. Everybody signs in again.
     """

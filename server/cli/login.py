@@ -54,11 +54,11 @@ def command(
     import trio
 
     from server.cli import target
+    from server.cli.browser import would_be_seen
     from server.cli.login_screen import LoginScreen
     from server.client.proof_key import ProofKey
     from server.client.signing_in import Wish, sign_in
     from server.client.tokens import StoredLogin
-    from server.client.ways import headless
     from server.client.wire import open_client
 
     if no_browser and way == "device":
@@ -74,7 +74,7 @@ def command(
     )
     address = target.address_of(url)
     file = target.token_file()
-    opens = not no_browser and not headless(os.environ, sys.platform)
+    opens = not no_browser and would_be_seen(os.environ, sys.platform)
     screen = LoginScreen(local=address.loopback, qr=qr, opens=opens)
 
     async def main() -> StoredLogin:

@@ -54,12 +54,13 @@ class LoginScreen:
     async def link(
         self, link: str, seconds: float, paste: Callable[[str], str]
     ) -> AsyncGenerator[None, None]:
+        from server.cli.browser import open_browser
         from server.client.beside import beside
 
-        opened = self._opens and open_browser(link)
+        opened = self._opens and await open_browser(link)
         pastes = not opened and terminal.is_terminal(sys.stdin)
         say()
-        say("log in in the browser that just opened, or open this link" if opened else "open this link")
+        say(invitation(opened=opened))
         say()
         # Never cut and never broken by us: it is there to be copied.
         say(f"  {paint(terminal.clean(link), 'bold', sys.stderr)}")
@@ -68,6 +69,9 @@ class LoginScreen:
             say("if the browser is on another machine, paste here the address at which it ends")
             # No line that is drawn anew each second: it would be drawn over what is typed.
             say(f"waiting {terminal.duration(seconds)} for the browser, ctrl-c stops")
+        elif not self._status.live:
+            where = "" if opened else ", which has to be on this machine"
+            say(f"waiting {terminal.duration(seconds)} for the browser{where}")
         async with beside(
             (lambda: _read_pasted(paste)) if pastes else self._count_down("waiting for the browser", seconds)
         ):
@@ -85,6 +89,13 @@ class LoginScreen:
                 await trio.sleep(1)
 
         return draw
+
+
+def invitation(*, opened: bool) -> str:
+    """To the link that follows."""
+    if opened:
+        return "log in in the browser that just opened, or open this link"
+    return "no browser was opened here, so open this link"
 
 
 def show(code: DeviceCode, *, local: bool, qr: bool | None) -> None:
@@ -133,39 +144,6 @@ def draw_qr(link: str) -> None:
     for line in lines:
         say(f"    {terminal.on_black(line, sys.stderr)}")
     say()
-
-
-def open_browser(link: str) -> bool:
-    """Hand the link to the desktop. False where it has nobody for such things."""
-    import shutil
-    import subprocess
-
-    program = shutil.which("open" if sys.platform == "darwin" else "xdg-open")
-    if program is None:
-        return False
-    try:
-        subprocess.Popen(
-            [program, link],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,  # ctrl-c here is not meant for the browser
-            env=environment_of_others(),
-        )
-    except OSError:
-        return False
-    return True
-
-
-def environment_of_others() -> dict[str, str]:
-    """Ours without what the packed executable set for itself: other programs must load their own libraries."""
-    env = dict(os.environ)
-    if getattr(sys, "frozen", False):
-        for name in ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"):
-            env.pop(name, None)
-            if original := env.pop(f"{name}_ORIG", None):
-                env[name] = original
-    return env
 
 
 async def _read_pasted(paste: Callable[[str], str]) -> None:

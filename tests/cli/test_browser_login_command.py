@@ -57,6 +57,46 @@ async def test_a_browser_is_opened_and_the_login_is_there(shell: Terminal, forei
     assert "echo" in again.stdout
 
 
+@pytest.mark.parametrize("way", ["{}", "{} %s", "no-such-browser-anywhere:/bin/false:{} &"])
+async def test_the_browser_that_the_environment_names_is_opened_also_where_none_would_be_seen(
+    shell: Terminal, foreign: FakeServer, way: str
+) -> None:
+    environment = with_opener(shell, "raise SystemExit('the desktop was asked')")
+    named = shell.home / "my browser"
+    named.write_text(f"#!{sys.executable}\n{FOLLOW}")
+    named.chmod(0o755)
+    environment |= {"DISPLAY": "", "SSH_CONNECTION": "::1 1 ::1 2", "BROWSER": way.format(f"'{named}'")}
+    done = await shell.run("login", foreign.url, "--browser", **environment)
+    assert done.code == 0, done.stderr
+    assert "in the browser that just opened" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "environment", [{}, {"BROWSER": "/bin/false"}, {"BROWSER": "no-such-browser-anywhere"}, {"BROWSER": "'"}]
+)
+async def test_where_no_browser_opens_it_is_said_where_to_go_and_how_long_it_waits(
+    shell: Terminal, foreign: FakeServer, environment: dict[str, str]
+) -> None:
+    process = subprocess.Popen(
+        shell.command(["login", foreign.url, "--browser"]),
+        env=shell.environment(**with_opener(shell, "raise SystemExit(4)"), **environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    said = ""
+    with trio.fail_after(WAIT_SECONDS):
+        while "waiting" not in said:
+            said += await trio.to_thread.run_sync(process.stderr.readline)
+    process.send_signal(signal.SIGINT)
+    await trio.to_thread.run_sync(process.communicate)
+    assert "no browser was opened here, so open this link\n" in said
+    assert LINK.search(said)
+    assert "waiting 10 minutes for the browser, which has to be on this machine\n" in said
+
+
 async def test_the_result_in_json_is_alone_on_stdout(shell: Terminal, foreign: FakeServer) -> None:
     done = await shell.run("login", foreign.url, "--browser", "--json", **with_opener(shell, FOLLOW))
     assert list(json.loads(done.stdout)) == ["url", "scope", "expires_at"]
@@ -97,7 +137,8 @@ async def test_without_a_way_to_open_links_the_link_is_printed_and_waited_for(
                     async with httpx2.AsyncClient(follow_redirects=True, trust_env=False) as browser:
                         assert "You can close this window" in (await browser.get(found[0])).text
     assert b"logged in to" in said
-    assert b"open this link\n" in said
+    assert b"no browser was opened here, so open this link\n" in said
+    assert b"waiting 10 minutes for the browser, which has to be on this machine\n" in said
 
 
 async def test_over_ssh_the_last_address_is_pasted_back(shell: Terminal, foreign: FakeServer) -> None:
@@ -226,7 +267,7 @@ def test_whether_somebody_would_see_a_browser(environ: dict[str, str], platform:
 def test_the_environment_of_other_programs_is_not_that_of_the_packed_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from server.cli.login_screen import environment_of_others
+    from server.cli.browser import environment_of_others
 
     monkeypatch.setenv("LD_LIBRARY_PATH", str(tmp_path))
     monkeypatch.setenv("LD_LIBRARY_PATH_ORIG", "/usr/local/lib")

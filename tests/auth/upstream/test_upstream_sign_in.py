@@ -464,6 +464,18 @@ async def test_good_sign_ins_are_taken_back_and_those_that_came_to_nothing_stay(
         assert len(house.rows("attempts")) == 1
 
 
+async def test_a_good_sign_in_makes_no_room_at_another_network() -> None:
+    house = House().owned()
+    with at(house) as fake:
+        await leave(Browser(house, ip="198.51.100.1"))
+        house.time += 1_000
+        browser = Browser(house)
+        link = fake.agree(await leave(browser))
+        browser.ip = "198.51.100.1"
+        assert (await come_back(browser, link, follow=False)).status == 303
+        assert len(house.rows("attempts")) == 2
+
+
 # ---------------------------------------------------------------- a provider in trouble
 
 
