@@ -59,6 +59,7 @@ def line(level: str, event: str, fields: Mapping[str, object], exception: str | 
 
 
 def _shown(value: object) -> str:
+    if isinstance(value, str) and value.isprintable() and _QUOTED.isdisjoint(value):
+        return value
     # What `repr` makes of a text steers nothing, but what it makes of other things their own code decides.
-    plain = isinstance(value, str) and value.isprintable() and _QUOTED.isdisjoint(value)
-    return value if plain else escaped(repr(value))
+    return escaped(repr(value))

@@ -8,6 +8,7 @@ Every call of every tool writes a line, so the way of one is short: the function
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import sys
@@ -103,7 +104,12 @@ def _as_json(level: str, put: Callable[[str], None]) -> Callable[..., None]:
         if stamp[0] != millis:
             stamp = (millis, _written(millis))
         fields["at"] = stamp[1]
-        line = encode(fields).decode()
+        try:
+            line = encode(fields).decode()
+        except (
+            UnicodeEncodeError
+        ):  # half a character: a file's name may have one, and with it an error's text
+            line = json.dumps(fields, default=repr)
         put(f"{line}\n" if line.isprintable() else f"{escaped(line)}\n")
 
     return write

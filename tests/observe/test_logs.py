@@ -200,7 +200,7 @@ STEERING = "a\x9b31mb\x9d0;c\x90d\u202ee\u2028f\x7fg\x1bh\U000e0001i"
 
 
 @pytest.mark.parametrize("style", ["json", "console"])
-@pytest.mark.parametrize("steering", [STEERING, f"{STEERING} b", "\x9b2J"])
+@pytest.mark.parametrize("steering", [STEERING, f"{STEERING} b", "\x9b2J", "half\udc9b"])
 def test_nothing_that_a_stranger_sends_steers_the_console_that_shows_the_log(
     style: Literal["json", "console"], steering: str
 ) -> None:

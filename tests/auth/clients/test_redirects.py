@@ -199,3 +199,8 @@ def test_an_answer_comes_once_whatever_the_address_had_in_its_query(uri: str) ->
 
 def test_an_answer_on_a_bare_address_begins_its_query() -> None:
     assert with_answer("com.example.app:/cb", {"code": "c"}) == "com.example.app:/cb?code=c"
+
+
+def test_an_answer_stays_between_two_quotes_of_a_shell() -> None:
+    said = {"code": "c", "state": "a';id;'`id`", "iss": "https://door.example/'"}
+    assert "'" not in with_answer("http://127.0.0.1:1234/cb?own=$(id)", said)
