@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import socket
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -36,9 +37,22 @@ def call_request(
     host: str, port: int, method: str, params: dict[str, Any], *, name: str = "", token: str = ""
 ) -> bytes:
     """A 2026-07-28 request to /mcp."""
+    headers, body = call_parts(method, params, name=name, token=token)
+    return request(host, port, "POST", "/mcp", headers, body)
+
+
+def call_parts(
+    method: str,
+    params: Mapping[str, Any],
+    *,
+    name: str = "",
+    token: str = "",
+    capabilities: Mapping[str, Any] | None = None,
+) -> tuple[dict[str, str], bytes]:
+    """Its headers and its body."""
     meta = {
         "io.modelcontextprotocol/protocolVersion": "2026-07-28",
-        "io.modelcontextprotocol/clientCapabilities": {},
+        "io.modelcontextprotocol/clientCapabilities": dict(capabilities or {}),
         "io.modelcontextprotocol/clientInfo": {"name": "bench", "version": "1"},
     }
     headers = {
@@ -49,8 +63,9 @@ def call_request(
         **({"Mcp-Name": name} if name else {}),
         **({"Authorization": f"Bearer {token}"} if token else {}),
     }
+    meta |= params.get("_meta", {})
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {**params, "_meta": meta}}
-    return request(host, port, "POST", "/mcp", headers, json.dumps(body, separators=(",", ":")).encode())
+    return headers, json.dumps(body, separators=(",", ":")).encode()
 
 
 class Incoming:

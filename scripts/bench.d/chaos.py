@@ -1,0 +1,200 @@
+"""Kills a server again and again, under load, and counts what it had acknowledged and is missing or doubled afterwards.
+
+Each time it is started again on the same data directory, and its clients go on where they were. Most kills come at some moment
+under load; some while it starts, some while it stops. Exit is 1 unless nothing is missing and nothing is doubled.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from random import Random
+from statistics import median
+from threading import Event, Thread
+from typing import NamedTuple
+
+import accounts
+from caller import TRUSTED
+from mortal import Mortal
+from targets import Broken, ostiary_source
+from witnesses import NOUNS, Book, Keeper, Newcomer, Refresher, Tasker, Witness
+
+WITNESSES: tuple[tuple[type[Witness], int], ...] = ((Refresher, 8), (Newcomer, 2), (Keeper, 1), (Tasker, 2))
+LOAD_SECONDS = 1.5  # a kill under load comes within these
+START_SECONDS = 1.0  # and one while it starts within these: it needs a little more than that
+STOP_SECONDS = 0.3
+# What it may need beyond the time that it was given, to look at everything once more.
+AFTERWARDS_SECONDS = 60.0
+SHOWN = 5  # sentences about what is wrong, of each kind
+
+SETTINGS = """
+trusted_proxies = {trusted}
+drain_seconds = 2
+
+[[server]]
+[[server.agent]]
+kind = "demo"
+[[server.agent]]
+kind = "python"
+file = "{agent}"
+python = "{python}"
+environment = {{ OSTIARY_NOTES = "{notes}" }}
+"""
+
+
+class Kill(NamedTuple):
+    moment: str  # under load | starting | stopping
+    seconds: float
+
+
+def main(arguments: list[str]) -> int:
+    options = argparse.ArgumentParser(prog="scripts/chaos", description=__doc__)
+    options.add_argument("--kills", type=int, default=100)
+    options.add_argument(
+        "--seconds", type=float, default=900, help="ends after so long, however many kills it had"
+    )
+    options.add_argument("--seed", type=int, default=None, help="the same seed plans the same kills")
+    options.add_argument("--executable", type=Path, help="instead of the source, e.g. dist/ostiary")
+    chosen = options.parse_args(arguments)
+    seed = chosen.seed if chosen.seed is not None else Random().randrange(1_000_000)
+    command = (str(chosen.executable.resolve()),) if chosen.executable else ostiary_source()
+    print(f"seed {seed}", flush=True)
+    with tempfile.TemporaryDirectory(prefix="ostiary-chaos-") as folder:
+        home = Path(folder)
+        house = House(command, home, seed)
+        house.open()
+        done = house.kill_often(plan(chosen.kills, seed), time.monotonic() + chosen.seconds)
+        sound = house.close()
+    if not done:
+        print("there was no time for a single kill")
+    return 0 if sound and done else 1
+
+
+def plan(kills: int, seed: int) -> list[Kill]:
+    dice = Random(seed)
+    moments = (("under load", LOAD_SECONDS), ("starting", START_SECONDS), ("stopping", STOP_SECONDS))
+    chosen = dice.choices(moments, weights=(8, 1, 1), k=kills)
+    return [Kill(moment, dice.uniform(0, seconds)) for moment, seconds in chosen]
+
+
+class House:
+    """The server and its clients."""
+
+    def __init__(self, command: Sequence[str], home: Path, seed: int) -> None:
+        self._notes, self._copy = home / "notes", home / "copy"
+        settings = SETTINGS.format(
+            trusted=list(TRUSTED), agent=Path(__file__).with_name("mixed_agent.py"), python=sys.executable,
+            notes=self._notes,
+        ).replace("'", '"')  # fmt: skip
+        self.server = Mortal(command, home, settings)
+        self._over = Event()
+        kinds = [kind for kind, count in WITNESSES for _ in range(count)]
+        self._witnesses = [
+            kind(self.server, Random(f"{seed} {number}"), self._over, f"{kind.__name__.lower()}{number}")
+            for number, kind in enumerate(kinds)
+        ]
+        self._threads = [Thread(target=witness.run, daemon=True) for witness in self._witnesses]
+        self._damaged: list[str] = []
+        self._starts: list[float] = []
+
+    def open(self) -> None:
+        self.server.start()
+        self.server.await_ready()
+        for thread in self._threads:
+            thread.start()
+
+    def kill_often(self, kills: Sequence[Kill], until: float) -> int:
+        """How many there were."""
+        for number, kill in enumerate(kills):
+            if time.monotonic() > until:
+                print(f"time is over after {number} kills of {len(kills)}")
+                return number
+            if kill.moment == "starting":
+                self.server.kill()
+                self.server.start()
+            time.sleep(kill.seconds if kill.moment != "stopping" else LOAD_SECONDS / 2)
+            if kill.moment == "stopping":
+                self.server.ask_to_end()
+                time.sleep(kill.seconds)
+            self.server.kill()
+            if damage := accounts.look_for_damage(accounts.copy(self.server.data, self._copy)):
+                self._damaged.append(f"after kill {number + 1}: {damage.what}")
+            self.server.start()
+            self._starts.append(self.server.await_ready())
+            self._look_at_witnesses()
+            print(f"kill {number + 1:3d}, {kill.moment:10}: up again in {self._starts[-1]:.1f} s", flush=True)
+        return len(kills)
+
+    def close(self) -> bool:
+        """Print the accounts. True: nothing is missing, nothing doubled, nothing damaged."""
+        self._over.set()
+        for thread in self._threads:
+            thread.join(AFTERWARDS_SECONDS)
+            if thread.is_alive():
+                raise Broken("a client still waits for an answer")
+        self._look_at_witnesses()
+        for witness in self._witnesses:
+            witness.settle()
+        verified = self.server.run("verify")
+        ended = self.server.end()
+        database = accounts.copy(self.server.data, self._copy)
+        if damage := accounts.look_for_damage(database):
+            self._damaged.append(f"at the end: {damage.what}")
+        books = {noun: self._sum(noun) for noun in NOUNS}
+        books["audit rows"] = accounts.compare(database, self._notes, self._witnesses, books)
+        wrong = tell(books)
+        errors = [line for line in self.server.said().splitlines() if '"level":"error"' in line]
+        for line in errors[:SHOWN]:
+            print(f"  the log: {line[:300]}")
+        for what in self._damaged:
+            print(f"  DAMAGED {what}")
+        if self._starts:
+            print(f"up again after a kill: {median(self._starts):.1f} s, at most {max(self._starts):.1f} s")
+        print(
+            f"ostiary verify: {verified.stdout.splitlines()[0] if verified.stdout else verified.stderr.strip()}"
+        )
+        print(
+            f"integrity_check: {'ok' if not self._damaged else 'DAMAGED'}, errors in the log: {len(errors)}, exit {ended}"
+        )
+        print(f"missing {wrong[0]}, doubled {wrong[1]}")
+        return wrong == (0, 0) and not self._damaged and not verified.returncode and not ended and not errors
+
+    def _sum(self, noun: str) -> Book:
+        total = Book()
+        for book in (witness.books[noun] for witness in self._witnesses):
+            total.acknowledged += book.acknowledged
+            total.in_doubt += book.in_doubt
+            total.missing += book.missing
+            total.doubled += book.doubled
+        return total
+
+    def _look_at_witnesses(self) -> None:
+        for witness in self._witnesses:
+            if witness.problem is not None:
+                raise Broken(f"{witness.name}: {witness.problem!r}") from witness.problem
+
+
+def tell(books: dict[str, Book]) -> tuple[int, int]:
+    print(f"\n{'':16} {'acknowledged':>12} {'in doubt':>9} {'missing':>8} {'doubled':>8}")
+    for noun, book in books.items():
+        print(
+            f"{noun:16} {book.acknowledged:12d} {book.in_doubt:9d} {len(book.missing):8d} {len(book.doubled):8d}"
+        )
+        for what in book.missing[:SHOWN]:
+            print(f"  MISSING {what}")
+        for what in book.doubled[:SHOWN]:
+            print(f"  DOUBLED {what}")
+    return sum(len(book.missing) for book in books.values()), sum(
+        len(book.doubled) for book in books.values()
+    )
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except Broken as problem:
+        sys.exit(f"chaos: {problem}")

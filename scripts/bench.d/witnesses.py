@@ -1,0 +1,371 @@
+"""Clients of a server that is killed again and again. Each remembers what was acknowledged to it, and looks for that ever after.
+
+A request that was not answered is in doubt: it happened, or it did not, and either is right. What a client does then is what ours
+does: it asks again. Nothing here looks into the database; accounts.py does.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from random import Random
+from threading import Event
+from typing import Any
+
+from caller import NOT_NOW, Answer, Caller, Lost
+from logins import DEVICE_CODE
+from mortal import HOST, Mortal
+from targets import Broken
+
+from server.admin import control
+from server.admin.control import CommandRefused
+
+CLI = {"client_id": "ostiary-cli"}
+TASKS: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+CHAIN = re.compile(r"rt\d+\.(grt_[a-z2-7]+)\.(\d+)\.")
+RETRY_SECONDS = 0.02
+PAUSE_SECONDS = 0.01  # between two refreshes of one chain, so that no witness keeps the others from theirs
+DAY_MS = 86_400_000
+NOBODY_THERE = "no server is running"  # so the command line says it where its command was not even sent
+OVER = frozenset({"completed", "failed", "cancelled"})
+MOST_LIVING = 8  # tasks of one witness: each caller may have so many
+
+
+@dataclass(kw_only=True)
+class Book:
+    """What became of one kind of thing. `missing` and `doubled` are sentences."""
+
+    acknowledged: int = 0
+    in_doubt: int = 0
+    missing: list[str] = field(default_factory=list[str])
+    doubled: list[str] = field(default_factory=list[str])
+
+
+NOUNS = ("logins", "refreshes", "revocations", "API keys", "API keys ended", "tasks")
+
+
+@dataclass(kw_only=True)
+class Login:
+    grant_id: str
+    counter: int
+    access_token: str = field(repr=False)
+    refresh_token: str = field(repr=False)
+
+
+class Witness:
+    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+        self.books = {noun: Book() for noun in NOUNS}
+        self.lost_logins = 0  # redeemed, and the answer did not arrive: they end when the code is shown again
+        self.problem: BaseException | None = None
+        self.name = name
+        self._server, self._dice, self._over = server, dice, over
+        self._caller = Caller(HOST, server.port, dice)
+
+    def run(self) -> None:
+        """For a thread."""
+        try:
+            while not self._over.is_set():
+                self.turn()
+        except BaseException as problem:  # told by whoever started the thread
+            self.problem = problem
+        finally:
+            self._caller.close()
+
+    def turn(self) -> None:
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """The server is up for the last time: is everything there that was acknowledged?"""
+        raise NotImplementedError
+
+    # ------------------------------------------------------------ asking
+
+    def surely(self, ask: Callable[[], Answer]) -> tuple[Answer, bool]:
+        """An answer, however often it takes, and whether one was lost before it."""
+        doubt = False
+        while True:
+            try:
+                answer = ask()
+            except Lost:
+                doubt = True
+            else:
+                if answer.status not in NOT_NOW:
+                    return answer, doubt
+                # "The server is stopping", or a write that it had to give up: done or not, nobody says.
+                doubt = doubt or answer.status == 503
+            time.sleep(RETRY_SECONDS)
+
+    def command(self, name: str, arguments: dict[str, Any]) -> Any:
+        """One command at the machine. Raises `CommandRefused`, also when nobody is there to answer."""
+        return control.ask(self._server.data, name, arguments).result
+
+    def echoed(self, token: str) -> bool:
+        """Whether it is let in with this."""
+        call = {"name": "echo", "arguments": {"text": self.name}}
+        answer, _ = self.surely(lambda: self._caller.call("tools/call", call, token=token, name="echo"))
+        if answer.status not in (200, 401):
+            raise Broken(f"a call was answered {answer.status}: {answer.body[:300]!r}")
+        return answer.status == 200
+
+    def poll(self, device_code: str) -> tuple[Answer, bool]:
+        form = {**CLI, "grant_type": DEVICE_CODE, "device_code": device_code}
+        return self.surely(lambda: self._caller.form("/token", form))
+
+    def refresh(self, token: str) -> tuple[Answer, bool]:
+        form = {**CLI, "grant_type": "refresh_token", "refresh_token": token}
+        return self.surely(lambda: self._caller.form("/token", form))
+
+    # ------------------------------------------------------------ logging in
+
+    def log_in(self) -> Login | None:
+        """By a code that is approved at the machine. None: it was made, and its tokens are lost."""
+        book = self.books["logins"]
+        asked, _ = self.surely(lambda: self._caller.form("/device_authorization", CLI))
+        if asked.status != 200:
+            raise Broken(f"/device_authorization answered {asked.status}: {asked.body[:300]!r}")
+        codes = asked.json
+        approved = self._approve(codes["user_code"])
+        doubt = False
+        while True:
+            answer, lost = self.poll(codes["device_code"])
+            doubt = doubt or lost
+            if answer.status == 200:
+                break
+            match answer.error():
+                case "authorization_pending" | "slow_down":
+                    if approved:
+                        book.missing.append("an approval")
+                    approved = self._approve(codes["user_code"])
+                case "invalid_grant" if doubt:
+                    book.in_doubt += 1
+                    self.lost_logins += 1
+                    return None
+                case _:
+                    book.missing.append(f"a device code: {answer.body[:200]!r}")
+                    return None
+        book.in_doubt += doubt
+        book.acknowledged += 1
+        return read_login(answer)
+
+    def _approve(self, user_code: str) -> bool:
+        """Whether that was acknowledged."""
+        try:
+            found = self.command("find", {"code": user_code})
+            self.command("approve", {"id": found["id"]})
+        except (
+            CommandRefused
+        ):  # nobody there; or an approval that was not acknowledged is done: polling tells
+            time.sleep(RETRY_SECONDS)
+            return False
+        return True
+
+
+class Refresher(Witness):
+    """One login, whose refresh token is used as soon as it is there."""
+
+    login: Login | None = None
+
+    def turn(self) -> None:
+        if self.login is None:
+            self.login = self.log_in()
+            return
+        self.once(self.login)
+        time.sleep(PAUSE_SECONDS)
+
+    def settle(self) -> None:
+        if self.login is not None:
+            self.once(self.login)
+            if not self.echoed(self.login.access_token):
+                self.books["logins"].missing.append(f"{self.login.grant_id} is not let in")
+
+    def once(self, login: Login) -> None:
+        book = self.books["refreshes"]
+        answer, doubt = self.refresh(login.refresh_token)
+        book.in_doubt += doubt
+        if answer.status != 200:
+            book.missing.append(f"{login.grant_id}, token {login.counter}: {answer.body[:200]!r}")
+            self.login = None
+            return
+        renewed = read_login(answer)
+        book.acknowledged += 1
+        if renewed.counter > login.counter + 1:
+            book.doubled.append(f"{login.grant_id} went from {login.counter} to {renewed.counter}")
+        elif renewed.counter <= login.counter or renewed.grant_id != login.grant_id:
+            book.missing.append(f"{login.grant_id} went from {login.counter} to {renewed.counter}")
+        self.login = renewed
+
+
+class Newcomer(Witness):
+    """Logs in, again and again, and ends every second login."""
+
+    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+        super().__init__(server, dice, over, name)
+        self.kept: list[Login] = []
+        self.ended: list[Login] = []
+
+    def turn(self) -> None:
+        login = self.log_in()
+        if login is None:
+            return
+        if self._dice.random() < 0.5:
+            self.kept.append(login)
+            return
+        form = {**CLI, "token": login.refresh_token}
+        answer, doubt = self.surely(lambda: self._caller.form("/revoke", form))
+        if answer.status != 200:
+            raise Broken(f"/revoke answered {answer.status}: {answer.body[:300]!r}")
+        self.books["revocations"].in_doubt += doubt
+        self.books["revocations"].acknowledged += 1
+        self.ended.append(login)
+        self._see_ended(login)
+
+    def settle(self) -> None:
+        for login in self.kept:
+            if not self.echoed(login.access_token):
+                self.books["logins"].missing.append(f"{login.grant_id} is not let in")
+        for login in self.ended:
+            self._see_ended(login)
+
+    def _see_ended(self, login: Login) -> None:
+        if self.echoed(login.access_token):
+            self.books["revocations"].missing.append(f"{login.grant_id} is let in")
+        if self.refresh(login.refresh_token)[0].status == 200:
+            self.books["revocations"].missing.append(f"{login.grant_id} was refreshed")
+
+
+class Keeper(Witness):
+    """Makes API keys, and ends every second one."""
+
+    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+        super().__init__(server, dice, over, name)
+        self.kept: dict[str, str] = {}  # id → key
+        self.ended: dict[str, str] = {}
+        self._made = 0
+
+    def turn(self) -> None:
+        self._made += 1
+        order = {"name": f"{self.name}-{self._made}", "lasts_ms": DAY_MS}
+        try:
+            key = self.command("api_keys.make", order)
+        except CommandRefused as refusal:
+            # The next one has another name. Where nobody was there to hear of this one, it is not in doubt.
+            self.books["API keys"].in_doubt += not str(refusal).startswith(NOBODY_THERE)
+            time.sleep(RETRY_SECONDS)
+            return
+        self.books["API keys"].acknowledged += 1
+        self.kept[key["id"]] = key["key"]
+        self._see_kept(key["id"])
+        if self._dice.random() < 0.5:
+            self._end(key["id"])
+
+    def settle(self) -> None:
+        names = [key["name"] for key in self.command("api_keys", {})]
+        for name in {name for name in names if names.count(name) > 1}:
+            self.books["API keys"].doubled.append(name)
+        for key_id in self.kept:
+            self._see_kept(key_id)
+        for key_id in self.ended:
+            self._see_ended(key_id)
+
+    def _end(self, key_id: str) -> None:
+        book, doubt = self.books["API keys ended"], False
+        while True:
+            try:
+                self.command("api_keys.revoke", {"id": key_id})
+                break
+            except CommandRefused as refusal:
+                if "to revoke" in str(refusal):  # there is none any more
+                    if not doubt:
+                        self.books["API keys"].missing.append(key_id)
+                    break
+                doubt = doubt or not str(refusal).startswith(NOBODY_THERE)
+                time.sleep(RETRY_SECONDS)
+        book.in_doubt += doubt
+        book.acknowledged += 1
+        self.ended[key_id] = self.kept.pop(key_id)
+        self._see_ended(key_id)
+
+    def _see_kept(self, key_id: str) -> None:
+        if not self.echoed(self.kept[key_id]):
+            self.books["API keys"].missing.append(f"{key_id} is not let in")
+
+    def _see_ended(self, key_id: str) -> None:
+        if self.echoed(self.ended[key_id]):
+            self.books["API keys ended"].missing.append(f"{key_id} is let in")
+
+
+class Tasker(Witness):
+    """Begins tasks, and looks at those that it began."""
+
+    login: Login | None = None
+
+    def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
+        super().__init__(server, dice, over, name)
+        self.begun: list[str] = []
+        self.living: set[str] = set()
+        self.completed: dict[str, str] = {}  # what they said
+        self._asked = 0
+
+    def turn(self) -> None:
+        if self.login is None:
+            self.login = self.log_in()
+        elif not self.begun or (len(self.living) < MOST_LIVING and self._dice.random() < 0.1):
+            self._begin(self.login)
+        else:
+            self._look(self.login, self._dice.choice(self.begun))
+
+    def settle(self) -> None:
+        if self.login is not None:
+            for task_id in self.begun:
+                self._look(self.login, task_id)
+
+    def _begin(self, login: Login) -> None:
+        self._asked += 1
+        call = {"name": "steps", "arguments": {"name": f"{self.name}-{self._asked}"}}
+        answer, doubt = self.surely(
+            lambda: self._caller.call(
+                "tools/call", call, token=login.access_token, name="steps", capabilities=TASKS
+            )
+        )
+        self.books["tasks"].in_doubt += doubt
+        result = answer.json.get("result", {})
+        if result.get("resultType") != "task":
+            raise Broken(f"no task was begun: {answer.status} {answer.body[:300]!r}")
+        self.books["tasks"].acknowledged += 1
+        self.begun.append(result["taskId"])
+        self.living.add(result["taskId"])
+
+    def _look(self, login: Login, task_id: str) -> None:
+        asked = {"taskId": task_id}
+        answer, _ = self.surely(
+            lambda: self._caller.call(
+                "tasks/get", asked, token=login.access_token, name=task_id, capabilities=TASKS
+            )
+        )
+        found = answer.json.get("result")
+        if found is None:
+            self.books["tasks"].missing.append(f"{answer.status} {answer.body[:200]!r}")
+            return
+        said = str(found.get("result", {}).get("content"))
+        before = self.completed.get(task_id)
+        if before is not None and (found["status"], said) != ("completed", before):
+            self.books["tasks"].missing.append(f"a result: {found['status']} {said}, before {before}")
+        if found["status"] in OVER:
+            self.living.discard(task_id)
+        if found["status"] == "completed":
+            self.completed[task_id] = said
+
+
+def read_login(answer: Answer) -> Login:
+    tokens = answer.json
+    found = CHAIN.match(tokens["refresh_token"])
+    if found is None:
+        raise Broken("a refresh token has another form than it had")
+    return Login(
+        grant_id=found[1],
+        counter=int(found[2]),
+        access_token=tokens["access_token"],
+        refresh_token=tokens["refresh_token"],
+    )

@@ -1,0 +1,54 @@
+"""The program as it is, but that it does not keep its word: what scripts/chaos must notice. Run by test_chaos.py.
+
+`forgets`: every tenth refresh is answered and not kept. `repeats`: every login by code is written down twice.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+from auth.values.db import AuditEntry
+from server.cli import run
+from server.store.facade import Facade
+from server.store.transactions import Transactions
+
+
+def forget() -> None:
+    seen: set[str] = set()
+    rotations = count(1)
+    real_audit, real_commit = Facade.audit, Transactions._commit  # pyright: ignore[reportPrivateUsage]
+
+    def audit(self: Facade, entry: AuditEntry) -> None:
+        seen.add(entry.event)
+        real_audit(self, entry)
+
+    def commit(self: Transactions, tail: Any) -> None:
+        forgotten = "refresh.rotated" in seen and not next(rotations) % 10
+        seen.clear()
+        if forgotten:
+            self._roll_back()  # pyright: ignore[reportPrivateUsage]
+        else:
+            real_commit(self, tail)
+
+    Facade.audit = audit
+    Transactions._commit = commit  # pyright: ignore[reportPrivateUsage]
+
+
+def repeat() -> None:
+    real_audit = Facade.audit
+
+    def audit(self: Facade, entry: AuditEntry) -> None:
+        for _ in range(2 if entry.event == "device.redeemed" else 1):
+            real_audit(self, entry)
+
+    Facade.audit = audit
+
+
+WAYS: dict[str, Callable[[], None]] = {"forgets": forget, "repeats": repeat}
+
+if __name__ == "__main__":
+    WAYS[sys.argv[1]]()
+    sys.exit(run(sys.argv[2:]))
