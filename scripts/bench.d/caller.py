@@ -90,8 +90,9 @@ class Caller:
         """The head of the answer; whoever does not read the rest closes. Raises what `http.client` does."""
         if self._connection is None:
             self._connection = http.client.HTTPConnection(self._host, self._port, timeout=WAIT_SECONDS)
-        self._connection.request(method, path, body, {**headers, "X-Forwarded-For": self._address()})
+        self._connection.request(method, path, body, {**headers, "X-Forwarded-For": self.address()})
         return self._connection.getresponse()
 
-    def _address(self) -> str:
+    def address(self) -> str:
+        """Of somebody else, each time."""
         return ".".join(["10", *(str(self.dice.randrange(256)) for _ in range(3))])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from targets import START_SECONDS, STOP_SECONDS, Broken, environment, free_port
+from targets import START_SECONDS, STOP_SECONDS, Broken, Running, Target, environment, free_port
 from wire import fetch_status
 
 ALIVE = "/.well-known/oauth-authorization-server"  # what a client asks first
@@ -21,7 +21,9 @@ HOST = "127.0.0.1"
 class Mortal:
     """`command` is the program; `settings` what its file says besides where everything lies."""
 
-    def __init__(self, command: Sequence[str], home: Path, settings: str) -> None:
+    def __init__(
+        self, command: Sequence[str], home: Path, settings: str, *, log_level: str = "warning"
+    ) -> None:
         self.data = home / "data"
         self.log = home / "log"
         self.port, self.admin_port = free_port(), free_port()
@@ -32,7 +34,7 @@ class Mortal:
         self.command = (
             *command, "serve", "--config", str(file), "--host", HOST, "--port", str(self.port),
             "--admin-port", str(self.admin_port), "--data-dir", str(self.data),
-            "--log-level", "warning", "--log-format", "json",
+            "--log-level", log_level, "--log-format", "json",
         )  # fmt: skip
         self.program = tuple(command)
 
@@ -42,6 +44,13 @@ class Mortal:
         if self._process is None:
             raise Broken("the server was not started")
         return self._process.pid
+
+    def serving(self) -> Running:
+        """The process that serves: whoever holds the data directory."""
+        pid = int((self.data / "lock").read_text("ascii"))
+        return Running(
+            target=Target(name="Ostiary", command=self.program), pid=pid, host=HOST, port=self.port
+        )
 
     def start(self) -> None:
         """Does not wait until it answers."""
