@@ -1,7 +1,8 @@
 """Where the executable starts: what only a frozen program has to see to, then the command line.
 
 The one-file form is two processes: a launcher that unpacks into a temporary folder, and this one. The launcher passes
-signals on and removes the folder afterwards, unless it is killed outright; then both fall to us.
+signals on and removes the folder afterwards, unless it is killed outright; then both fall to us. Where we are killed with it, the
+folder falls to whoever starts next.
 """
 
 from __future__ import annotations
@@ -16,13 +17,13 @@ from pathlib import Path
 from threading import Thread
 
 from late import LateLibraries
+from unpacked import clear_abandoned, hold
 
 PR_SET_PDEATHSIG = 1  # <sys/prctl.h>
 
 
-def end_with_launcher() -> None:
+def end_with(launcher: int) -> None:
     """Ask the kernel for SIGTERM, which drains, when the launcher dies. It is single-threaded, so its thread is it."""
-    launcher = os.getppid()
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if os.getppid() != launcher:  # it died before we asked
         os.kill(os.getpid(), signal.SIGTERM)
@@ -41,15 +42,17 @@ def run() -> None:
     unpacked = Path(getattr(sys, "_MEIPASS", ""))
     # The folder form has no launcher: there the parent is somebody's shell, and its end is not ours.
     one_file = sys.platform == "linux" and unpacked.name.startswith("_MEI")
+    launcher = os.getppid()
     if one_file:
+        hold(unpacked)
         find_late_libraries(unpacked)
+        clear_abandoned(unpacked, launcher)
     from server.__main__ import main
 
     if not one_file:
         main()
         return
-    launcher = os.getppid()
-    end_with_launcher()
+    end_with(launcher)
     try:
         main()
     finally:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import shutil
 import signal
-from contextlib import closing
+from collections.abc import Generator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +16,23 @@ import httpx2
 import pytest
 from person import PASSPHRASE as THEIRS
 from person import Person
-from programs import BINARY, ROOT, WAIT_SECONDS, Program, claim_in_browser, expire_access_token, needed, until
+from programs import (
+    BINARY,
+    ROOT,
+    WAIT_SECONDS,
+    Program,
+    Server,
+    claim_in_browser,
+    expire_access_token,
+    needed,
+    until,
+)
 
 from server import __version__
 
 pytestmark = [pytest.mark.binary, pytest.mark.slow]
 
+MARK = "OSTIARY"  # the first file that is unpacked
 PASSPHRASE = "seven quiet herons cross the ford"
 CLAUDE_CODE = {
     "response_type": "code",
@@ -193,6 +207,50 @@ def test_the_server_ends_and_clears_up_when_its_launcher_is_killed(ostiary: Prog
         assert not (ostiary.data_dir / "control").exists()
 
 
+def test_a_cleaner_of_temporary_files_finds_the_folder_of_a_running_server_locked(ostiary: Program) -> None:
+    """systemd-tmpfiles passes over a folder, with all that is in it, which somebody holds a shared lock on."""
+    with ostiary.serving() as server:
+        (folder,) = unpacked(ostiary)
+        with opened(folder) as descriptor, pytest.raises(BlockingIOError):
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert server.end(signal.SIGTERM) == 0
+
+
+def test_the_next_start_removes_what_killed_ones_left_and_nothing_else(ostiary: Program) -> None:
+    with ostiary.serving() as server:
+        kill_outright(server)
+    (left,) = unpacked(ostiary)
+    # Killed while it was unpacking: there is hardly more than its mark.
+    begun = left.with_name(f"{left.name[:-6]}begun0")
+    begun.mkdir(mode=0o700)
+    shutil.copy(left / MARK, begun)
+    # A program like this one that runs, or whose launcher has not come far yet; and what is no folder of ours.
+    starting = left.with_name(f"_MEI{os.getpid():08x}strtng")
+    foreign = left.with_name(f"{left.name[:-6]}others")
+    shutil.copytree(begun, starting)
+    foreign.mkdir()
+    with ostiary.serving("--port", "0") as server:
+        (running,) = set(unpacked(ostiary)) - {left, begun, starting, foreign}
+        assert set(unpacked(ostiary)) == {running, starting, foreign}
+        ostiary.run("--version")
+        assert set(unpacked(ostiary)) == {running, starting, foreign}
+        assert server.end(signal.SIGTERM) == 0
+
+
+def test_what_a_killed_one_left_is_removed_by_one_that_has_its_number(ostiary: Program) -> None:
+    """In a container a server has the same number each time."""
+    with ostiary.serving() as server:
+        kill_outright(server)
+    (left,) = unpacked(ostiary)
+    # A shell becomes the program, so it knows the number beforehand.
+    script = 'mv "$1" "${1%/*}/_MEI$(printf %08x $$)earlier" && shift && exec "$@"'
+    with ostiary.starting(
+        str(left), *ostiary.command, "--version", command=("/bin/sh", "-c", script, "sh")
+    ) as started:
+        assert started.wait() == 0, started.said()
+    assert not unpacked(ostiary)
+
+
 def test_the_smoke_test_that_it_carries_passes(ostiary: Program) -> None:
     ostiary.run("--smoke-test")
 
@@ -233,6 +291,26 @@ def call_echo(endpoint: str, headers: dict[str, str]) -> str:
 
 def unpacked(program: Program) -> list[Path]:
     return list((program.home / "tmp").glob("_MEI*"))
+
+
+@contextmanager
+def opened(folder: Path) -> Generator[int]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def kill_outright(server: Server) -> None:
+    """As the kernel does when memory is short: launcher and server in one moment."""
+    (child,) = children(server.process.pid)
+    for pid in (server.process.pid, child):
+        os.kill(pid, signal.SIGSTOP)
+    for pid in (server.process.pid, child):
+        os.kill(pid, signal.SIGKILL)
+    server.process.wait()
+    until("the server to end", lambda: True if not alive(child) else None)
 
 
 def children(pid: int) -> list[int]:
