@@ -66,9 +66,12 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="ostiary-chaos-") as folder:
         home = Path(folder)
         house = House(command, home, seed)
-        house.open()
-        done = house.kill_often(plan(chosen.kills, seed), time.monotonic() + chosen.seconds)
-        sound = house.close()
+        try:
+            house.open()
+            done = house.kill_often(plan(chosen.kills, seed), time.monotonic() + chosen.seconds)
+            sound = house.close()
+        finally:
+            house.server.kill()
     if not done:
         print("there was no time for a single kill")
     return 0 if sound and done else 1

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import fcntl
 import os
+import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from targets import START_SECONDS, STOP_SECONDS, Broken, Running, Target, environment, free_port
+from targets import START_SECONDS, STOP_SECONDS, Broken, Running, Target, environment
 from wire import fetch_status
 
 ALIVE = "/.well-known/oauth-authorization-server"  # what a client asks first
 HOST = "127.0.0.1"
+# Not of those that the kernel lends to whoever connects somewhere: while the server is down, nobody else shall get its port.
+PORTS = range(20_000, 32_000)
 
 
 class Mortal:
@@ -26,7 +30,7 @@ class Mortal:
     ) -> None:
         self.data = home / "data"
         self.log = home / "log"
-        self.port, self.admin_port = free_port(), free_port()
+        self.port, self.admin_port = lasting_port(), lasting_port()
         self._home = home
         self._process: subprocess.Popen[bytes] | None = None
         file = home / "ostiary.toml"
@@ -67,6 +71,7 @@ class Mortal:
         begun = time.monotonic()
         while fetch_status(HOST, self.port, ALIVE) != 200:
             if self._process is None or self._process.poll() is not None:
+                self._process = None
                 raise Broken(f"the server did not start:\n{self.said()[-2000:]}")
             if time.monotonic() - begun > 3 * START_SECONDS:
                 raise Broken(f"the server does not answer:\n{self.said()[-2000:]}")
@@ -74,10 +79,11 @@ class Mortal:
         return time.monotonic() - begun
 
     def kill(self) -> None:
-        """It and its launcher, in one moment: nobody has time for a last word."""
-        with suppress(ProcessLookupError):
-            os.killpg(self.pid, signal.SIGKILL)
-        self._wait(STOP_SECONDS)
+        """It and its launcher, in one moment: nobody has time for a last word. Nothing happens where none runs."""
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+            self._wait(STOP_SECONDS)
 
     def ask_to_end(self) -> None:
         with suppress(ProcessLookupError):
@@ -106,7 +112,9 @@ class Mortal:
     def _wait(self, seconds: float) -> int:
         if self._process is None:
             raise Broken("the server was not started")
-        return self._process.wait(seconds)
+        code = self._process.wait(seconds)
+        self._process = None  # its number may be another's from now on
+        return code
 
     def _await_lock(self) -> None:
         """A launcher may be gone a moment before the process that it launched."""
@@ -121,3 +129,13 @@ class Mortal:
                     if time.monotonic() > deadline:
                         raise Broken("somebody still holds the data directory") from None
             time.sleep(0.01)
+
+
+def lasting_port() -> int:
+    while True:
+        port = random.choice(PORTS)
+        try:
+            with socket.create_server((HOST, port)):
+                return port
+        except OSError:
+            continue
