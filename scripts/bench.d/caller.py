@@ -25,6 +25,10 @@ class Lost(Exception):
     """No answer came: whether the request was done is not known."""
 
 
+class Unheard(Lost):
+    """Nobody was there to be asked: it was not done."""
+
+
 class Answer(NamedTuple):
     status: int
     headers: Message
@@ -87,9 +91,14 @@ class Caller:
     def begin(
         self, method: str, path: str, headers: Mapping[str, str], body: bytes = b""
     ) -> http.client.HTTPResponse:
-        """The head of the answer; whoever does not read the rest closes. Raises what `http.client` does."""
+        """The head of the answer; whoever does not read the rest closes. Raises `Unheard`, and what `http.client` does."""
         if self._connection is None:
-            self._connection = http.client.HTTPConnection(self._host, self._port, timeout=WAIT_SECONDS)
+            connection = http.client.HTTPConnection(self._host, self._port, timeout=WAIT_SECONDS)
+            try:
+                connection.connect()
+            except OSError as error:
+                raise Unheard(f"nobody listens: {error!r}") from error
+            self._connection = connection
         self._connection.request(method, path, body, {**headers, "X-Forwarded-For": self.address()})
         return self._connection.getresponse()
 

@@ -14,7 +14,7 @@ from random import Random
 from threading import Event
 from typing import Any
 
-from caller import NOT_NOW, Answer, Caller, Lost
+from caller import NOT_NOW, Answer, Caller, Lost, Unheard
 from logins import DEVICE_CODE
 from mortal import HOST, Mortal
 from targets import Broken
@@ -82,19 +82,21 @@ class Witness:
 
     # ------------------------------------------------------------ asking
 
-    def surely(self, ask: Callable[[], Answer]) -> tuple[Answer, bool]:
-        """An answer, however often it takes, and whether one was lost before it."""
-        doubt = False
+    def surely(self, ask: Callable[[], Answer]) -> tuple[Answer, int]:
+        """An answer, however often it takes, and how many tries before it may have been done without a word."""
+        doubt = 0
         while True:
             try:
                 answer = ask()
+            except Unheard:
+                pass
             except Lost:
-                doubt = True
+                doubt += 1
             else:
                 if answer.status not in NOT_NOW:
                     return answer, doubt
                 # "The server is stopping", or a write that it had to give up: done or not, nobody says.
-                doubt = doubt or answer.status == 503
+                doubt += answer.status == 503
             time.sleep(RETRY_SECONDS)
 
     def command(self, name: str, arguments: dict[str, Any]) -> Any:
@@ -109,11 +111,11 @@ class Witness:
             raise Broken(f"a call was answered {answer.status}: {answer.body[:300]!r}")
         return answer.status == 200
 
-    def poll(self, device_code: str) -> tuple[Answer, bool]:
+    def poll(self, device_code: str) -> tuple[Answer, int]:
         form = {**CLI, "grant_type": DEVICE_CODE, "device_code": device_code}
         return self.surely(lambda: self._caller.form("/token", form))
 
-    def refresh(self, token: str) -> tuple[Answer, bool]:
+    def refresh(self, token: str) -> tuple[Answer, int]:
         form = {**CLI, "grant_type": "refresh_token", "refresh_token": token}
         return self.surely(lambda: self._caller.form("/token", form))
 
@@ -127,10 +129,10 @@ class Witness:
             raise Broken(f"/device_authorization answered {asked.status}: {asked.body[:300]!r}")
         codes = asked.json
         approved = self._approve(codes["user_code"])
-        doubt = False
+        doubt = 0
         while True:
             answer, lost = self.poll(codes["device_code"])
-            doubt = doubt or lost
+            doubt += lost
             if answer.status == 200:
                 break
             match answer.error():
@@ -322,15 +324,18 @@ class Tasker(Witness):
                 self._look(self.login, task_id)
 
     def _begin(self, login: Login) -> None:
-        self._asked += 1
-        call = {"name": "steps", "arguments": {"name": f"{self.name}-{self._asked}"}}
-        answer, doubt = self.surely(
-            lambda: self._caller.call(
+        def ask() -> Answer:
+            self._asked += 1  # each try is another task, and has a name of its own
+            call = {"name": "steps", "arguments": {"name": f"{self.name}-{self._asked}"}}
+            return self._caller.call(
                 "tools/call", call, token=login.access_token, name="steps", capabilities=TASKS
             )
-        )
+
+        answer, doubt = self.surely(ask)
         self.books["tasks"].in_doubt += doubt
         result = answer.json.get("result", {})
+        if result.get("resultType") == "complete" and not result["isError"]:
+            return  # as many are kept of this caller as may be: it was a plain call
         if result.get("resultType") != "task":
             raise Broken(f"no task was begun: {answer.status} {answer.body[:300]!r}")
         self.books["tasks"].acknowledged += 1
