@@ -83,6 +83,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     ),
     "JSON-RPC": (
         _R("rpc.parse-error",           BOTH,   ANY,   "what is not JSON in UTF-8 is -32700, without an id (HTTP: 400)", "2026-07-28 basic/index, Error Codes"),
+        _R("rpc.half-characters",       BOTH,   ANY,   "an escape for half a character is JSON, and taken as U+FFFD", "ours, after RFC 8259 §8.2"),
         _R("rpc.invalid-request",       BOTH,   ANY,   "JSON that is no message is -32600, with the id if it could be read (HTTP: 400)", "2026-07-28 basic/index, Error Codes"),
         _R("rpc.id-type",               BOTH,   ANY,   "an id is a string or an integer, never null", "2026-07-28 basic/index, Requests"),
         _R("rpc.id-echo",               BOTH,   ANY,   "an answer has the id of its request, with its type", "2026-07-28 basic/index, Responses"),

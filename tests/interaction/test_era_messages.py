@@ -119,6 +119,15 @@ async def test_what_is_not_json_is_a_parse_error_and_the_conversation_goes_on(
         assert (await one.ask("tools/list")).result
 
 
+@pytest.mark.requirement("rpc.half-characters")
+async def test_half_a_character_is_taken_as_one_that_is_missing(cell: Cell) -> None:
+    async def repeat(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return says(call.arguments["text"])
+
+    async with client(cell, agent(repeat=repeat)) as one:
+        assert (await one.call("repeat", {"text": "cut \ud83d"})).text == "cut \ufffd"
+
+
 @pytest.mark.requirement("rpc.invalid-request")
 @pytest.mark.requirement("rpc.id-type")
 @pytest.mark.parametrize(

@@ -50,6 +50,15 @@ def to_text(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
 
 
+def utf8(text: str) -> bytes:
+    """With U+FFFD for half a character, which has no UTF-8: of a text that was cut, of a strange file name."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        # By way of UTF-16, where two halves that belong together are the one character that they are.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
+
+
 def _is_enum(value: Any) -> bool:
     base = loaded("enum", "Enum")
     return base is not None and isinstance(value, base)
