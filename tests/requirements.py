@@ -217,6 +217,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     "progress, cancellation, logs, completion": (
         _R("progress.wanted",           BOTH,   ANY,   "progress is sent only to a token, which is repeated exactly; 0 is one", "2026-07-28 basic/patterns/progress"),
         _R("progress.rises",            BOTH,   ANY,   "progress strictly rises, and is not sent faster than anybody can look", "2026-07-28 basic/patterns/progress"),
+        _R("progress.newest",           BOTH,   ANY,   "the newest progress is always told, at the latest before a question or the answer; pieces of a text all are", "ours; 2026-07-28 basic/patterns/progress"),
         _R("progress.own-stream",       BOTH,   WEB,   "progress comes on the stream of its request", "2026-07-28 basic/patterns/progress"),
         _R("progress.stops",            BOTH,   ANY,   "there is none after the answer", "2026-07-28 basic/patterns/progress"),
         _R("cancel.pipe",               BOTH,   PIPE,  "notifications/cancelled stops the request, which is not answered", "2026-07-28 basic/patterns/cancellation"),

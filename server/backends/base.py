@@ -70,6 +70,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
     message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
 
 
 class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):

@@ -30,9 +30,9 @@ from server.backends.endpoint import (
 )
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
-from server.surrogates import decode_mended
 from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
+from server.surrogates import decode_mended
 
 DESCRIPTION = (
     "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "

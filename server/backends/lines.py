@@ -105,6 +105,7 @@ class Progressed(_OfCall, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
     message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended
 
 
 class ToolNotice(_OfCall, frozen=True, kw_only=True, tag="message"):

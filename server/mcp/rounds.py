@@ -187,6 +187,11 @@ class Replay:
         return MappingProxyType(self._answers)
 
     @property
+    def has_more_answers(self) -> bool:
+        """Than this run has asked for until now."""
+        return not self._answers.keys() <= self._seen.keys()
+
+    @property
     def resumed(self) -> Any:
         """The last checkpoint."""
         return self._checkpoint

@@ -317,3 +317,26 @@ async def test_in_process_a_file_that_cannot_be_loaded_is_an_error_too(tmp_path:
     with pytest.RaisesGroup(pytest.RaisesExc(BackendError, match="no_such_thing"), flatten_subgroups=True):
         async with at_work(tmp_path, "import no_such_thing", shim=REAL, in_process=True):
             raise AssertionError("it must not start")
+
+
+async def test_every_text_that_a_generator_yields_is_shown(tmp_path: Path) -> None:
+    script = """
+    from ostiary import tool
+
+    @tool
+    def hurries():
+        for number in range(300):
+            yield f"{number},"
+
+    @tool
+    async def too():
+        for number in range(300):
+            yield f"{number},"
+    """
+    async with at_work(tmp_path, script, shim=REAL) as work:
+        for name in ("hurries", "too"):
+            caller = Caller()
+            asked = ToolCall(tool=name, arguments={}, subject="u", call_id="c", wants_progress=True)
+            answer = text_of(await work.backend.call(asked, caller))
+            pieces = [event.message or "" for event in caller.events if isinstance(event, Progress)]
+            assert "".join(pieces) == answer == "".join(f"{number}," for number in range(300))

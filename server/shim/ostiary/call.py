@@ -309,7 +309,9 @@ class Call:
         if isinstance(value, Progress):
             await self.emit(progress_event(value.progress, value.total, value.message))
         elif isinstance(value, str):
-            await self.emit({"event": "progress", "progress": self._shown + 1, "message": value})
+            await self.emit(
+                {"event": "progress", "progress": self._shown + 1, "message": value, "joins": True}
+            )
 
 
 _KINDS: Mapping[str, Callable[[Call], Work]] = {
