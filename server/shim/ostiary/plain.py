@@ -42,6 +42,8 @@ def plain(value: Any, depth: int = 0) -> Any:
         import base64
 
         return base64.b64encode(value).decode("ascii")
+    if foreign.is_checked(type(value)):
+        return foreign.write(value)
     raise TypeError(f"a value of type {type(value).__name__} cannot be turned into JSON")
 
 
