@@ -91,6 +91,10 @@ class CannotAsk(BackendError):
         self.required = required
 
 
+class NotAnswered(BackendError):
+    """The caller's client was asked, and refused, or sent no answer that can be used. The tool may go on without."""
+
+
 class ToolCrashed(BackendError):
     """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
 
@@ -128,7 +132,7 @@ class Outlet(Protocol):
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
         """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
-        Raises `CannotAsk` where the client or the wire has no way to answer all of them, and `Paused`."""
+        Raises `CannotAsk` where the client or the wire has no way to answer all of them, `NotAnswered`, and `Paused`."""
         ...
 
     async def checkpoint(self, data: Any) -> None:

@@ -250,9 +250,10 @@ class Answers(_DoReply, frozen=True, kw_only=True, tag="answer"):
 
 
 class QuestionRefused(_DoReply, frozen=True, kw_only=True, tag="refuse"):
-    """Nobody can be asked."""
+    """There is no answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
 
     reason: str
+    asked: bool = False
 
 
 class Became(_DoReply, frozen=True, kw_only=True, tag="became"):

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, NotAnswered, Outlet, Progress
 from server.backends.lines import (
     Answers,
     Became,
@@ -116,7 +116,7 @@ class AgentCall:
         self._follower: trio.lowlevel.Task | None = None  # while it sleeps until there is news
         self._progress = _Load()
         self._requests = _Load()
-        self._refusal: CannotAsk | None = None
+        self._refusal: CannotAsk | NotAnswered | None = None
 
     def end(self) -> None:
         """The process has said its last about it, and it leaves its place."""
@@ -230,9 +230,10 @@ class AgentCall:
                     answers = await outlet.ask(asked.questions)
                 finally:
                     await turn.go_on()
-            except CannotAsk as error:
+            except (CannotAsk, NotAnswered) as error:
                 self._refusal = error
-                await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error)))
+                asked_in_vain = isinstance(error, NotAnswered)
+                await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error), asked=asked_in_vain))
             else:
                 await send(Answers(id=self.id, ask=asked.ask, answers=answers))
         except Exception as error:  # Paused, for one: the call ends with it

@@ -16,6 +16,7 @@ from server.backends.base import (
     Completing,
     LogMessage,
     NoSuchResource,
+    NotAnswered,
     Paused,
     Progress,
     PromptGet,
@@ -340,3 +341,42 @@ async def test_every_text_that_a_generator_yields_is_shown(tmp_path: Path) -> No
             answer = text_of(await work.backend.call(asked, caller))
             pieces = [event.message or "" for event in caller.events if isinstance(event, Progress)]
             assert "".join(pieces) == answer == "".join(f"{number}," for number in range(300))
+
+
+async def test_a_function_whose_question_was_refused_may_go_on_without(tmp_path: Path) -> None:
+    script = """
+    from ostiary import CannotAsk, Context, NotAnswered, SyncContext, tool
+
+    @tool
+    async def copes(ctx: Context):
+        try:
+            return (await ctx.sample("Well?")).text
+        except NotAnswered as error:
+            return f"without: {error}"
+
+    @tool
+    def also(ctx: SyncContext):
+        try:
+            return str(ctx.roots())
+        except CannotAsk as error:
+            return f"without: {error}"
+
+    @tool
+    async def does_not(ctx: Context):
+        return (await ctx.elicit("Well?", bool)).content
+    """
+
+    async def refuse(_: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        raise NotAnswered("the user rejected the request")
+
+    able = frozenset({"sampling", "roots", "elicitation"})
+    async with at_work(tmp_path, script, shim=REAL) as work:
+        for name in ("copes", "also"):
+            call = ToolCall(tool=name, arguments={}, can=able, **WHO)
+            assert (
+                text_of(await work.backend.call(call, Caller(refuse)))
+                == "without: the user rejected the request"
+            )
+        call = ToolCall(tool="does_not", arguments={}, can=able, **WHO)
+        with pytest.raises(NotAnswered, match="the user rejected the request"):
+            await work.backend.call(call, Caller(refuse))
