@@ -94,7 +94,11 @@ class Updated(_Event, frozen=True, kw_only=True, tag="updated"):
 
 
 class Pong(_Event, frozen=True, kw_only=True, tag="pong"):
-    """To a `Ping`: what runs there leaves room for more."""
+    """To a `Ping`: what runs there leaves room for more. `stuck` plain functions run on although their calls were cancelled,
+    the first of them for `stuck_seconds`."""
+
+    stuck: int = 0
+    stuck_seconds: float = 0.0
 
 
 class _OfCall(_Event, frozen=True, kw_only=True):

@@ -82,7 +82,7 @@ def write(value: Any) -> Any:
         return loaded("msgspec", "to_builtins")(value, str_keys=True)
     if is_model(type(value)):
         return value.model_dump(mode="json", by_alias=True)
-    return _adapter(type(value)).dump_python(value, mode="json")
+    return _adapter(value.__class__).dump_python(value, mode="json")
 
 
 @cache
