@@ -311,6 +311,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
         _R("core-tasks.forbidden",      R2025_11, ANY, "a task of a tool that forbids it is -32601", "2025-11-25 basic/utilities/tasks, Tool-Level Negotiation"),
         _R("core-tasks.required",       R2025_11, ANY, "a plain call of a tool that requires a task is -32601", "2025-11-25 basic/utilities/tasks, Tool-Level Negotiation"),
         _R("core-tasks.created",        R2025_11, ANY, "a call as a task is answered at once with a task that is working", "2025-11-25 basic/utilities/tasks, Creating Tasks"),
+        _R("core-tasks.arguments",      R2025_11, ANY, "wrong arguments of a call as a task, and a task field that is none, are -32602", "2025-11-25 basic/utilities/tasks, Error Handling; ours"),
         _R("core-tasks.fields",         R2025_11, ANY, "a task has its times in ISO 8601 and its actual ttl", "2025-11-25 basic/utilities/tasks, Task"),
         _R("core-tasks.plain",          R2025_11, ANY, "tasks/get, tasks/list and tasks/cancel name no related task", "2025-11-25 basic/utilities/tasks, Associating Task-Related Messages"),
         _R("core-tasks.result",         R2025_11, ANY, "tasks/result waits, and answers what the call would have, its error too, with related-task", "2025-11-25 basic/utilities/tasks, Retrieving Task Results"),
