@@ -190,6 +190,9 @@ class Pair:
         return await self.request(body=body, headers=all_headers | _names(headers), seconds=seconds)
 
 
+INTRODUCTION = {"capabilities": {}, "clientInfo": {"name": "pair", "version": "1"}}
+
+
 def modern(method: str, params: Any = None, *, request_id: Any = 1) -> tuple[bytes, dict[str, str]]:
     """Body and headers of a 2026-07-28 request."""
     params = {**(params or {})}
@@ -209,8 +212,10 @@ def modern(method: str, params: Any = None, *, request_id: Any = 1) -> tuple[byt
 def legacy(
     method: str, params: Any = None, *, version: str | None = None, request_id: Any = 1
 ) -> tuple[bytes, dict[str, str]]:
+    """One that introduces itself says what else it has to, unless its parameters do."""
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
+        params = {**INTRODUCTION, **params} if method == "initialize" else params
         message["params"] = params
     headers = {"content-type": "application/json", "accept": ACCEPT_BOTH}
     if version is not None:

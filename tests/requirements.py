@@ -83,6 +83,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     ),
     "JSON-RPC": (
         _R("rpc.parse-error",           BOTH,   ANY,   "what is not JSON in UTF-8 is -32700, without an id (HTTP: 400)", "2026-07-28 basic/index, Error Codes"),
+        _R("rpc.half-characters",       BOTH,   ANY,   "an escape for half a character is JSON, and taken as U+FFFD", "ours, after RFC 8259 §8.2"),
         _R("rpc.invalid-request",       BOTH,   ANY,   "JSON that is no message is -32600, with the id if it could be read (HTTP: 400)", "2026-07-28 basic/index, Error Codes"),
         _R("rpc.id-type",               BOTH,   ANY,   "an id is a string or an integer, never null", "2026-07-28 basic/index, Requests"),
         _R("rpc.id-echo",               BOTH,   ANY,   "an answer has the id of its request, with its type", "2026-07-28 basic/index, Responses"),
@@ -216,6 +217,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     "progress, cancellation, logs, completion": (
         _R("progress.wanted",           BOTH,   ANY,   "progress is sent only to a token, which is repeated exactly; 0 is one", "2026-07-28 basic/patterns/progress"),
         _R("progress.rises",            BOTH,   ANY,   "progress strictly rises, and is not sent faster than anybody can look", "2026-07-28 basic/patterns/progress"),
+        _R("progress.newest",           BOTH,   ANY,   "the newest progress is always told, at the latest before a question or the answer; pieces of a text all are", "ours; 2026-07-28 basic/patterns/progress"),
         _R("progress.own-stream",       BOTH,   WEB,   "progress comes on the stream of its request", "2026-07-28 basic/patterns/progress"),
         _R("progress.stops",            BOTH,   ANY,   "there is none after the answer", "2026-07-28 basic/patterns/progress"),
         _R("cancel.pipe",               BOTH,   PIPE,  "notifications/cancelled stops the request, which is not answered", "2026-07-28 basic/patterns/cancellation"),
@@ -275,6 +277,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
     "the handshake era": (
         _R("legacy.echo",               (*R2024_11, *R2025_03, *R2025_06, *R2025_11), ANY, "the version that was asked for is echoed where it has a handshake", "2025-11-25 basic/lifecycle, Version Negotiation"),
         _R("legacy.counter",            LEGACY, ANY,   "any other, also a modern one, is countered with our latest that has", "2025-11-25 basic/lifecycle, Version Negotiation; ours"),
+        _R("legacy.introduced",         LEGACY, ANY,   "initialize without its version, capabilities or clientInfo is -32602", "2025-11-25 basic/lifecycle, Initialization"),
         _R("legacy.result",             LEGACY, ANY,   "initialize is answered with version, capabilities, who we are, and instructions", "2025-11-25 basic/lifecycle, Initialization"),
         _R("legacy.before-ready",       LEGACY, ANY,   "before notifications/initialized nothing but pings and log messages is sent", "2025-11-25 basic/lifecycle, Initialization"),
         _R("legacy.ping",               LEGACY, ANY,   "either side may ping the other at any time", "2025-11-25 basic/utilities/ping"),
@@ -308,6 +311,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
         _R("core-tasks.forbidden",      R2025_11, ANY, "a task of a tool that forbids it is -32601", "2025-11-25 basic/utilities/tasks, Tool-Level Negotiation"),
         _R("core-tasks.required",       R2025_11, ANY, "a plain call of a tool that requires a task is -32601", "2025-11-25 basic/utilities/tasks, Tool-Level Negotiation"),
         _R("core-tasks.created",        R2025_11, ANY, "a call as a task is answered at once with a task that is working", "2025-11-25 basic/utilities/tasks, Creating Tasks"),
+        _R("core-tasks.arguments",      R2025_11, ANY, "wrong arguments of a call as a task, and a task field that is none, are -32602", "2025-11-25 basic/utilities/tasks, Error Handling; ours"),
         _R("core-tasks.fields",         R2025_11, ANY, "a task has its times in ISO 8601 and its actual ttl", "2025-11-25 basic/utilities/tasks, Task"),
         _R("core-tasks.plain",          R2025_11, ANY, "tasks/get, tasks/list and tasks/cancel name no related task", "2025-11-25 basic/utilities/tasks, Associating Task-Related Messages"),
         _R("core-tasks.result",         R2025_11, ANY, "tasks/result waits, and answers what the call would have, its error too, with related-task", "2025-11-25 basic/utilities/tasks, Retrieving Task Results"),

@@ -70,6 +70,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
     message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended: a piece of what the call answers
 
 
 class LogMessage(msgspec.Struct, frozen=True, kw_only=True, tag="message"):
@@ -88,6 +89,10 @@ class CannotAsk(BackendError):
     def __init__(self, text: str, required: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(text)
         self.required = required
+
+
+class NotAnswered(BackendError):
+    """The caller's client was asked, and refused, or sent no answer that can be used. The tool may go on without."""
 
 
 class ToolCrashed(BackendError):
@@ -127,7 +132,7 @@ class Outlet(Protocol):
 
     async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
         """The raw answers, checked. Keys are the back-end's, and name the same question whenever the call runs again.
-        Raises `CannotAsk` where the client or the wire has no way to answer all of them, and `Paused`."""
+        Raises `CannotAsk` where the client or the wire has no way to answer all of them, `NotAnswered`, and `Paused`."""
         ...
 
     async def checkpoint(self, data: Any) -> None:

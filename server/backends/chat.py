@@ -32,6 +32,7 @@ from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
+from server.surrogates import decode_mended
 
 DESCRIPTION = (
     "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "
@@ -145,7 +146,7 @@ class ChatBackend:
 def reply_in(body: bytes) -> str:
     """`message.content`, else `content`, else `text`: the first that says anything. Raises `BackendError`."""
     try:
-        document: Any = msgspec.json.decode(body)
+        document: Any = decode_mended(msgspec.json.decode, body)
     except (ValueError, RecursionError) as error:  # msgspec's own errors, and a body that is not UTF-8
         raise BackendError("agent endpoint answered with something that is not JSON") from error
     if not isinstance(document, dict):

@@ -9,9 +9,13 @@ from typing import Any, cast
 
 import msgspec
 
+from server.surrogates import decode_mended
+
 # One event of a stream is a few hundred bytes; a line this long is no event.
 LINE_BYTES = 1024 * 1024
 REPLY_CHARACTERS = 4 * 1024 * 1024
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class UpstreamSaid(Exception):
@@ -97,7 +101,7 @@ class Pieces:
 def failure_text(body: bytes) -> str:
     """The message in the body of an error, in any of the forms that are about; else the body itself."""
     try:
-        document: Any = msgspec.json.decode(body)
+        document: Any = decode_mended(msgspec.json.decode, body)
     except (ValueError, RecursionError):
         document = None
     if isinstance(document, dict):
@@ -115,7 +119,7 @@ def failure_text(body: bytes) -> str:
 
 def _object(body: bytes) -> dict[str, Any]:
     try:
-        document = msgspec.json.decode(body, type=dict[str, Any])
+        document = decode_mended(_decode_object, body)
     except msgspec.ValidationError as error:
         raise BadCompletion("answered with JSON that is not an object") from error
     except (ValueError, RecursionError) as error:

@@ -1,7 +1,8 @@
 """Keeps one process of an agent at work: starts it, starts it again when it ends, and exchanges it when its files change.
 
 started → works → ended      → waits a little, longer each time → started …
-                → files edited → a second one is started beside it → ready: they change places, the old one finishes
+                → files edited, or functions stuck
+                               → a second one is started beside it → ready: they change places, the old one finishes
                                                                    → broken: the old one goes on
 """
 
@@ -37,6 +38,7 @@ class Keeper:
         start: Callable[[], Peer],
         *,
         watched: Sequence[str] | None,
+        exchanged_when_stuck: bool,
         calls_at_once: int,
         start_seconds: float,
         longest_call: Callable[[AgentOffer], float],
@@ -44,10 +46,11 @@ class Keeper:
         log: Logger,
     ) -> None:
         """`start` raises `OSError`. `watched` are the files to look at besides those that the agent names; None: at none at
-        all. `longest_call`: how long a process that was exchanged may take over the calls that it still has."""
+        all. `exchanged_when_stuck`: ending one ends its functions. `longest_call`: how long a process that was exchanged may take over the calls that it still has."""
         self.offer = NOTHING
         self._start = start
         self._watched = watched
+        self._exchanged_when_stuck = exchanged_when_stuck
         self._calls_at_once = calls_at_once
         self._start_seconds = start_seconds
         self._longest_call = longest_call
@@ -96,7 +99,8 @@ class Keeper:
         delay = FIRST_DELAY_SECONDS
         while True:
             begun = trio.current_time()
-            await self._ended_or_edited(worker)
+            await self._ended_edited_or_stuck(worker)
+            stuck = worker.stuck.is_set()
             if worker.ended.is_set():
                 self._log.error("agent.ended", agent=self._name, reason=worker.reason)
                 if trio.current_time() - begun >= HEALTHY_SECONDS:
@@ -108,10 +112,11 @@ class Keeper:
                 newer = await fresh()
             except BackendError as error:
                 self._log.warning("agent.not_reloaded", agent=self._name, reason=str(error))
+                worker.stay()
             else:
                 worker.retire(self._longest_call(worker.offer))
                 worker = newer
-                self._log.info("agent.reloaded", agent=self._name)
+                self._log.info("agent.exchanged" if stuck else "agent.reloaded", agent=self._name)
 
     async def _start_again(self, fresh: Fresh, delay: float) -> tuple[Worker, float]:
         """As often as it takes; and how long to wait the next time."""
@@ -178,7 +183,7 @@ class Keeper:
             self.offer = offer
             offers_changed()
 
-    async def _ended_or_edited(self, worker: Worker) -> None:
+    async def _ended_edited_or_stuck(self, worker: Worker) -> None:
         async with trio.open_nursery() as either:
 
             async def until(wait: Wait) -> None:
@@ -187,6 +192,8 @@ class Keeper:
 
             either.start_soon(until, worker.ended.wait)
             either.start_soon(until, self._edited)
+            if self._exchanged_when_stuck:
+                either.start_soon(until, worker.stuck.wait)
 
     async def _edited(self) -> None:
         if self._watched is None:

@@ -94,7 +94,11 @@ class Updated(_Event, frozen=True, kw_only=True, tag="updated"):
 
 
 class Pong(_Event, frozen=True, kw_only=True, tag="pong"):
-    """To a `Ping`: what runs there leaves room for more."""
+    """To a `Ping`: what runs there leaves room for more. `stuck` plain functions run on although their calls were cancelled,
+    the first of them for `stuck_seconds`."""
+
+    stuck: int = 0
+    stuck_seconds: float = 0.0
 
 
 class _OfCall(_Event, frozen=True, kw_only=True):
@@ -105,6 +109,7 @@ class Progressed(_OfCall, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
     message: str | None = None
+    joins: bool = False  # the message goes on where the one before ended
 
 
 class ToolNotice(_OfCall, frozen=True, kw_only=True, tag="message"):
@@ -249,9 +254,10 @@ class Answers(_DoReply, frozen=True, kw_only=True, tag="answer"):
 
 
 class QuestionRefused(_DoReply, frozen=True, kw_only=True, tag="refuse"):
-    """Nobody can be asked."""
+    """There is no answer: nobody can be asked, or (`asked`) who was asked gave none that can be used."""
 
     reason: str
+    asked: bool = False
 
 
 class Became(_DoReply, frozen=True, kw_only=True, tag="became"):

@@ -120,6 +120,8 @@ class PythonBackend:
             start,
             # What is loaded into this very process stays what it was.
             watched=watched if config.reload and not config.in_process else None,
+            # A thread of ours cannot be ended, and neither can those of its functions.
+            exchanged_when_stuck=not config.in_process,
             calls_at_once=config.calls_at_once,
             start_seconds=config.start_seconds,
             longest_call=lambda offer: max((config.deadline_seconds, *offer.deadlines.values())),

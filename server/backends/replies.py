@@ -16,6 +16,7 @@ from server.backends.base import (
     BadArguments,
     CannotAsk,
     NoSuchResource,
+    NotAnswered,
     ProtocolFailure,
     ToolCrashed,
 )
@@ -86,7 +87,7 @@ def completion(result: Raw) -> CompletionResult:
     return CompletionResult(values=given.values[:COMPLETIONS], total=given.total, has_more=more)
 
 
-def failure(failed: CallFailed, refusal: CannotAsk | None) -> BackendError:
+def failure(failed: CallFailed, refusal: CannotAsk | NotAnswered | None) -> BackendError:
     """`refusal` is what the function was told when it wanted to ask, and did not get over."""
     text = failed.message[:SHOWN_CHARACTERS]
     match failed.kind:

@@ -2,7 +2,7 @@
 task follows it to its end.
 
 The reader of the process never waits for a caller: each call has a queue of its own, and one that nobody empties loses its
-oldest progress. Questions, checkpoints and the end are never lost; a call that piles those up breaks the protocol.
+oldest progress; pieces of a text are joined. Questions, checkpoints and the end are never lost; a call that piles those up breaks the protocol.
 
 Most calls say nothing but their answer. So there is no event, lock or nursery until one is needed: whoever brings news wakes
 the caller's task itself, and only a question that is open while the call goes on has a task beside it.
@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, NotAnswered, Outlet, Progress
 from server.backends.lines import (
     Answers,
     Became,
@@ -39,6 +39,8 @@ from server.backends.replies import failure
 # More progress than this, unread, is news to nobody.
 PROGRESS_WAITING: Final = 64
 PROGRESS_BYTES: Final = 2 * 1024 * 1024
+# What waits of a text is joined up to this: as much as is worth copying for one more piece.
+JOINED_BYTES: Final = 64 * 1024
 # A function that asks this many things at once has lost its way.
 REQUESTS_WAITING: Final = 32
 REQUEST_BYTES: Final = 16 * 1024 * 1024
@@ -114,7 +116,7 @@ class AgentCall:
         self._follower: trio.lowlevel.Task | None = None  # while it sleeps until there is news
         self._progress = _Load()
         self._requests = _Load()
-        self._refusal: CannotAsk | None = None
+        self._refusal: CannotAsk | NotAnswered | None = None
 
     def end(self) -> None:
         """The process has said its last about it, and it leaves its place."""
@@ -142,6 +144,8 @@ class AgentCall:
             case Progressed() | ToolNotice():
                 if size > PROGRESS_BYTES:
                     return True
+                if isinstance(event, Progressed) and event.joins:
+                    event, size = self._joined(event, size)
                 self._progress.add(size)
                 while self._progress.exceeds(PROGRESS_WAITING, PROGRESS_BYTES):
                     self._drop_oldest()
@@ -172,7 +176,12 @@ class AgentCall:
                 case Progressed():
                     self._progress.remove(size)
                     await outlet.emit(
-                        Progress(progress=event.progress, total=event.total, message=event.message)
+                        Progress(
+                            progress=event.progress,
+                            total=event.total,
+                            message=event.message,
+                            joins=event.joins,
+                        )
                     )
                 case ToolNotice():
                     self._progress.remove(size)
@@ -221,9 +230,10 @@ class AgentCall:
                     answers = await outlet.ask(asked.questions)
                 finally:
                     await turn.go_on()
-            except CannotAsk as error:
+            except (CannotAsk, NotAnswered) as error:
                 self._refusal = error
-                await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error)))
+                asked_in_vain = isinstance(error, NotAnswered)
+                await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error), asked=asked_in_vain))
             else:
                 await send(Answers(id=self.id, ask=asked.ask, answers=answers))
         except Exception as error:  # Paused, for one: the call ends with it
@@ -243,12 +253,28 @@ class AgentCall:
             self._follower = None  # a task is woken once
             trio.lowlevel.reschedule(follower)
 
+    def _joined(self, event: Progressed, size: int) -> tuple[Progressed, int]:
+        """With the piece of text that waits right before it, which is taken away."""
+        before, its_size = self._news[-1] if self._news else (None, 0)
+        if not isinstance(before, Progressed) or not before.joins or its_size + size > JOINED_BYTES:
+            return event, size
+        self._news.pop()
+        self._progress.remove(its_size)
+        message = (before.message or "") + (event.message or "")
+        return msgspec.structs.replace(event, message=message), its_size + size
+
     def _drop_oldest(self) -> None:
-        for position, (event, size) in enumerate(self._news):
-            if isinstance(event, Progressed | ToolNotice):
-                del self._news[position]
-                self._progress.remove(size)
-                return
+        """What is a piece of a text, only if there is nothing else."""
+        texts: list[int] = []
+        for position, (event, _) in enumerate(self._news):
+            if isinstance(event, ToolNotice) or (isinstance(event, Progressed) and not event.joins):
+                break
+            if isinstance(event, Progressed):
+                texts.append(position)
+        else:
+            position = texts[0]
+        self._progress.remove(self._news[position][1])
+        del self._news[position]
 
 
 class _Load(msgspec.Struct):

@@ -44,6 +44,10 @@ CANCEL_SECONDS: Final = (
     1.0  # to get word of a cancellation into the pipe of a process that may not be reading
 )
 OVERDUE_SECONDS: Final = 10.0  # a cancelled call that has not ended by then is worth a line in the log
+# A plain function cannot be stopped: one that runs on after its call was cancelled takes time from all others. So its process is
+# put aside once nothing else runs there, or when it has had this long, or when there are as many of them.
+STUCK_SECONDS: Final = 60.0
+MOST_STUCK: Final = 8
 LAST_WORDS_SECONDS: Final = 2.0  # from the end of what a process says to the end of the process
 FILES_WATCHED: Final = 1000
 TRACEBACK_CHARACTERS: Final = 8 * 1024
@@ -94,6 +98,7 @@ class Worker:
     ) -> None:
         self.over = False  # it takes no more calls
         self.ended: Final = trio.Event()  # the same, to wait for
+        self.stuck = trio.Event()  # it holds functions that nothing can stop, and had better be exchanged
         self.reason = "the agent is being stopped"  # told to those whose calls its end cuts short
         self.offer = AgentOffer()
         self.files: Sequence[str] = ()
@@ -110,6 +115,9 @@ class Worker:
         self._retired_for: float | None = None
         self._replaced = False
         self._pong = trio.Event()
+        self._may_be_stuck = (
+            False  # calls were cancelled there, and it has not said since that they all ended
+        )
         self._changed = trio.Event()  # a call ended, or the worker is retired
 
     async def run(self, *, start_seconds: float, task_status: trio.TaskStatus[None]) -> None:
@@ -169,6 +177,10 @@ class Worker:
         """No further calls come. Those that run get `seconds` to end, then the process is ended."""
         self._retired_for = seconds
         self._changed.set()
+
+    def stay(self) -> None:
+        """There is no other to take its place. Should it be stuck, it says so again in a while."""
+        self.stuck = trio.Event()
 
     # ── the process, from its first line to its end ──
 
@@ -249,6 +261,7 @@ class Worker:
                 self._heard.updated(event.uri)
             case Pong():
                 self._pong.set()
+                self._look_for_stuck(event)
             case _:
                 running = self._running.get(event.id)
                 # None: it has ended. Two tasks of a function need not agree who was last.
@@ -295,7 +308,8 @@ class Worker:
         await self._outbox.send(line)
 
     async def _watch_over(self, everything: trio.CancelScope) -> None:
-        """Reports functions that ignore their cancellation, and ends a process that one of them keeps from all other work."""
+        """Reports functions that ignore their cancellation, and ends a process that one of them keeps from all other work. One
+        that holds plain functions which run on is exchanged."""
         reported: set[int] = set()
         while True:
             await trio.sleep(OVERDUE_SECONDS)
@@ -310,9 +324,23 @@ class Worker:
                     "agent.ignores_cancellation", agent=self._name, calls=len(overdue - reported)
                 )
             reported = overdue
+            if self._may_be_stuck and not overdue:
+                self._may_be_stuck = False  # unless its pong says otherwise
+                self._outbox.put(write(Ping()))
             if overdue and not await self._responds():
                 self.reason = "the agent's process did not respond: one of its functions blocked all others"
                 everything.cancel()
+
+    def _look_for_stuck(self, pong: Pong) -> None:
+        if not pong.stuck:
+            return
+        self._may_be_stuck = True
+        idle = not self._running and pong.stuck_seconds >= OVERDUE_SECONDS
+        if (
+            idle or pong.stuck_seconds >= STUCK_SECONDS or pong.stuck >= MOST_STUCK
+        ) and not self.stuck.is_set():
+            self._log.warning("agent.stuck", agent=self._name, functions=pong.stuck)
+            self.stuck.set()
 
     async def _responds(self) -> bool:
         self._pong = trio.Event()
@@ -347,6 +375,7 @@ class Worker:
 
     async def _give_up(self, running: AgentCall) -> None:
         running.give_up()
+        self._may_be_stuck = True
         self._changed.set()
         line = write(Cancel(id=running.id))
         if not self._outbox.put(line):

@@ -14,6 +14,7 @@ import msgspec
 
 from server.client.errors import ClientError
 from server.client.headers import header_value, parameter_headers
+from server.surrogates import decode_mended
 
 Id: TypeAlias = str | int
 
@@ -152,7 +153,7 @@ def is_header_safe(value: object) -> TypeGuard[str]:
 def decode(data: bytes) -> Any:
     """The JSON value, or None where it is none."""
     try:
-        return _JSON.decode(data)
+        return decode_mended(_JSON.decode, data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 

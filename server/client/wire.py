@@ -16,6 +16,7 @@ import trio
 from server import __version__
 from server.client.address import is_loopback
 from server.client.errors import BadAnswer, Unreachable
+from server.surrogates import decode_mended
 
 USER_AGENT = f"ostiary/{__version__}"
 # A metadata document or token answer is a few kilobytes; this is a server gone wrong.
@@ -27,6 +28,8 @@ READ_SECONDS = 30
 EXCHANGE_SECONDS = 30
 # An honest server asks for seconds; a client that sleeps for days is broken either way.
 MAX_RETRY_AFTER_SECONDS = 300.0
+
+_decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,8 +51,8 @@ class HttpAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 def decode_object(body: bytes | str) -> dict[str, Any] | None:
     try:
-        return msgspec.json.decode(body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return decode_mended(_decode_object, body.encode() if isinstance(body, str) else body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         return None
 
 

@@ -1,7 +1,6 @@
 """A chunked request body taken apart: bytes in, content out (RFC 9112 §7.1). Pure. Counted bodies need no code of their own.
 
-Stricter than the RFC: chunk extensions are refused, because nothing uses them and parsers differ over them; line ends are CRLF.
-Trailers are checked, bounded and dropped.
+Stricter than the RFC: line ends are CRLF. Chunk extensions (§7.1.1) and trailers are checked, bounded and dropped.
 """
 
 from __future__ import annotations
@@ -13,10 +12,20 @@ from typing import Final
 from .head import HEADER_LINE
 from .refusal import RequestRefused
 
-# Some clients pad the size to 8 digits; none needs more.
-_SIZE: Final = re.compile(rb"[0-9A-Fa-f]{1,8}")
-_SIZE_SO_FAR: Final = re.compile(rb"[0-9A-Fa-f]{0,8}\r?")
+# Some clients pad the size to 8 digits; none needs more. Nothing that two parsers read differently is an extension: no line end, and
+# no space that leads to none.
+_TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
+_QUOTED: Final = rb'"(?:[\t !#-\[\]-~\x80-\xff]|\\[\t -~\x80-\xff])*+"'
+_EXTENSION: Final = (
+    rb"[ \t]*+;[ \t]*+" + _TOKEN + rb"(?:[ \t]*+=[ \t]*+(?:" + _TOKEN + rb"|" + _QUOTED + rb"))?+"
+)
+_SIZE_LINE: Final = re.compile(rb"([0-9A-Fa-f]{1,8}+)((?:" + _EXTENSION + rb")*+)")
+_SIZE_SO_FAR: Final = re.compile(
+    rb"[0-9A-Fa-f]{0,8}+(?:(?<=[0-9A-Fa-f])[ \t]*+(?:;[\t -~\x80-\xff]*+)?+)?+\r?"
+)
 _SIZE_LINE_BYTES: Final = 10
+# Of all chunks of one body together: nothing that is known sends any.
+EXTENSION_BYTES: Final = 4 * 1024
 
 
 class _State(Enum):
@@ -29,13 +38,14 @@ class _State(Enum):
 class ChunkedBody:
     """One body. `feed` until it reports the end; the rest it returns then belongs to the next request."""
 
-    __slots__ = ("_kept", "_left", "_state", "_trailer_bytes")
+    __slots__ = ("_extension_bytes", "_kept", "_left", "_state", "_trailer_bytes")
 
     def __init__(self, trailer_bytes: int) -> None:
         self._state = _State.SIZE
         self._left = 0
         self._kept = b""
         self._trailer_bytes = trailer_bytes
+        self._extension_bytes = EXTENSION_BYTES
 
     def feed(self, data: bytes) -> tuple[bytes, bytes, bool]:
         """→ (content, rest, whether the body has ended). Raises `RequestRefused` at the first byte that breaks the grammar."""
@@ -46,14 +56,17 @@ class ChunkedBody:
         at = 0
         while True:
             if self._state is _State.SIZE:
-                end = data.find(b"\r\n", at, at + _SIZE_LINE_BYTES)
+                bound = at + _SIZE_LINE_BYTES + self._extension_bytes
+                end = data.find(b"\r\n", at, bound)
                 if end < 0:
-                    if _SIZE_SO_FAR.fullmatch(data, at) is None:
+                    if len(data) >= bound or _SIZE_SO_FAR.fullmatch(data, at) is None:
                         raise RequestRefused(400, "a chunk size is malformed")
                     break
-                if _SIZE.fullmatch(data, at, end) is None:
+                size = _SIZE_LINE.fullmatch(data, at, end)
+                if size is None:
                     raise RequestRefused(400, "a chunk size is malformed")
-                self._left = int(data[at:end], 16)
+                self._extension_bytes -= len(size[2])
+                self._left = int(size[1], 16)
                 self._state = _State.DATA if self._left else _State.TRAILER
                 at = end + 2
             elif self._state is _State.DATA:

@@ -1,7 +1,7 @@
 """One request head: bytes in, `Head` out, or `RequestRefused`. Pure; sockets, deadlines and bodies are elsewhere.
 
 Two readers must agree. A strict grammar of our own looks at the raw bytes (RFC 9112 §2–§5 without its leniencies: no bare LF,
-no folding, no space before the colon, no control characters, origin-form only), then llhttp takes them apart. llhttp is given
+no folding, no space before the colon, no control characters), then llhttp takes them apart. llhttp is given
 one head and nothing else, in a fresh parser, so it cannot run on into a body or a pipelined request; where a message ends is
 decided here and in body.py alone (RFC 9112 §6.3). Anything that two servers could read differently is refused, never repaired.
 """
@@ -23,11 +23,12 @@ CHUNKED: Final = -1
 _TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]"
 # Possessive throughout: one pass, whatever is sent.
 _GRAMMAR: Final = re.compile(
-    rb"([A-Z-]{1,32}+) (/[!-\"$-~]*+|\*) HTTP/1\.([01])\r\n"
+    rb"([A-Z-]{1,32}+) (/[!-\"$-~]*+|\*|https?://[!-\"$-~]++) HTTP/1\.([01])\r\n"
     rb"(?:" + _TOKEN + rb"++:[\t -~\x80-\xff]*+\r\n)*+\r\n"
 )
 HEADER_LINE: Final = re.compile(_TOKEN + rb"++:[\t -~\x80-\xff]*+")
 HOST: Final = re.compile(rb"(?:[0-9A-Za-z._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
+_ABSOLUTE: Final = re.compile(rb"https?://([^/?]*+)(.*+)")
 _UNSEEN: Final = re.compile(r"[\x00-\x1f\x7f]")
 
 # The headers that decide framing and routing: each at most once, each looked at below.
@@ -130,8 +131,8 @@ def read_head(raw: bytes, limits: HttpLimits) -> Head:
         raise RequestRefused(431, "too many header fields")
     head.method = method.decode("ascii")
     head.version = "1.1" if minor == b"1" else "1.0"
-    _read_target(head, target)
     _read_special(head)
+    _read_target(head, target)
     return head
 
 
@@ -148,6 +149,14 @@ def refuse_unfinished(raw: bytes, limits: HttpLimits) -> None:
 
 
 def _read_target(head: Head, target: bytes) -> None:
+    absolute = _ABSOLUTE.fullmatch(target)
+    if absolute is not None:
+        # RFC 9112 §3.2.2: what a client sends to a proxy. There the target names the host; the two must agree here, so that nobody
+        # in between can have gone by the other one.
+        authority, rest = absolute.groups()
+        if authority.lower() != head.special.get(b"host", b"").lower():
+            raise RequestRefused(400, "the request target and the Host header name different hosts")
+        target = rest if rest.startswith(b"/") else b"/" + rest
     raw_path, _, head.query = target.partition(b"?")
     head.raw_path = raw_path
     if head.method == "CONNECT" or (raw_path == b"*" and head.method != "OPTIONS"):

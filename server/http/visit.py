@@ -59,9 +59,9 @@ class McpVisit:
 
     async def message(self) -> Message | Batch | None:
         """What was posted. None: it was refused already, or the client left before it had said it all."""
-        if not self.head.is_json:
-            error = InvalidRequest("the content type must be application/json")
-            return await self.reply.refuse(error, status=415)
+        if self.head.unreadable is not None:
+            error = InvalidRequest(self.head.unreadable)
+            return await self.reply.refuse(error, status=415, extra=((b"accept-encoding", b"identity"),))
         limit = self.head.threshold.max_body_bytes
         body = self.cycle.arrived()
         if body is not None and len(body) <= limit:
@@ -109,8 +109,8 @@ class McpHandler:
     """Implements `Handler`: what the head of a request says to an MCP endpoint."""
 
     __slots__ = (
-        "_cors", "_denied", "_revision", "_serve", "_shown", "client", "headers", "is_json", "named_session", "names_session",
-        "origin", "path", "query", "takes_events", "takes_json", "threshold", "verb",
+        "_cors", "_denied", "_revision", "_serve", "_shown", "client", "headers", "named_session", "names_session",
+        "origin", "path", "query", "takes_events", "takes_json", "threshold", "unreadable", "verb",
     )  # fmt: skip
 
     def __init__(self, threshold: Threshold, scope: Scope, serve: Serve, revision: Revision | None) -> None:
@@ -125,7 +125,7 @@ class McpHandler:
             cast("Address | None", scope.get("client")) if scope["state"].get("proxied") else None
         )
         self.takes_json, self.takes_events = accepted(headers.get(b"accept"))
-        self.is_json: Final = is_json(headers.get(b"content-type"))
+        self.unreadable: Final = _why_unreadable(headers)
         self.names_session: Final = names_session(headers)  # in an era that has sessions
         self.named_session: Final = (
             headers[SESSION_HEADER].decode("latin-1") if SESSION_HEADER in headers else None
@@ -180,6 +180,15 @@ class McpHandler:
         if again and shown.proof is not None:
             return replace(shown, proof=PresentedProof(shown.proof.text, shown.proof.method, again))
         return shown
+
+
+def _why_unreadable(headers: Mapping[bytes, bytes]) -> str | None:
+    """Of a body: why it is not looked at."""
+    if not is_json(headers.get(b"content-type")):
+        return "the content type must be application/json"
+    if headers.get(b"content-encoding", b"").strip().lower() not in (b"", b"identity"):
+        return "the body must be sent as it is, without a Content-Encoding"
+    return None
 
 
 def _presented(

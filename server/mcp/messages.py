@@ -13,6 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType, field
 
 from server.mcp.errors import InvalidRequest, McpError, ParseError
+from server.surrogates import decode_mended, mended
 
 # A name that is sent back with every message about it: longer than a client makes one, and nothing to multiply a body by.
 MAX_NAME: Final = 1024
@@ -228,13 +229,13 @@ def decode(body: bytes) -> Message | Batch:
             return Malformed(error=ParseError("the body is not UTF-8"))
     if body[:1] != b"{" and body.lstrip(b" \t\r\n")[:1] == b"[":
         try:
-            return Batch(items=_decode_items(body))
+            return Batch(items=decode_mended(_decode_items, body))
         except (msgspec.DecodeError, RecursionError):
             return Malformed(error=ParseError("the body is not JSON, or is nested too deeply"))
     try:
         envelope = _decode_envelope(body)
     except (msgspec.DecodeError, RecursionError):
-        return decode_one(body)
+        return decode_one(mended(body))
     params = envelope.params
     # The usual message; every other kind goes the long way.
     if envelope.method is UNSET or envelope.id is UNSET or params is UNSET or params == _NULL:

@@ -36,10 +36,10 @@ class Params(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class InitializeParams(Params, frozen=True, kw_only=True, rename="camel"):
-    protocol_version: str | None = None
+    protocol_version: str
     # Objects, or whatever a client put there: it must not be kept from its handshake by what nobody may use anyway.
-    capabilities: Any = None
-    client_info: Any = None
+    capabilities: Any
+    client_info: Any
 
 
 class ListParams(Params, frozen=True, kw_only=True, rename="camel"):

@@ -32,7 +32,8 @@ from server.mcp.questions import BadQuestion, Question, check_question, missing,
 # As long as a person may need for a form, with a walk in between.
 STATE_LIFETIME_SECONDS: Final = 30 * 60
 # A tool that asks more often than this asks for ever.
-MAX_ROUNDS: Final = 16
+# The official SDKs send a call again ten times and give up then, with less to say about it.
+MAX_ROUNDS: Final = 10
 MAX_ANSWERS: Final = 64
 MAX_KEY: Final = 128
 # The client carries it to and fro. Answers are not compressed: how small they get would tell what is in them, and one that
@@ -185,6 +186,11 @@ class Replay:
     def answers(self) -> Mapping[str, Any]:
         """What has come in so far, unchecked."""
         return MappingProxyType(self._answers)
+
+    @property
+    def has_more_answers(self) -> bool:
+        """Than this run has asked for until now."""
+        return not self._answers.keys() <= self._seen.keys()
 
     @property
     def resumed(self) -> Any:

@@ -90,7 +90,10 @@ class ToolSchema:
                 for problem in _problems(error, arguments)
             )
             return tuple(islice(found, MAX_PROBLEMS))
-        except ValueError:  # how the compiler says that it does not go that deep
+        except (
+            ValueError,
+            RecursionError,
+        ):  # the first is how the compiler says that it does not go that deep
             return (ArgumentProblem("", "are nested too deeply"),)
 
     def conforms(self, structured: Any) -> bool:
@@ -151,8 +154,33 @@ def _problems(
                 yield ArgumentProblem(_join(where, name[:MAX_REASON]), "is not a known argument")
         case Kind.FalseSchema():
             yield ArgumentProblem(where, "is not allowed")
+        case Kind.AnyOf(context=branches) | Kind.OneOfNotValid(context=branches):
+            meant = _meant(branches, error.instance_path)
+            if meant is None:
+                yield ArgumentProblem(where, error.message[:MAX_REASON])
+                return
+            for inner in meant:
+                yield from _problems(inner, arguments)
         case _:
             yield ArgumentProblem(where, error.message[:MAX_REASON])
+
+
+def _meant(
+    branches: Sequence[Sequence[jsonschema_rs.ValidationError]], path: Sequence[str | int]
+) -> Sequence[jsonschema_rs.ValidationError] | None:
+    """The faults by the one branch that a value was meant for: that of its type, and of those the one whose constants it has."""
+    fitting = [
+        faults
+        for faults in branches
+        if not any(isinstance(fault.kind, Kind.Type) and fault.instance_path == path for fault in faults)
+    ]
+    if len(fitting) > 1:
+        fitting = [
+            faults
+            for faults in fitting
+            if not any(isinstance(fault.kind, Kind.Constant | Kind.Enum) for fault in faults)
+        ]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 def _has_more_values(arguments: Mapping[str, Any], limit: int) -> bool:

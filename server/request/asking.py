@@ -11,6 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+import trio
 from msgspec import UNSET
 
 from server.backends.base import BackendError, CannotAsk, Paused
@@ -21,6 +22,7 @@ from server.mcp.results import InputRequiredResult
 from server.mcp.rounds import FRESH, Binding, Open, Replay
 from server.request.line import SILENT, Answers, Ask, CallerLine, Line
 from server.request.perform import told
+from server.request.progress import PacedProgress
 from server.request.request import Request
 from server.sessions.sessions import Session
 
@@ -42,13 +44,35 @@ async def resumable(
             if session is None or not request.hears_questions
             else _asks_in_session(session, request.line)
         )
-        return await run(_line_of(request, params, ask), None)
+        line = _line_of(request, params, ask, _never)
+        return await (run(line, None) if line.progress is None else _in_pace(line, line.progress, None, run))
     rounds = _Rerun(request, params, salient)
-    line = _line_of(request, params, rounds.ask)
+    line = _line_of(request, params, rounds.ask, rounds.repeats)
     try:
-        return await run(line, rounds.resumed)
+        if line.progress is None:
+            return await run(line, rounds.resumed)
+        return await _in_pace(line, line.progress, rounds.resumed, run)
     except Paused:
         return rounds.pause(line.saved)
+
+
+async def _in_pace(
+    line: CallerLine, progress: PacedProgress, resumed: Any, run: Callable[[CallerLine, Any], Awaitable[T]]
+) -> T:
+    """With a task beside it that tells the progress which came too soon. Whatever is left of that comes before the outcome."""
+    outcome = list[T]()
+    problem = list[Exception]()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(progress.run)
+        try:
+            outcome.append(await run(line, resumed))
+        except Exception as error:  # outside the nursery, which would make a group of it
+            problem.append(error)
+        progress.end()
+    await progress.flush()
+    if problem:
+        raise problem.pop()
+    return outcome.pop()
 
 
 async def ask_in_session(
@@ -66,7 +90,11 @@ async def ask_in_session(
         raise told(error) from error
 
 
-def _line_of(request: Request, params: Resumable, ask: Ask | None) -> CallerLine:
+def _never() -> bool:
+    return False
+
+
+def _line_of(request: Request, params: Resumable, ask: Ask | None, repeats: Callable[[], bool]) -> CallerLine:
     token = params.meta.progress_token
     return CallerLine(
         request.line,
@@ -75,6 +103,7 @@ def _line_of(request: Request, params: Resumable, ask: Ask | None) -> CallerLine
         ask=ask,
         token=None if token is UNSET or request.line is SILENT else token,
         level=request.log_level,
+        repeats=repeats,
     )
 
 
@@ -106,6 +135,10 @@ class _Rerun:
     @property
     def resumed(self) -> Any:
         return None if self._replay is None else self._replay.resumed
+
+    def repeats(self) -> bool:
+        """Whether the run has not come to where the one before it stopped: there are answers that it has not asked for."""
+        return self._replay is not None and self._replay.has_more_answers
 
     async def ask(self, questions: Mapping[str, Question]) -> Answers:
         replay = self._replay = self._replay or Replay()

@@ -1,7 +1,7 @@
 """A running call's line to its caller: what back-ends know as their `Outlet`, for every era and wire.
 
-Progress goes out as the protocol wants it, log messages from the level that was asked for, questions by whichever way the
-era has. A task's line is tasks/outlet.py's.
+Progress goes out at its pace (progress.py), log messages from the level that was asked for, questions by whichever way the era
+has. A task's line is tasks/outlet.py's.
 """
 
 from __future__ import annotations
@@ -9,16 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
-import trio
-
 from server.backends.base import BackendError, CannotAsk, LogLevel, LogMessage, Progress
 from server.mcp.messages import ProgressToken
 from server.mcp.questions import BadQuestion, Question, check_question, missing
 from server.mcp.results import encode_log, encode_progress
 from server.mcp.versions import Revision
+from server.request.progress import PacedProgress
 
-# A person cannot see more than this, and each event costs a write to the socket.
-PROGRESS_INTERVAL_SECONDS: Final = 0.01
 # How long a line may stay silent before a sign of life: below the idle limits of the proxies that people use (most: 60 s).
 KEEP_ALIVE_SECONDS: Final = 25.0
 LEVELS: Final[tuple[LogLevel, ...]] = (
@@ -70,7 +67,7 @@ SILENT: Final[Line] = _Silent()
 
 class CallerLine:
     """`token` None: the caller wants no progress. `level` says, whenever it is asked, from which level on the caller wants
-    log messages; None for none."""
+    log messages; None for none. `repeats` is as for `PacedProgress`."""
 
     def __init__(
         self,
@@ -81,6 +78,7 @@ class CallerLine:
         ask: Ask | None,
         token: ProgressToken | None,
         level: Callable[[], LogLevel | None],
+        repeats: Callable[[], bool],
     ) -> None:
         self._line = line
         self._revision = revision
@@ -88,8 +86,8 @@ class CallerLine:
         self._ask = ask
         self._token = token
         self._level = level
-        self._last = float("-inf")
-        self._not_before = float("-inf")
+        self._repeats = repeats
+        self.progress: Final = None if token is None else PacedProgress(self._tell_progress, repeats)
         self.saved: Any = None  # the last checkpoint
 
     async def emit(self, event: Progress | LogMessage) -> None:
@@ -97,25 +95,8 @@ class CallerLine:
             level = self._level()
             if level is not None and LEVELS.index(event.level) >= LEVELS.index(level):
                 await self._line.send(encode_log(event.level, event.data, event.logger))
-            return
-        # Strictly rising, and no more often than somebody can look.
-        if self._token is None or not event.progress > self._last:
-            return
-        now = trio.current_time()
-        finished = event.total is not None and event.progress >= event.total
-        if now < self._not_before and not finished:
-            return
-        self._last = event.progress
-        self._not_before = now + PROGRESS_INTERVAL_SECONDS
-        await self._line.send(
-            encode_progress(
-                self._token,
-                self._revision,
-                progress=event.progress,
-                total=event.total,
-                message=event.message,
-            )
-        )
+        elif self.progress is not None:
+            await self.progress.emit(event)
 
     async def ask(self, questions: Mapping[str, Question]) -> Answers:
         try:
@@ -126,9 +107,31 @@ class CallerLine:
                 raise CannotAsk("the caller's client does not offer what this needs to ask", lacking)
             if self._ask is None:
                 raise CannotAsk("the caller cannot be asked anything during this call")
-            return await self._ask(questions)
+            return await self._paced(self._ask, questions)
         except BadQuestion as error:
             raise BackendError(f"the agent asks what cannot be asked: {error}") from error
+
+    async def _paced(self, ask: Ask, questions: Mapping[str, Question]) -> Answers:
+        if self.progress is None:
+            return await ask(questions)
+        if not self._repeats():
+            await self.progress.flush()
+            return await ask(questions)
+        answers = await ask(questions)
+        self.progress.has_gone_on()
+        return answers
+
+    async def _tell_progress(self, event: Progress) -> None:
+        assert self._token is not None
+        await self._line.send(
+            encode_progress(
+                self._token,
+                self._revision,
+                progress=event.progress,
+                total=event.total,
+                message=event.message,
+            )
+        )
 
     async def checkpoint(self, data: Any) -> None:
         self.saved = data

@@ -22,6 +22,7 @@ from server.mcp.errors import (
     AgentError,
     AgentTooSlow,
     BackendFailed,
+    BadParams,
     InsufficientScope,
     InvalidArguments,
     MissingCapability,
@@ -129,13 +130,13 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
     )
 
 
-def refusal_of(request: Request, tool: ToolEntry) -> ToolResult | None:
+def refusal_of(request: Request, tool: ToolEntry, *, as_error: bool = False) -> ToolResult | None:
     """What a call would say before its agent is asked: for what becomes a task, since a refusal is better given at once. Raises
-    as the call does; a result is one that tells of wrong arguments."""
+    as the call does; a result is one that tells of wrong arguments, unless that is to be an error."""
     if request.standing is Standing.GRANTABLE:
         raise InsufficientScope(challenged(request.principal, tool.terms))
     params: CallToolParams = request.route.params  # type: ignore[assignment]
-    return _misfit(request, tool, params.arguments or NO_ARGUMENTS)
+    return _misfit(request, tool, params.arguments or NO_ARGUMENTS, as_error=as_error)
 
 
 # ── run it now ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,7 +194,9 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
     return answer, "ok"
 
 
-def _misfit(request: Request, tool: ToolEntry, arguments: Mapping[str, Any]) -> ToolResult | None:
+def _misfit(
+    request: Request, tool: ToolEntry, arguments: Mapping[str, Any], *, as_error: bool = False
+) -> ToolResult | None:
     """What is wrong with the arguments. Raises `HeaderMismatch` and, where it is to be an error, `InvalidArguments`."""
     schema = tool.schema
     if schema.mirrored and request.headers is not None and request.revision.modern:
@@ -202,7 +205,7 @@ def _misfit(request: Request, tool: ToolEntry, arguments: Mapping[str, Any]) -> 
     if not problems:
         return None
     text = _listed(problems)
-    if request.endpoint.refuses_invalid:
+    if as_error or request.endpoint.refuses_invalid:
         raise InvalidArguments(text, problems)
     return ToolResult(content=(TextContent(text=text),), is_error=True, meta={INVALID_ARGUMENTS: problems})
 
@@ -231,6 +234,8 @@ async def _use_or_order(
     if face is None or rules is None:
         return await _use(request, tool, line, resumed)
     wish = cast("CallToolParams", request.route.params).task
+    if face is Face.CORE:
+        _check_wish(wish)
     how = manner(
         face,
         tool.tool.execution,
@@ -264,7 +269,8 @@ async def _order_at_once(
     ttl_ms: int | None,
     or_waits: bool,
 ) -> ToolResult | RawResult:
-    if (refusal := refusal_of(request, tool)) is not None:
+    # Who asked for a task on the core face waits for one, and takes no result in its place.
+    if (refusal := refusal_of(request, tool, as_error=face is Face.CORE)) is not None:
         return refusal
     try:
         return created(face, await start_task(request, rules, face, ttl_ms, resumed))
@@ -318,6 +324,17 @@ async def start_task(
         face=face,
         ttl_ms=min(ttl_ms or rules.ttl_ms, rules.ttl_ms),
     )
+
+
+def _check_wish(wish: Any) -> None:
+    """`params.task`, where it means something. Raises `BadParams`."""
+    if wish is UNSET or wish is None:
+        return
+    if not isinstance(wish, Mapping):
+        raise BadParams("task must be an object")
+    ttl = cast("Mapping[str, Any]", wish).get("ttl")
+    if ttl is not None and (isinstance(ttl, bool) or not isinstance(ttl, int | float) or ttl < 0):
+        raise BadParams("task.ttl must be a number of milliseconds, 0 or more")
 
 
 def _wished_ttl(wish: Any) -> int | None:

@@ -12,7 +12,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.backends.base import BackendError
+from server.backends.base import NotAnswered
 from server.mcp import questions as asking
 from server.mcp.legacy import encode_request, why_refused
 from server.mcp.messages import ResponseMessage
@@ -52,7 +52,7 @@ class _Asked:
     async def wait(self) -> ResponseMessage:
         await self._there.wait()
         if self.answer is None:
-            raise BackendError("the session has ended")
+            raise NotAnswered("the session has ended")
         return self.answer
 
     @property
@@ -61,7 +61,7 @@ class _Asked:
 
 
 class Outstanding:
-    """Those of one session. Everything in it raises `BackendError`, whose text is for the caller."""
+    """Those of one session. Everything in it raises `NotAnswered`, whose text is for the caller."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, _Asked] = {}
@@ -83,7 +83,7 @@ class Outstanding:
         self, send: Send, questions: Mapping[str, Question], meta: Mapping[str, Any] | None
     ) -> Answers:
         if len(self._waiting) + len(questions) > MAX_OUTSTANDING:
-            raise BackendError("too many questions are waiting for this client's answers")
+            raise NotAnswered("too many questions are waiting for this client's answers")
         put: list[_Asked] = []
         try:
             with trio.move_on_after(ANSWER_SECONDS):
@@ -95,7 +95,7 @@ class Outstanding:
                     key: await self._settled(send, put, asked[key], question, meta)
                     for key, question in questions.items()
                 }
-            raise BackendError("the client did not answer in time")
+            raise NotAnswered("the client did not answer in time")
         finally:
             await self._withdraw(send, put)
 
@@ -104,13 +104,13 @@ class Outstanding:
         try:
             with trio.move_on_after(PING_SECONDS):
                 return _result(await (await self._put(send, put, method, params)).wait())
-            raise BackendError("the client did not answer in time")
+            raise NotAnswered("the client did not answer in time")
         finally:
             await self._withdraw(send, put)
 
     async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
         if self._closed:
-            raise BackendError("the session has ended")
+            raise NotAnswered("the session has ended")
         self._count += 1
         asked = _Asked(f"server-{self._count}")
         put.append(asked)
@@ -133,7 +133,7 @@ class Outstanding:
             answer = _result(await again.wait())
             problem = asking.problem(question, answer)
         if problem is not None:
-            raise BackendError(f"the client's answer is not what was asked for: {problem}")
+            raise NotAnswered(f"the client's answer is not what was asked for: {problem}")
         return answer
 
     async def _withdraw(self, send: Send, put: Iterable[_Asked]) -> None:
@@ -161,10 +161,10 @@ def _pressed(question: Question, problem: str) -> Mapping[str, Any]:
 
 
 def _result(response: ResponseMessage) -> Mapping[str, Any]:
-    """Raises `BackendError` for an answer that is none."""
+    """Raises `NotAnswered` for an answer that is none."""
     if response.error is not None:
-        raise BackendError(why_refused(response.error))
+        raise NotAnswered(why_refused(response.error))
     try:
         return _decode_object(response.result or _NOTHING)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise BackendError("the client's answer is not an object") from error
+        raise NotAnswered("the client's answer is not an object") from error

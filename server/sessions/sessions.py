@@ -183,7 +183,7 @@ class Session:
         self, send: Send, questions: Mapping[str, Question], *, meta: Mapping[str, Any] | None = None
     ) -> Answers:
         """The answers, checked. The questions go out at once, through `send`; one that was answered with nonsense is put
-        once more. `meta` goes along with each. Raises `CannotAsk` and `BackendError`, whose texts are for the caller; when
+        once more. `meta` goes along with each. Raises `CannotAsk` and `NotAnswered`, whose texts are for the caller; when
         it ends early, cancelled or not, the client is told which answers are not needed any more."""
         if required := asking.missing(questions, self.can):
             raise CannotAsk("the client cannot be asked for this", required)

@@ -46,6 +46,10 @@ def test_the_reply_is_the_first_of_three_fields_that_says_anything(answer: Any, 
     assert reply_in(msgspec.json.encode(answer)) == reply
 
 
+def test_half_a_character_in_a_reply_is_one_that_is_missing() -> None:
+    assert reply_in(rb'{"text": "cut \ud83d"}') == "cut \ufffd"
+
+
 @pytest.mark.parametrize(
     "answer", [{}, {"text": ""}, {"message": {"content": None}, "content": " \n"}, {"reply": "elsewhere"}]
 )

@@ -24,6 +24,7 @@ from server.settings.secret import Secret
         (completion([{"type": "reasoning", "text": "hm"}, {"text": "b"}]), "b"),
         (completion(None, refusal="I would rather not."), "I would rather not."),
         ({"choices": [{"message": {"content": "bare"}}], "error": None}, "bare"),
+        (rb'{"choices": [{"message": {"content": "cut \ud83d"}}]}', "cut \ufffd"),
     ],
 )
 async def test_replies_are_texts_or_lists_of_parts(answer: Any, reply: str) -> None:

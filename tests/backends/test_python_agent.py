@@ -16,6 +16,7 @@ from server.backends.base import (
     Completing,
     LogMessage,
     NoSuchResource,
+    NotAnswered,
     Paused,
     Progress,
     PromptGet,
@@ -317,3 +318,65 @@ async def test_in_process_a_file_that_cannot_be_loaded_is_an_error_too(tmp_path:
     with pytest.RaisesGroup(pytest.RaisesExc(BackendError, match="no_such_thing"), flatten_subgroups=True):
         async with at_work(tmp_path, "import no_such_thing", shim=REAL, in_process=True):
             raise AssertionError("it must not start")
+
+
+async def test_every_text_that_a_generator_yields_is_shown(tmp_path: Path) -> None:
+    script = """
+    from ostiary import tool
+
+    @tool
+    def hurries():
+        for number in range(300):
+            yield f"{number},"
+
+    @tool
+    async def too():
+        for number in range(300):
+            yield f"{number},"
+    """
+    async with at_work(tmp_path, script, shim=REAL) as work:
+        for name in ("hurries", "too"):
+            caller = Caller()
+            asked = ToolCall(tool=name, arguments={}, subject="u", call_id="c", wants_progress=True)
+            answer = text_of(await work.backend.call(asked, caller))
+            pieces = [event.message or "" for event in caller.events if isinstance(event, Progress)]
+            assert "".join(pieces) == answer == "".join(f"{number}," for number in range(300))
+
+
+async def test_a_function_whose_question_was_refused_may_go_on_without(tmp_path: Path) -> None:
+    script = """
+    from ostiary import CannotAsk, Context, NotAnswered, SyncContext, tool
+
+    @tool
+    async def copes(ctx: Context):
+        try:
+            return (await ctx.sample("Well?")).text
+        except NotAnswered as error:
+            return f"without: {error}"
+
+    @tool
+    def also(ctx: SyncContext):
+        try:
+            return str(ctx.roots())
+        except CannotAsk as error:
+            return f"without: {error}"
+
+    @tool
+    async def does_not(ctx: Context):
+        return (await ctx.elicit("Well?", bool)).content
+    """
+
+    async def refuse(_: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        raise NotAnswered("the user rejected the request")
+
+    able = frozenset({"sampling", "roots", "elicitation"})
+    async with at_work(tmp_path, script, shim=REAL) as work:
+        for name in ("copes", "also"):
+            call = ToolCall(tool=name, arguments={}, can=able, **WHO)
+            assert (
+                text_of(await work.backend.call(call, Caller(refuse)))
+                == "without: the user rejected the request"
+            )
+        call = ToolCall(tool="does_not", arguments={}, can=able, **WHO)
+        with pytest.raises(NotAnswered, match="the user rejected the request"):
+            await work.backend.call(call, Caller(refuse))

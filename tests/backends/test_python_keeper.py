@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from itertools import pairwise
@@ -14,6 +14,7 @@ import trio.testing
 from memory_peer import TOOL, MemoryPeer
 from python_pair import PARROT, Caller, Log, at_work, soon, tool_call
 
+from server.backends import lines
 from server.backends.base import BackendError
 from server.backends.keeper import Keeper
 from server.backends.watching import FileWatch, look
@@ -65,6 +66,7 @@ async def kept(start: Callable[[], MemoryPeer], log: Log) -> AsyncGenerator[Keep
     keeper = Keeper(
         start,
         watched=None,
+        exchanged_when_stuck=True,
         calls_at_once=4,
         start_seconds=20,
         longest_call=lambda _: 300,
@@ -154,6 +156,104 @@ async def test_what_a_process_says_is_not_heard_any_more_once_it_was_exchanged(
             peers[0].end("exit status 0")
             await trio.sleep(1)
             assert len(keeper.offer.tools) == 1
+
+
+# ── functions that nothing can stop ──
+
+
+async def until_closed(peer: MemoryPeer, live: Callable[[MemoryPeer], Awaitable[None]]) -> None:
+    try:
+        await live(peer)
+    except AssertionError:  # there is nothing more to hear
+        assert peer.closed
+
+
+async def test_a_process_that_holds_a_stuck_function_is_exchanged_and_finishes_its_calls(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    peers: list[MemoryPeer] = []
+    log = Log()
+    async with trio.open_nursery() as nursery:
+
+        async def live(peer: MemoryPeer) -> None:
+            await peer.get_ready()
+            if len(peers) > 1:
+                return
+            cancelled = 0.0
+            while True:
+                heard = await peer.hear()
+                if heard["do"] == "cancel":
+                    cancelled = trio.current_time()
+                    await peer.say("error", id=heard["id"], kind="cancelled")
+                elif heard["do"] == "ping":
+                    await peer.say("pong", stuck=1, stuck_seconds=trio.current_time() - cancelled)
+
+        def start() -> MemoryPeer:
+            peers.append(MemoryPeer())
+            nursery.start_soon(until_closed, peers[-1], live)
+            return peers[-1]
+
+        async with kept(start, log) as keeper:
+            old = await keeper.worker()
+            make = partial(
+                lines.CallTool, context=lines.CallContext(subject="u", call_id="c"), name="say", arguments={}
+            )
+            outcome: list[lines.Finished] = []
+
+            async def last() -> None:
+                outcome.append(await old.call(make, Caller()))
+
+            nursery.start_soon(last)
+            await trio.testing.wait_all_tasks_blocked()
+            with trio.move_on_after(1):
+                await old.call(make, Caller())
+            await trio.sleep(50)
+            assert await keeper.worker() is old, "another call runs there, and a minute has not passed"
+            await trio.sleep(30)
+            assert await keeper.worker() is not old
+            assert not old.ended.is_set()
+            await peers[0].say("final", id=1, result={})
+            await old.ended.wait()
+            await trio.testing.wait_all_tasks_blocked()
+            assert outcome and len(peers) == 2
+            assert [len(log.of(event)) for event in ("agent.stuck", "agent.exchanged")] == [1, 1]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_stuck_function_that_cannot_be_replaced_is_lived_with(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    starts: list[float] = []
+    async with trio.open_nursery() as nursery:
+
+        async def live(peer: MemoryPeer) -> None:
+            await peer.get_ready()
+            while True:
+                heard = await peer.hear()
+                if heard["do"] == "cancel":
+                    await peer.say("error", id=heard["id"], kind="cancelled")
+                elif heard["do"] == "ping":
+                    await peer.say("pong", stuck=8, stuck_seconds=1)
+
+        def start() -> MemoryPeer:
+            starts.append(trio.current_time())
+            if len(starts) > 1:
+                raise FileNotFoundError(2, "No such file or directory")
+            peer = MemoryPeer()
+            nursery.start_soon(live, peer)
+            return peer
+
+        async with kept(start, Log()) as keeper:
+            old = await keeper.worker()
+            make = partial(
+                lines.CallTool, context=lines.CallContext(subject="u", call_id="c"), name="say", arguments={}
+            )
+            with trio.move_on_after(1):
+                await old.call(make, Caller())
+            await trio.sleep(100)
+            assert await keeper.worker() is old
+            assert 2 < len(starts) < 15
+        nursery.cancel_scope.cancel()
 
 
 # ── editing ──

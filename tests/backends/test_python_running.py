@@ -18,7 +18,7 @@ from python_pair import PARROT, PATIENCE, Caller, Log, at_work
 from server.backends import lines
 from server.backends.base import BackendError, Paused, Progress
 from server.backends.outlets import Nobody
-from server.backends.running import AgentCall
+from server.backends.running import JOINED_BYTES, PROGRESS_BYTES, PROGRESS_WAITING, AgentCall
 from server.mcp.questions import Question
 
 MAKE = partial(lines.CallTool, context=lines.CallContext(subject="u", call_id="c"), name="say", arguments={})
@@ -83,6 +83,34 @@ async def test_much_news_in_one_tick_wakes_once_and_is_passed_on_in_its_order() 
             assert call.put(lines.Progressed(id=1, progress=number), 10)
         assert call.put(ANSWER, 10)
     assert caller.events == [Progress(progress=number) for number in range(20)]
+
+
+async def test_pieces_of_a_text_that_wait_are_joined_and_outlast_other_progress() -> None:
+    call = AgentCall(1, trio.Semaphore(0))
+    for number in range(2 * PROGRESS_WAITING):
+        assert call.put(lines.Progressed(id=1, progress=number, message=f"{number},", joins=True), 10)
+    for number in range(2 * PROGRESS_WAITING):
+        assert call.put(lines.Progressed(id=1, progress=1000 + number), 10)
+    assert call.put(ANSWER, 10)
+    caller = Caller()
+    await call.follow(caller, unsent)
+    text = "".join(f"{number}," for number in range(2 * PROGRESS_WAITING))
+    last = 2 * PROGRESS_WAITING - 1
+    assert caller.events[0] == Progress(progress=last, message=text, joins=True)
+    assert caller.events[-1] == Progress(progress=1000 + last)
+
+
+async def test_what_waits_of_a_text_is_bounded() -> None:
+    call = AgentCall(1, trio.Semaphore(0))
+    for number in range(8):
+        piece = lines.Progressed(id=1, progress=number, message=str(number) * JOINED_BYTES * 8, joins=True)
+        assert call.put(piece, JOINED_BYTES * 8)
+    assert call.put(ANSWER, 10)
+    caller = Caller()
+    await call.follow(caller, unsent)
+    shown = [event.message for event in caller.events if isinstance(event, Progress)]
+    assert len("".join(text or "" for text in shown)) <= PROGRESS_BYTES
+    assert (shown[-1] or "")[0] == "7"
 
 
 # ── through the worker ──

@@ -69,6 +69,18 @@ async def test_a_line_that_is_no_message_is_answered_without_an_id_and_the_next_
 
 
 @pytest.mark.parametrize("modern", [True, False])
+async def test_half_a_character_is_carried_as_it_came_and_so_is_the_answer(
+    server: StreamingServer, host: Host, modern: bool
+) -> None:
+    answer = rb'{"jsonrpc":"2.0","id":1,"result":{"text":"cut \ude00"}}'
+    server.methods["tools/call"] = always(Response(200, answer))
+    cut = {"name": "x", "arguments": {"text": "cut \ud83d"}}
+    (host.modern if modern else host.request)(1, "tools/call", cut)
+    assert (await host.hear())["result"]["text"] == "cut \ude00"
+    assert rb"cut \ud83d" in server.seen[-1].body
+
+
+@pytest.mark.parametrize("modern", [True, False])
 @pytest.mark.parametrize(
     ("response", "said"),
     [

@@ -33,7 +33,9 @@ def test_the_second_signal_does_not_wait_for_the_calls_of_sessions(tmp_path: Pat
     with Program(command=SOURCE, home=tmp_path).serving("--config", str(settings)) as server:
         host, _, port = server.url.removeprefix("http://").rpartition(":")
         with socket.create_connection((host, int(port)), timeout=30) as client:
-            welcome = post(client, "initialize", {"protocolVersion": "2025-11-25", "capabilities": {}})
+            welcome = post(client, "initialize", {
+                "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "test", "version": "1"},
+            })  # fmt: skip
             named = next(line for line in welcome.splitlines() if line.startswith("mcp-session-id"))
             arguments = {"name": "sleep", "arguments": {"marker": str(begun)}}
             send(client, "tools/call", arguments, named)

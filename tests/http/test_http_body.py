@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from server.http.body import ChunkedBody
+from server.http.body import EXTENSION_BYTES, ChunkedBody
 from server.http.refusal import RequestRefused
 
 
@@ -37,7 +37,13 @@ def test_the_shortest_body_ends_at_once() -> None:
 
 @pytest.mark.parametrize(
     "wire",
-    [b"5\r\nhello\r\n0\r\n\r\n", b"005\r\nhello\r\n00\r\n\r\n", b"5\r\nhello\r\n0\r\nA: b\r\nC: d\r\n\r\n"],
+    [
+        b"5;a\r\nhello\r\n0;b=c\r\n\r\n",
+        b'5 ;\ta = "b;\\"\xff" ; c\r\nhello\r\n0\r\n\r\n',
+        b"5\r\nhello\r\n0\r\n\r\n",
+        b"005\r\nhello\r\n00\r\n\r\n",
+        b"5\r\nhello\r\n0\r\nA: b\r\nC: d\r\n\r\n",
+    ],
 )
 def test_one_byte_at_a_time_is_read_too(wire: bytes) -> None:
     assert read(*(wire[at : at + 1] for at in range(len(wire)))) == (b"hello", b"", True)
@@ -46,7 +52,19 @@ def test_one_byte_at_a_time_is_read_too(wire: bytes) -> None:
 @pytest.mark.parametrize(
     "wire",
     [
-        b"5;a=b\r\nhello\r\n0\r\n\r\n",
+        b"5;\r\nhello\r\n",
+        b"5;a=\r\nhello\r\n",
+        b"5;a b\r\nhello\r\n",
+        b"5;a\nhello",
+        b"5;a\rb",
+        b'5;a="b\r\nhello\r\n',
+        b'5;a="b\n"\r\nhello\r\n',
+        b"5;a=b,c\r\nhello\r\n",
+        b"5;a\x00\r\nhello\r\n",
+        b"5 a\r\nhello\r\n",
+        b";a\r\n",
+        b"5;" + b"a" * (EXTENSION_BYTES + 20),
+        (b"5;" + b"a" * (EXTENSION_BYTES // 2) + b"\r\nhello\r\n") * 3,
         b"5 \r\nhello\r\n",
         b" 5\r\nhello\r\n",
         b"5\nhello\n0\n\n",

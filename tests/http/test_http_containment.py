@@ -65,6 +65,10 @@ KILLERS: dict[str, tuple[bytes, int]] = {
     "a bad chunk size": (b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n", 400),
     "a chunk extension": (
         b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a=b\r\nx\r\n0\r\n\r\n",
+        200,
+    ),
+    "a chunk extension with a bare LF": (
+        b"POST /k HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1;a\nx\r\n0\r\n\r\n",
         400,
     ),
     "a chunk ending in LF": (

@@ -86,8 +86,14 @@ REFUSED = {
     "the h2 preface": b"PRI * HTTP/2.0\r\n\r\n",
     "a method in lower case": head(first=b"get / HTTP/1.1"),
     "an unknown method": head(first=b"FROBNICATE / HTTP/1.1"),
-    "absolute form": head(first=b"GET http://a/ HTTP/1.1"),
-    "absolute form, https": head(first=b"GET https://a/ HTTP/1.1"),
+    "absolute form of another host": head(first=b"GET http://b/ HTTP/1.1"),
+    "absolute form of another port": head(first=b"GET http://a:81/ HTTP/1.1"),
+    "absolute form without a host": head(first=b"GET http:/// HTTP/1.1"),
+    "absolute form with a user": head(first=b"GET http://u@a/ HTTP/1.1"),
+    "absolute form, no Host": head(first=b"GET http://a/ HTTP/1.1", host=False),
+    "absolute form of another scheme": head(first=b"GET ftp://a/ HTTP/1.1"),
+    "absolute form with a fragment": head(first=b"GET http://a/#b HTTP/1.1"),
+    "absolute form behind a backslash": head(first=b"GET http://a\\b/ HTTP/1.1"),
     "authority form": head(first=b"CONNECT a:80 HTTP/1.1"),
     "CONNECT with a path": head(first=b"CONNECT / HTTP/1.1"),
     "asterisk form of another method": head(first=b"GET * HTTP/1.1"),
@@ -105,6 +111,21 @@ def test_an_ambiguous_head_is_refused_with_400(raw: bytes) -> None:
     with pytest.raises(RequestRefused) as refused:
         read_head(raw, LIMITS)
     assert refused.value.status == 400
+
+
+@pytest.mark.parametrize(
+    ("target", "path", "query"),
+    [
+        (b"http://a/b?c", "/b", b"c"),
+        (b"https://A/", "/", b""),
+        (b"http://a", "/", b""),
+        (b"http://a?c", "/", b"c"),
+        (b"http://a//b/http://c", "//b/http://c", b""),
+    ],
+)
+def test_a_target_in_absolute_form_is_its_path(target: bytes, path: str, query: bytes) -> None:
+    read = read_head(head(first=b"GET %b HTTP/1.1" % target), LIMITS)
+    assert (read.path, read.raw_path.decode(), read.query) == (path, path, query)
 
 
 def test_an_ordinary_head_is_read_with_names_in_lower_case_and_values_without_spaces_around() -> None:

@@ -119,6 +119,9 @@ async def test_what_is_no_json_or_too_much_of_it_is_refused(cell: Cell) -> None:
     async with client(cell, max_body_bytes=4096) as one:
         assert (await post(one, "tools/list", content_type="text/plain")).status == 415
         assert (await post(one, "tools/list", content_type=None)).status == 415
+        squeezed = await post(one, "tools/list", content_encoding="gzip")
+        assert (squeezed.status, squeezed.headers["accept-encoding"]) == (415, "identity")
+        assert (await post(one, "tools/list", content_encoding="Identity")).status == 200
         assert (await post(one, "tools/list", {"x": "y" * 5000})).status == 413
         assert (await post(one, "tools/list", content_type="application/json; charset=utf-8")).status == 200
 

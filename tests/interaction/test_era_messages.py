@@ -16,7 +16,7 @@ from tests.interaction.clients import Client
 from tests.interaction.pipe_client import PipeClient
 from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
-from tests.pair import META, MODERN, encode
+from tests.pair import INTRODUCTION, META, MODERN, encode
 from tests.requirements import Cell
 
 PREFIX = "io.modelcontextprotocol/"
@@ -31,7 +31,7 @@ async def other_era(one: Client) -> Any:
     """One request of the era that the client is not of."""
     if one.modern:
         if isinstance(one, PipeClient):
-            params = {"protocolVersion": "2025-11-25", "capabilities": {}}
+            params = {**INTRODUCTION, "protocolVersion": "2025-11-25"}
             assert (await one.raw(encode(request("initialize", params))))["result"]
         return await one.raw(encode(request("ping", request_id=2)))
     if isinstance(one, WebClient):
@@ -67,13 +67,27 @@ async def test_the_handshake_says_what_was_agreed_on(cell: Cell) -> None:
 
 
 @pytest.mark.requirement("legacy.counter")
-@pytest.mark.parametrize("params", [{}, {"protocolVersion": MODERN}, {"protocolVersion": "1999-01-01"}])
+@pytest.mark.parametrize("params", [{"protocolVersion": MODERN}, {"protocolVersion": "1999-01-01"}])
 async def test_a_version_without_a_handshake_is_countered_with_our_latest_that_has(
     params: Any, cell: Cell
 ) -> None:
     async with client(cell, handshake=False) as one:
         reply = await one.ask("initialize", params)
         assert reply.result["protocolVersion"] == "2025-11-25" and reply.status in (200, None)
+
+
+@pytest.mark.requirement("legacy.introduced")
+@pytest.mark.parametrize("left_out", ["protocolVersion", "capabilities", "clientInfo"])
+async def test_a_handshake_in_which_something_is_left_out_is_refused_and_may_be_made_again(
+    left_out: str, cell: Cell
+) -> None:
+    whole = {**INTRODUCTION, "protocolVersion": cell.version}
+    async with client(cell, handshake=False) as one:
+        part = {name: value for name, value in whole.items() if name != left_out}
+        refused = await one.raw(encode(request("initialize", part, 1)))
+        assert refused["error"]["code"] == -32602 and left_out in refused["error"]["message"]
+        assert refused["id"] == 1
+        assert (await one.ask("initialize", whole)).result["protocolVersion"] == cell.version
 
 
 @pytest.mark.requirement("era.probe-first")
@@ -117,6 +131,15 @@ async def test_what_is_not_json_is_a_parse_error_and_the_conversation_goes_on(
         answer = await one.raw(body)
         assert answer["error"]["code"] == -32700 and "id" not in answer
         assert (await one.ask("tools/list")).result
+
+
+@pytest.mark.requirement("rpc.half-characters")
+async def test_half_a_character_is_taken_as_one_that_is_missing(cell: Cell) -> None:
+    async def repeat(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return says(call.arguments["text"])
+
+    async with client(cell, agent(repeat=repeat)) as one:
+        assert (await one.call("repeat", {"text": "cut \ud83d"})).text == "cut \ufffd"
 
 
 @pytest.mark.requirement("rpc.invalid-request")

@@ -8,12 +8,15 @@ import pytest
 import trio
 import trio.testing
 
+from server.backends.base import BackendError, Outlet, Progress, ToolCall
 from server.backends.terms import CallTerms
+from server.mcp.results import ToolResult
 from server.sessions.subscriptions import MAX_PER_CALLER, resource_topic
-from tests.interaction.agents import agent
+from tests.interaction.agents import agent, says
+from tests.interaction.clients import SAFELY
 from tests.interaction.everything import STEPS, everything
 from tests.interaction.pipe_client import PipeClient
-from tests.interaction.session_house import Steps
+from tests.interaction.session_house import Steps, asks
 from tests.interaction.web_client import WebClient
 from tests.interaction.wires import client
 from tests.requirements import Cell
@@ -46,6 +49,92 @@ async def test_progress_rises_under_its_token_and_ends_with_the_answer(token: An
         assert tokens == [token] * STEPS and {type(each) for each in tokens} == {type(token)}
         assert [event["params"]["progress"] for event in reply.before] == list(range(1, STEPS + 1))
         assert (await one.call("steps")).before == []
+
+
+@pytest.mark.requirement("progress.newest")
+async def test_the_newest_progress_is_told_although_nothing_follows(cell: Cell) -> None:
+    go_on = trio.Event()
+
+    async def stops(call: ToolCall, outlet: Outlet) -> ToolResult:
+        for step in (1, 2, 3):
+            await outlet.emit(Progress(progress=step))
+        await go_on.wait()
+        return says("done")
+
+    async with client(cell, agent(stops=stops)) as one, one.begins("tools/call", {"name": "stops", **progress(1)}) as asked:  # fmt: skip
+        with trio.fail_after(SAFELY):
+            told = [await asked.next()]
+            while told[-1]["params"]["progress"] != 3:
+                told.append(await asked.next())
+            go_on.set()
+            assert (await asked.reply()).text == "done"
+
+
+@pytest.mark.requirement("progress.newest")
+async def test_the_newest_progress_comes_before_the_answer(cell: Cell) -> None:
+    async def hurries(call: ToolCall, outlet: Outlet) -> ToolResult:
+        for step in range(60):
+            await outlet.emit(Progress(progress=step))
+        if call.arguments:
+            raise BackendError("no luck")
+        return says("done")
+
+    async with client(cell, agent(hurries=hurries)) as one:
+        for arguments in ({}, {"fail": True}):
+            reply = await one.call("hurries", arguments, **progress(1))
+            values = [event["params"]["progress"] for event in reply.before]
+            assert values == sorted(set(values)) and values[-1] == 59
+
+
+@pytest.mark.requirement("progress.newest")
+async def test_progress_is_told_before_a_question_and_not_again_when_it_is_answered(cell: Cell) -> None:
+    async def brews(call: ToolCall, outlet: Outlet) -> ToolResult:
+        await outlet.emit(Progress(progress=1, message="looking"))
+        await outlet.emit(Progress(progress=2, message="asking"))
+        await asks(call, outlet)
+        await outlet.emit(Progress(progress=3, message="brewing"))
+        await outlet.emit(Progress(progress=4, total=4, message="pouring"))
+        return says("done")
+
+    brew = {"name": "brews", **progress(1)}
+    async with client(cell, agent(brews=brews), capabilities={"elicitation": {}}) as one:
+        if cell.modern:
+            paused = await one.ask("tools/call", brew)
+            before = paused.before
+            answers = {"who": {"action": "accept", "content": {"name": "Ann"}}}
+            more = {"requestState": paused.result["requestState"], "inputResponses": answers}
+            after = (await one.ask("tools/call", {**brew, **more})).before
+            assert messages(after) == ["brewing", "pouring"]
+        else:
+            async with one.begins("tools/call", brew) as asked:
+                before = []
+                while (message := await asked.next())["method"] == "notifications/progress":
+                    before.append(message)
+                await one.answer(message, result={"action": "accept", "content": {"name": "Ann"}})
+                after = (await asked.reply()).before
+        assert messages(before) == ["looking", "asking"]
+        assert messages(after)[-1] == "pouring"
+
+
+@pytest.mark.requirement("progress.newest")
+async def test_pieces_of_a_text_are_joined_and_none_is_left_out(cell: Cell) -> None:
+    async def tells(call: ToolCall, outlet: Outlet) -> ToolResult:
+        for step in range(1, 61):
+            await outlet.emit(Progress(progress=step, message=f"{step},", joins=True))
+            if step in (20, 40):
+                await outlet.emit(Progress(progress=step + 0.5))
+        return says("done")
+
+    async with client(cell, agent(tells=tells)) as one:
+        reply = await one.call("tells", **progress(1))
+        values = [event["params"]["progress"] for event in reply.before]
+        assert values == sorted(set(values)) and len(values) < 60
+        if cell.version != "2024-11-05":
+            assert "".join(messages(reply.before)) == "".join(f"{step}," for step in range(1, 61))
+
+
+def messages(told: list[Any]) -> list[str]:
+    return [event["params"]["message"] for event in told if "message" in event["params"]]
 
 
 # ── log messages ─────────────────────────────────────────────────────────────────────────────────────────────────────

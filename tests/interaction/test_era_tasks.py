@@ -15,11 +15,12 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.base import Outlet, Progress, ProtocolFailure, ToolCall
 from server.backends.catalog import Source
 from server.backends.terms import CallTerms
+from server.mcp.messages import Tool, ToolExecution
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from tests.interaction.agents import USER, Agent, says
 from tests.interaction.clients import Client
-from tests.interaction.everything import everything, fails, plain, task_tool
+from tests.interaction.everything import NUMBER, everything, fails, plain, task_tool
 from tests.interaction.session_house import ASKED, asks
 from tests.interaction.wires import client
 from tests.pair import talk
@@ -154,6 +155,22 @@ async def test_a_task_is_made_at_once_and_is_known_at_once(cell: Cell) -> None:
             assert task["ttl"] == 60_000
         assert (await get(one, task))["status"] == "working"
         assert (await begin(one, "forever"))["taskId"] != task["taskId"]
+
+
+@pytest.mark.requirement("core-tasks.arguments")
+async def test_a_task_with_wrong_arguments_or_a_wish_that_is_none_is_an_error_that_says_which(
+    cell: Cell,
+) -> None:
+    number = Tool(name="count", input_schema=NUMBER, execution=ToolExecution(task_support="optional"))
+    counts = everything(listed={"count": number}, count=plain)
+    async with client(cell, counts, tasks=True) as one:
+        wrong = await one.call("count", {"n": "x"}, task={})
+        assert wrong.code == -32602 and "n: " in wrong.error["message"]
+        for wish in (5, [], "soon", {"ttl": -5}, {"ttl": "5"}, {"ttl": True}):
+            assert (await one.call("count", {"n": 1}, task=wish)).code == -32602
+        assert (await one.call("count", {"n": "x"})).result["isError"] is True
+        for wish in ({}, {"ttl": 60_000}, {"ttl": None}, {"ttl": 1e5}):
+            assert (await one.call("count", {"n": 1}, task=wish)).result["task"]["taskId"]
 
 
 @pytest.mark.requirement("tasks.is-error")

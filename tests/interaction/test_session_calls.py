@@ -9,7 +9,7 @@ import pytest
 import trio
 import trio.testing
 
-from server.backends.base import CannotAsk, LogMessage, Outlet, Progress, ToolCall
+from server.backends.base import CannotAsk, LogMessage, NotAnswered, Outlet, Progress, ToolCall
 from server.backends.terms import CallTerms
 from server.mcp.messages import Notification, decode_one
 from server.mcp.results import ToolResult
@@ -479,6 +479,26 @@ async def test_a_client_that_refuses_to_be_asked_fails_the_call_with_its_words()
                 await one.reply(await next_message(call), error={"code": -32603, "message": "no window"})
                 answer = await next_message(call)
         assert "no window" in str(answer)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{"error": {"code": -1, "message": "no"}}, {"result": {"action": "perhaps"}}]
+)
+async def test_a_tool_whose_question_was_refused_or_answered_with_nonsense_may_go_on_without(
+    nonsense: Any,
+) -> None:
+    async def copes(call: ToolCall, outlet: Outlet) -> ToolResult:
+        with pytest.raises(NotAnswered):
+            await asks(call, outlet)
+        return says("did without")
+
+    async with living(agent(copes=copes)) as made:
+        one = await talk(made.pair, capabilities=ELICITS)
+        with trio.fail_after(5):
+            async with one.opens("tools/call", {"name": "copes"}) as call:
+                while "method" in (message := await next_message(call)):
+                    await one.reply(message, **nonsense)
+        assert message["result"]["content"][0]["text"] == "did without"
 
 
 async def test_a_client_that_cannot_be_asked_is_not() -> None:

@@ -235,7 +235,7 @@ async def test_where_there_are_none_the_handshake_is_answered_without() -> None:
 
 async def test_the_oldest_client_that_asks_for_something_unknown_gets_our_latest_handshake() -> None:
     async with living() as made:
-        body, headers = legacy("initialize", {})
+        body, headers = legacy("initialize", {"protocolVersion": ""})
         answer = await made.pair.request(body=body, headers=headers)
         assert answer.json["result"]["protocolVersion"] == "2025-11-25"
         assert answer.headers["mcp-session-id"]

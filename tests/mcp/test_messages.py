@@ -30,6 +30,7 @@ from server.mcp.messages import (
     Tool,
     ToolAnnotations,
     decode,
+    decode_one,
 )
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
@@ -113,6 +114,32 @@ def test_a_large_integer_keeps_every_digit() -> None:
 def test_what_is_not_utf8_is_a_parse_error_even_where_nobody_looks(body: bytes) -> None:
     message = decode(body)
     assert isinstance(message, Malformed) and isinstance(message.error, ParseError)
+
+
+HALVES = [
+    (r'"\ud83d"', "\ufffd"),
+    (r'"\udE00 after"', "\ufffd after"),
+    (r'"\ud83d\ud83d\ude00\ude00"', "\ufffd\U0001f600\ufffd"),
+    (r'"\ud83d\n"', "\ufffd\n"),
+    (r'"\ud83d\u0041"', "\ufffdA"),
+    (r'"\\ud83d\ud83d"', "\\ud83d\ufffd"),
+]
+
+
+@pytest.mark.parametrize(("written", "read"), HALVES, ids=range(len(HALVES)))
+def test_half_a_character_is_read_as_one_that_is_missing(written: str, read: str) -> None:
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"m","params":{{"text":{written}}}}}'.encode()
+    message = decode(body)
+    assert isinstance(message, RequestMessage)
+    assert msgspec.json.decode(message.params) == {"text": read}
+    batch = decode(b"[" + body + b"]")
+    assert isinstance(batch, Batch) and [decode_one(item) for item in batch.items] == [message]
+
+
+def test_a_bad_message_with_half_a_character_is_refused_by_its_id() -> None:
+    message = decode(rb'{"jsonrpc":"1.0","id":7,"method":"\ud83d"}')
+    assert isinstance(message, Malformed)
+    assert isinstance(message.error, InvalidRequest) and message.id == 7
 
 
 annotations = unset | st.builds(

@@ -110,6 +110,53 @@ def test_each_wrong_argument_is_named_where_it_stands() -> None:
     assert set(fields(schema, arguments)) == {"city", "country", "days[1].date", "extra", "more"}
 
 
+ADDRESS = {
+    "type": "object",
+    "properties": {"zip": {"type": "string", "maxLength": 5}, "city": {"type": "string"}},
+    "required": ["zip"],
+    "additionalProperties": False,
+}
+OR_NOT = {"anyOf": [ADDRESS, {"type": "null"}]}
+CAT = {
+    "type": "object",
+    "properties": {"kind": {"const": "cat"}, "lives": {"type": "integer"}},
+    "required": ["kind"],
+}
+DOG = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["dog"]}, "tail": {"type": "number"}},
+    "required": ["kind"],
+}
+
+
+@pytest.mark.parametrize("keyword", ["anyOf", "oneOf"])
+@pytest.mark.parametrize(
+    ("schema", "value", "named"),
+    [
+        (OR_NOT, {"zip": 1}, ["p.zip"]),
+        (OR_NOT, {"zip": "123456", "town": 1, "city": 2}, ["p.city", "p.town", "p.zip"]),
+        (OR_NOT, {}, ["p.zip"]),
+        (OR_NOT, 7, ["p"]),
+        (
+            {"anyOf": [{"type": "object", "properties": {"a": OR_NOT}}, {"type": "null"}]},
+            {"a": {}},
+            ["p.a.zip"],
+        ),
+        ({"anyOf": [{"type": "array", "items": OR_NOT}, ADDRESS]}, [{"zip": "1"}, {"zip": 1}], ["p[1].zip"]),
+        ({"anyOf": [{"type": "integer"}, {"type": "string", "maxLength": 2}]}, "abc", ["p"]),
+        ({"anyOf": [CAT, DOG]}, {"kind": "cat", "lives": "x"}, ["p.lives"]),
+        ({"anyOf": [CAT, DOG]}, {"kind": "dog", "tail": "x"}, ["p.tail"]),
+        ({"anyOf": [CAT, DOG]}, {"kind": "cow"}, ["p"]),
+    ],
+)
+def test_where_a_value_may_be_one_of_several_the_fault_is_named_in_the_one_that_was_meant(
+    schema: dict[str, Any], value: Any, named: list[str], keyword: str
+) -> None:
+    schema = msgspec.json.decode(msgspec.json.encode(schema).replace(b'"anyOf"', b'"%s"' % keyword.encode()))
+    found = fields({"type": "object", "properties": {"p": schema}}, {"p": value})
+    assert sorted(found) == named
+
+
 def test_a_tool_without_arguments_names_what_it_does_not_take() -> None:
     assert fields({"type": "object", "additionalProperties": False}, {"a": 1, "b": 2}) == ["a", "b"]
     inner = {"type": "object", "additionalProperties": False}

@@ -36,7 +36,7 @@ def begin(
     capabilities: Any = ALL,
     info: Any = None,
 ) -> Session:
-    params = InitializeParams(capabilities=capabilities, client_info=info)
+    params = InitializeParams(protocol_version="2025-11-25", capabilities=capabilities, client_info=info)
     return sessions.create(who, address, REVISIONS["2025-11-25"], params)
 
 
@@ -290,7 +290,10 @@ async def test_what_runs_is_bounded_for_a_caller_not_only_for_each_of_its_sessio
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("server.sessions.sessions.MAX_RUNNING_OF_CALLER", 3)
-    sessions, params = Sessions(), InitializeParams(capabilities={}, client_info=None)
+    sessions, params = (
+        Sessions(),
+        InitializeParams(protocol_version="2025-11-25", capabilities={}, client_info=None),
+    )
 
     def begin(address: str) -> Session:
         return sessions.create(ANONYMOUS, address, REVISIONS["2025-11-25"], params)

@@ -190,6 +190,12 @@ def test_a_form_is_made_of_a_type_and_its_answer_becomes_one(child: Child) -> No
     )
 
 
+def test_what_a_client_adds_to_a_form_is_left_out(child: Child) -> None:
+    call = child.start("order")
+    answer(child, call, **{"ask-1": accepted(name="Ada", size="large", theme="dark")})
+    assert final_text(child, call).startswith("Order(name='Ada'")
+
+
 @pytest.mark.parametrize("action", ["decline", "cancel"])
 def test_who_does_not_accept_gives_no_content(child: Child, action: str) -> None:
     call = child.start("order")

@@ -153,3 +153,51 @@ def test_models_of_pydantic_bring_their_own_schema_and_conversion(
     answers = {"ask-1": {"action": "accept", "content": {"who": "Ada"}}}
     child.tell({"do": "answer", "id": call, "ask": asked["ask"], "answers": answers})
     assert child.end(call)["result"]["content"][0]["text"] == "Form(who='Ada', times=1)"
+
+
+@pytest.mark.peers
+def test_defaults_that_are_fields_of_pydantic_say_what_they_say_and_the_function_gets_their_value(
+    tmp_path: Path, children: ExitStack
+) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text(
+        textwrap.dedent("""
+        from typing import List
+        from pydantic import Field, HttpUrl
+        from ostiary import prompt, tool
+        @tool
+        def find(
+            need: int = Field(ge=1),
+            t: str = Field(default="q", description="what to find", max_length=3),
+            tags: List[str] = Field(default_factory=lambda: ["a"]),
+        ) -> str:
+            tags.append(t)
+            return repr((need, t, tags))
+        @tool
+        def fetch(page: HttpUrl) -> str:
+            return f"{type(page).__name__} {page.host}"
+        @prompt
+        def ask(style: str = Field("kind", description="how")) -> str:
+            return style
+        """),
+        "utf-8",
+    )
+    child = children.enter_context(Child(file, python=str(PEERS)))
+    ready = child.hear()
+    assert ready["event"] == "ready", ready
+    find, fetch = ready["catalog"]["tools"]
+    assert find["inputSchema"]["properties"] == {
+        "need": {"type": "integer", "minimum": 1},
+        "t": {"type": "string", "description": "what to find", "maxLength": 3, "default": "q"},
+        "tags": {"type": "array", "items": {"type": "string"}, "default": ["a"]},
+    }
+    assert find["inputSchema"]["required"] == ["need"]
+    assert child.text("find", {"need": 1}) == child.text("find", {"need": 1}) == "(1, 'q', ['a', 'q'])"
+    assert child.text("find", {"need": 1, "t": "x"}) == "(1, 'x', ['a', 'x'])"
+    assert fetch["inputSchema"]["properties"]["page"]["format"] == "uri"
+    assert child.text("fetch", {"page": "https://a.example/b"}) == "HttpUrl a.example"
+    assert child.call("fetch", {"page": "no address"})["isError"]
+    (ask,) = ready["catalog"]["prompts"]
+    assert ask["arguments"] == [{"name": "style", "description": "how", "required": False}]
+    said = child.end(child.send("prompt", name="ask", arguments={}))["result"]["messages"]
+    assert said[0]["content"]["text"] == "kind"

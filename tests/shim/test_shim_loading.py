@@ -100,6 +100,16 @@ BROKEN = {
         "from ostiary import tool\n@tool(input_schema={'type': 'object', 'default': object()})\ndef f(**x): ...\n",
         "cannot be written as JSON",
     ),
+    "a name without its word": ("from ostiary import tool\n@tool('x')\ndef f(): ...\n", "@tool(name='x')"),
+    "a prompt's name without its word": ("from ostiary import prompt\n@prompt('x')\ndef f(): ...\n", "@prompt(name='x')"),
+    "a method": (
+        "from ostiary import tool\nclass A:\n    @tool\n    def f(self, x: int): ...\n",
+        "agent.py:3: the tool f(): this is a method, and there is no object to call it on",
+    ),
+    "a variable of another library": (
+        "from ostiary import resource\n@resource('test://{path*}')\ndef f(path): ...\n",
+        "a variable that may hold slashes is {+path}",
+    ),
     "an own schema that is no object's": (
         "from ostiary import tool\n@tool(input_schema={})\ndef f(): ...\n",
         'input_schema must say "type": "object"',
@@ -126,6 +136,57 @@ def test_a_file_that_cannot_be_served_says_where_and_what_to_change(
     assert "\n" not in broken["error"]
     assert broken["files"] == [str(file)]
     assert child.wait()[0] == 1
+
+
+OTHERS = {
+    "a server": "from {0} import Server\nserver = Server()\n@server.tool\ndef echo(): ...\ndef drop_database(): ...\n",
+    "a server made by a function": "from {0} import Server\ndef make(): return Server()\ndef drop_database(): ...\n",
+    "the module": "import {0}\nserver = {0}.Server()\ndef drop_database(): ...\n",
+    "one of another file": "from app import server\n@server.tool\ndef echo(): ...\ndef drop_database(): ...\n",
+}
+
+
+@pytest.mark.parametrize("library", ["fastmcp", "mcp.server"])
+@pytest.mark.parametrize("case", OTHERS)
+def test_a_file_for_another_library_is_refused_and_its_functions_are_not_offered(
+    tmp_path: Path, children: ExitStack, case: str, library: str
+) -> None:
+    package = tmp_path / library.replace(".", "/")
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text(
+        "class Server:\n    def tool(self, function): return function\n", "utf-8"
+    )
+    (tmp_path / "app.py").write_text(f"from {library} import Server\nserver = Server()\n", "utf-8")
+    file = tmp_path / "agent.py"
+    file.write_text(OTHERS[case].format(library), "utf-8")
+    broken = children.enter_context(Child(file)).hear()
+    assert broken["event"] == "broken", broken
+    assert f"written for {library}" in broken["error"] and "put @tool" in broken["error"]
+
+
+def test_of_a_file_for_another_library_only_what_is_offered_to_us_is_served(
+    tmp_path: Path, children: ExitStack
+) -> None:
+    (tmp_path / "fastmcp.py").write_text("class FastMCP: ...\n", "utf-8")
+    file = tmp_path / "agent.py"
+    file.write_text(
+        "from fastmcp import FastMCP\nfrom ostiary import tool\nserver = FastMCP()\n"
+        "@tool\ndef echo(): ...\ndef drop_database(): ...\n",
+        "utf-8",
+    )
+    ready = children.enter_context(Child(file)).hear()
+    assert [tool["name"] for tool in ready["catalog"]["tools"]] == ["echo"]
+
+
+def test_a_file_that_only_speaks_to_other_servers_offers_its_functions(
+    tmp_path: Path, children: ExitStack
+) -> None:
+    (tmp_path / "mcp").mkdir()
+    (tmp_path / "mcp" / "__init__.py").write_text("class ClientSession: ...\n", "utf-8")
+    file = tmp_path / "agent.py"
+    file.write_text("from mcp import ClientSession\nsession = ClientSession()\ndef f(): ...\n", "utf-8")
+    ready = children.enter_context(Child(file)).hear()
+    assert [tool["name"] for tool in ready["catalog"]["tools"]] == ["f"]
 
 
 def test_a_mistake_in_an_imported_file_is_shown_there_and_that_file_is_watched(

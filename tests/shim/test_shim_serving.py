@@ -259,7 +259,7 @@ def test_whether_anybody_is_there_is_answered_at_once(serve: Serve) -> None:
     """)
     child.start("sleep")
     child.tell({"do": "ping"})
-    assert child.hear() == {"event": "pong"}
+    assert child.hear()["event"] == "pong"
 
 
 def test_cancelling_an_async_call_runs_its_finally_before_the_call_ends(serve: Serve) -> None:
@@ -568,3 +568,24 @@ def test_a_command_line_that_is_wrong_is_refused() -> None:
         )
         assert ran.returncode == 2
         assert ran.stderr.startswith(b"usage: run.py --fds IN,OUT")
+
+
+def test_half_a_character_is_sent_as_one_that_is_missing(serve: Serve) -> None:
+    child = serve(r"""
+        from ostiary import tool
+        @tool
+        def cut(): return "cut \ud83d"
+        @tool
+        def apart(): return {"text": "\ud83d" + "\ude00", "half": "\ude00"}
+    """)
+    assert child.text("cut") == "cut \ufffd"
+    assert child.call("apart")["structuredContent"] == {"text": "\U0001f600", "half": "\ufffd"}
+
+
+def test_half_a_character_in_a_description_does_not_keep_a_file_from_being_served(serve: Serve) -> None:
+    child = serve(r"""
+        from ostiary import tool
+        @tool(description="cut \ud83d")
+        def cut(): return "x"
+    """)
+    assert child.text("cut") == "x"

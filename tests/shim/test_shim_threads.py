@@ -66,7 +66,7 @@ def test_a_cancellation_that_crosses_an_answer_ends_the_call_once(serve: Serve) 
     ends = ends_of(child, calls)
     assert {event.get("kind", "answered") for event in ends.values()} <= {"answered", "cancelled"}
     child.tell({"do": "ping"})
-    assert child.hear() == {"event": "pong"}
+    assert child.hear()["event"] == "pong"
 
 
 def test_what_a_function_tells_of_its_lists_comes_before_its_answer_in_every_thread(serve: Serve) -> None:
@@ -165,3 +165,38 @@ def test_a_child_whose_server_is_gone_ends_while_its_threads_still_answer(serve:
     status, output = child.wait()
     child._from = os.open(os.devnull, os.O_RDONLY)  # closed by the fixture
     assert (status, output) == (0, "")
+
+
+def test_how_many_functions_run_on_after_their_calls_were_cancelled_is_told(serve: Serve) -> None:
+    child = serve("""
+        import threading
+        from ostiary import tool
+        go_on = threading.Event()
+        begun = threading.Semaphore(0)
+        @tool
+        def stays():
+            begun.release()
+            go_on.wait()
+        @tool
+        def both_have_begun():
+            begun.acquire(); begun.acquire()
+        @tool
+        def release(): go_on.set()
+    """)
+    calls = [child.start("stays"), child.start("stays")]
+    child.call("both_have_begun")
+    for call in calls:
+        child.tell({"do": "cancel", "id": call})
+        assert child.end(call)["kind"] == "cancelled"
+    pong = ping(child)
+    assert pong["stuck"] == 2 and pong["stuck_seconds"] >= 0
+    child.call("release")
+    deadline = time.monotonic() + 10
+    while (pong := ping(child))["stuck"] and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (pong["stuck"], pong["stuck_seconds"]) == (0, 0)
+
+
+def ping(child: Child) -> dict[str, Any]:
+    child.tell({"do": "ping"})
+    return child.hear()

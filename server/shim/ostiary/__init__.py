@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from .content import Audio, Content, Embedded, Image, Link, Message, Progress, Result, Text, assistant, user
 from .context import Context, SyncContext
-from .errors import Cancelled, CannotAsk, Misuse, NotFound, ProtocolError, ToolFailure
+from .errors import Cancelled, CannotAsk, Misuse, NotAnswered, NotFound, ProtocolError, ToolFailure
 from .param import Param
 from .questions import Elicited, Root, Sampled, elicitation, elicitation_url, roots, sampling
 from .registry import (
@@ -41,6 +41,7 @@ __all__ = [
     "Link",
     "Message",
     "Misuse",
+    "NotAnswered",
     "NotFound",
     "Param",
     "Progress",

@@ -19,7 +19,7 @@ from . import answers
 from .content import Progress
 from .context import Context, SyncContext, progress_event
 from .convert import options_of
-from .errors import Cancelled, CannotAsk, NotFound, Unfit
+from .errors import Cancelled, CannotAsk, NotAnswered, NotFound, Unfit
 from .failures import CANCELLED, event_of
 from .function import Function
 from .questions import Question
@@ -119,7 +119,8 @@ class Call:
         if waiting is None or waiting.done():
             return
         if message["do"] == "refuse":
-            waiting.set_exception(CannotAsk(message.get("reason") or "the client cannot be asked"))
+            kind = NotAnswered if message.get("asked") else CannotAsk
+            waiting.set_exception(kind(message.get("reason") or "the client cannot be asked"))
         else:
             waiting.set_result(message)
 
@@ -309,7 +310,9 @@ class Call:
         if isinstance(value, Progress):
             await self.emit(progress_event(value.progress, value.total, value.message))
         elif isinstance(value, str):
-            await self.emit({"event": "progress", "progress": self._shown + 1, "message": value})
+            await self.emit(
+                {"event": "progress", "progress": self._shown + 1, "message": value, "joins": True}
+            )
 
 
 _KINDS: Mapping[str, Callable[[Call], Work]] = {

@@ -44,7 +44,7 @@ def convert(value: Any, hint: Any) -> Any:
         return _standard(value, kind, row.read)
     if kind in (bytes, bytearray):
         return _bytes(value, kind)
-    if foreign.is_foreign(kind):
+    if foreign.is_foreign(kind) or foreign.is_checked(kind):
         return foreign.read(value, bare)
     if is_record(kind):
         return _record(value, kind)

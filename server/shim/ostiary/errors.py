@@ -29,6 +29,10 @@ class CannotAsk(Exception):
     """The caller's client has no way to answer. Let it pass, and the caller is told what its client lacks."""
 
 
+class NotAnswered(CannotAsk):
+    """The caller's client was asked, and refused, or sent no answer that could be used. The text says why."""
+
+
 class Cancelled(BaseException):
     """The call is over. Raised in a sync function by its next use of the context; an async one sees `CancelledError`.
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from typing import Any, Callable
+from typing import Annotated, Any, Callable
 
 from .convert import convert, from_text
 from .errors import Misuse, Unfit
+from .foreign import default_of, is_field
 from .hints import MISSING, Field, alternatives, hints_of, own, strip
 from .param import Param
 
@@ -33,6 +34,11 @@ class Function:
         if self.name == "__call__":
             self.name = type(call).__name__
         self.where = f"{what} {self.name}()"
+        if _is_method(call):
+            raise Misuse(
+                f"{self.where}: this is a method, and there is no object to call it on: decorate a function, or write "
+                "add_tool(thing.method) once there is a thing (also add_resource, add_prompt)"
+            )
         self.doc: str | None = inspect.getdoc(own_call) if own_call is call else _doc_of(call, own_call)
         # A decorator that wraps an async function in a plain one hands back its coroutine.
         inner = inspect.unwrap(own_call)
@@ -43,6 +49,8 @@ class Function:
         self.returns: Any = hints.get("return", Any)
         self.context: str | None = None
         self.takes_any = False  # **kwargs
+        # Defaults that stand in a pydantic `Field(…)`, where the function would get that instead of them.
+        self._defaults: dict[str, Callable[[], Any]] = {}
         self.parameters: list[Field] = []
         for parameter in inspect.signature(call).parameters.values():
             self._add(parameter, hints.get(parameter.name, MISSING))
@@ -63,7 +71,14 @@ class Function:
             raise Misuse(f"{self.where}: write {name}: Annotated[…, Param(…)], and the default after it")
         required = parameter.default is _Kind.empty
         default = MISSING if required else parameter.default
-        self.parameters.append(Field(name, Any if hint is MISSING else hint, required, default))
+        hint = Any if hint is MISSING else hint
+        if is_field(default):
+            hint, make = Annotated[hint, default], default_of(default)
+            required = make is None
+            default = MISSING if make is None else make()
+            if make is not None:
+                self._defaults[name] = make
+        self.parameters.append(Field(name, hint, required, default))
 
     def from_json(self, arguments: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
         """The arguments as the hints promise them. Raises `Unfit`. Not strict: what the function does not take is left
@@ -85,6 +100,8 @@ class Function:
                     raise error.below(field.name) from error
             elif field.required:
                 raise Unfit("missing", field.name)
+            elif field.name in self._defaults:
+                made[field.name] = self._defaults[field.name]()
         for name, value in arguments.items():
             if name in made:
                 continue
@@ -93,6 +110,14 @@ class Function:
             elif strict:
                 raise Unfit("unknown", name)
         return made
+
+
+def _is_method(call: Any) -> bool:
+    """One that was taken from its class, not from an object: nobody could give it its `self`."""
+    around = call.__qualname__.rpartition(".")[0] if inspect.isfunction(call) else ""
+    if not around or around.endswith("<locals>"):
+        return False
+    return next(iter(inspect.signature(call).parameters), None) in ("self", "cls")
 
 
 def _doc_of(call: Any, own_call: Any) -> str | None:

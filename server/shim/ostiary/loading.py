@@ -16,6 +16,8 @@ from .offers import Tool
 from .registry import Registry, current
 
 _OURS = os.path.dirname(os.path.abspath(__file__)) + os.sep
+# Files for these say with decorators of their own what they offer.
+_SERVER_LIBRARIES = ("fastmcp", "mcp.server")
 _NOT_THEIRS = frozenset({"site-packages", "dist-packages", "__pycache__", "node_modules"})
 
 
@@ -89,7 +91,13 @@ def _base_of(module: ModuleType, base: str) -> str:
 
 
 def _take_functions(module: ModuleType, registry: Registry) -> None:
-    """A file without decorators: its public functions are tools."""
+    """A file without decorators: its public functions are tools. Not those of a file that has its own way to say which."""
+    other = next(filter(None, map(_other_framework, vars(module).values())), None)
+    if other is not None:
+        raise Misuse(
+            f"this file is written for {other}, whose decorators say nothing here, and functions that nobody offers are not "
+            "served: put @tool, @resource(…) or @prompt (from ostiary import …) over those that are to be"
+        )
     public: Any = getattr(module, "__all__", None)
     for name, value in list(vars(module).items()):
         wanted = name in public if public is not None else not name.startswith("_")
@@ -97,6 +105,21 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
             registry.add_tool(Tool(value, name=name))
     if registry.is_empty():
         raise Misuse("nothing is offered: put @tool (from ostiary import tool) over a function")
+
+
+def _other_framework(value: Any) -> str | None:
+    """The library for MCP servers that a name of the file leads to: an object, a class, a function or a module of it."""
+    if isinstance(value, ModuleType):
+        names = [value.__name__]
+    else:
+        names = [cls.__module__ for cls in type(value).__mro__]
+        if inspect.isclass(value) or inspect.isroutine(value):
+            names.append(str(value.__module__))
+    for name in names:
+        for library in _SERVER_LIBRARIES:
+            if f"{name}.".startswith(f"{library}.") and not name.startswith("fastmcp.client"):
+                return library
+    return None
 
 
 def _is_theirs(path: str, base: str) -> bool:

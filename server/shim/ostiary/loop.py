@@ -120,7 +120,8 @@ class Loop:
             # What it sets there is its own.
             contextvars.copy_context().run(call.start)
         elif do == "ping":
-            self.send({"event": "pong"})
+            stuck, seconds = self.workers.stuck()
+            self.send({"event": "pong", "stuck": stuck, "stuck_seconds": seconds})
         elif do == "stop":
             self._stopping.set()
         else:

@@ -38,6 +38,7 @@ _HINTS = {
     "idempotent": "idempotentHint",
     "open_world": "openWorldHint",
 }
+_WILD = re.compile(r"\{(\w+)\*\}")  # other libraries' way of writing {+path}
 _VARIABLES = re.compile(r"\{[+#./;?&]?([^{}]+)\}")
 
 
@@ -206,6 +207,11 @@ class Resource:
         )
         if not re.match(r"[A-Za-z][A-Za-z0-9+.-]*:", uri):
             raise Misuse(f'{self.function.where}: an address begins with a scheme, as in "notes://{uri}"')
+        wild = _WILD.search(uri)
+        if wild is not None:
+            raise Misuse(
+                f"{self.function.where}: {wild[0]} stands for one step of a path; a variable that may hold slashes is {{+{wild[1]}}}"
+            )
         self._check()
         self.wire: Wire = given(
             **{"uriTemplate" if self.variables else "uri": uri},

@@ -12,6 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from .plain import utf8
+
 # The protocol's own limit for a line, in bytes.
 MAX_LINE = 8 * 1024 * 1024
 # What may wait for a slow reader before those who write have to wait as well. A pipe holds 64 KiB besides.
@@ -39,8 +41,7 @@ def decoded(line: bytes) -> Any:
 def encoded(event: Any) -> bytes:
     """Raises `LineTooLong`, and `ValueError` at NaN and infinity."""
     text = _ENCODER.encode(event)
-    # A lone surrogate (of a file name, say) has no UTF-8.
-    line = text.encode("utf-8", "replace") + b"\n"
+    line = utf8(text) + b"\n"
     if len(line) > MAX_LINE:
         raise LineTooLong(f"{len(line)} bytes are more than the {MAX_LINE >> 20} MiB that a message may have")
     return line

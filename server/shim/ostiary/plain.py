@@ -42,12 +42,23 @@ def plain(value: Any, depth: int = 0) -> Any:
         import base64
 
         return base64.b64encode(value).decode("ascii")
+    if foreign.is_checked(type(value)):
+        return foreign.write(value)
     raise TypeError(f"a value of type {type(value).__name__} cannot be turned into JSON")
 
 
 def to_text(value: Any) -> str:
     """A value that is plain already, as a person or a model reads it. Raises `ValueError` at NaN and infinity."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def utf8(text: str) -> bytes:
+    """With U+FFFD for half a character, which has no UTF-8: of a text that was cut, of a strange file name."""
+    try:
+        return text.encode("utf-8")
+    except UnicodeEncodeError:
+        # By way of UTF-16, where two halves that belong together are the one character that they are.
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode("utf-8")
 
 
 def _is_enum(value: Any) -> bool:

@@ -97,7 +97,9 @@ def elicitation(message: str, schema: Any) -> Question[Elicited[Any]]:
                 return Elicited(action, content)
             if kind == "value":
                 return Elicited(action, convert(content.get(_VALUE), schema))
-            return Elicited(action, convert(content, schema))
+            # What the client adds of its own is allowed by the form, and no field of the type.
+            asked = {name: value for name, value in content.items() if name in requested["properties"]}
+            return Elicited(action, convert(asked, schema))
         except Unfit as error:
             raise ToolFailure(f"the answer does not fit: {error}") from error
 

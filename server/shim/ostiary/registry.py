@@ -163,6 +163,7 @@ def tool(function: Any = None, /, **options: Any) -> Any:
         current.get().add_tool(Tool(function, **options))
         return function
 
+    _no_text(function, "tool")
     return register if function is None else register(function)
 
 
@@ -224,7 +225,13 @@ def prompt(function: Any = None, /, **options: Any) -> Any:
         current.get().add_prompt(Prompt(function, **options))
         return function
 
+    _no_text(function, "prompt")
     return register if function is None else register(function)
+
+
+def _no_text(function: Any, what: str) -> None:
+    if isinstance(function, str):
+        raise Misuse(f"@{what}({function!r}): the name is given by its word: @{what}(name={function!r})")
 
 
 def completion(target: str, argument: str) -> Callable[[F], F]:

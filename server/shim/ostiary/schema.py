@@ -92,7 +92,7 @@ class Schemas:
             return dict(row.schema)
         if kind in (bytes, bytearray):
             return {"type": "string", "contentEncoding": "base64"}
-        if foreign.is_foreign(kind):
+        if foreign.is_foreign(kind) or foreign.is_checked(kind):
             return self._foreign(hint)
         if is_record(kind):
             return self._record(kind, where)
@@ -134,7 +134,8 @@ class Schemas:
             return {"type": "array", "items": self.of(args[0], f"{where}[]")}
         args = () if args == ((),) else args
         items = [self.of(arg, f"{where}[{index}]") for index, arg in enumerate(args)]
-        schema: Schema = {"type": "array", "items": False, "minItems": len(items), "maxItems": len(items)}
+        # Not `"items": false`, which some clients cannot read: nothing is left for it to say.
+        schema: Schema = {"type": "array", "minItems": len(items), "maxItems": len(items)}
         return {**schema, "prefixItems": items} if items else schema
 
     def _mapping(self, args: tuple[Any, ...], where: str) -> Schema:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .loading import CannotLoad, load
+from .plain import utf8
 from .registry import Registry
 
 PROTOCOL = 1
@@ -56,6 +57,6 @@ def serve(
 
 
 def _say(fd: int, event: dict[str, Any]) -> None:
-    line = json.dumps(event, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+    line = utf8(json.dumps(event, ensure_ascii=False, separators=(",", ":"))) + b"\n"
     while line:
         line = line[os.write(fd, line) :]

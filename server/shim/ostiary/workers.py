@@ -4,6 +4,7 @@ returns does not keep the process alive. One that nobody waits for any more does
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Optional
@@ -18,11 +19,11 @@ Rest = Optional[Callable[[], None]]
 
 
 class Job:
-    __slots__ = ("abandoned", "over", "run", "started")
+    __slots__ = ("over", "run", "started")
 
     def __init__(self, run: Callable[[], Rest]) -> None:
         self.run = run
-        self.started = self.abandoned = self.over = False
+        self.started = self.over = False
 
 
 class Workers:
@@ -35,7 +36,7 @@ class Workers:
         self._waiting = 0  # jobs that no thread has taken
         self._count = 0
         self._busy = 0
-        self._abandoned = 0
+        self._abandoned: dict[Job, float] = {}  # since when
 
     def submit(self, run: Callable[[], Rest]) -> Job:
         """`run` must not raise. It waits for its turn when all threads are busy."""
@@ -51,17 +52,27 @@ class Workers:
     def abandon(self, job: Job) -> None:
         """Nobody waits for it any more."""
         with self._lock:
-            if not job.started or job.over or job.abandoned or self._abandoned >= MOST_ABANDONED:
+            if (
+                not job.started
+                or job.over
+                or job in self._abandoned
+                or len(self._abandoned) >= MOST_ABANDONED
+            ):
                 return
-            job.abandoned = True
-            self._abandoned += 1
+            self._abandoned[job] = time.monotonic()
         self._start_if_needed()
+
+    def stuck(self) -> tuple[int, float]:
+        """How many run on although nobody waits for them any more, and for how many seconds the first of them has."""
+        with self._lock:
+            since = min(self._abandoned.values(), default=None)
+            return len(self._abandoned), 0.0 if since is None else time.monotonic() - since
 
     def _start_if_needed(self) -> None:
         with self._lock:
             # An idle thread is taken by the job that is counted on it, even before it has woken.
             idle = self._count - self._busy
-            if self._waiting <= idle or self._count >= self._limit + self._abandoned:
+            if self._waiting <= idle or self._count >= self._limit + len(self._abandoned):
                 return
             self._count += 1
             name = f"ostiary-{self._count}"
@@ -79,8 +90,8 @@ class Workers:
             with self._lock:
                 self._busy -= 1
                 job.over = True
-                self._abandoned -= job.abandoned
-                superfluous = self._count > self._limit + self._abandoned
+                self._abandoned.pop(job, None)
+                superfluous = self._count > self._limit + len(self._abandoned)
                 self._count -= superfluous
             if rest is not None:
                 rest()
