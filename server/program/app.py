@@ -39,6 +39,7 @@ from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
+from server.store import leases
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
@@ -131,6 +132,7 @@ async def serve(
     with open_home(resolved.data_dir) as home:
         async with open_store(home.database, clock=now_millis, backups=home.backups) as store:
             key = await open_key(resolved, home, store)
+            await store.write(leases.end_all)
             async with trio.open_nursery() as background:
                 services = await build(resolved, log, store, key, port=public.port, background=background)
                 background.start_soon(_sweep, services)
