@@ -15,6 +15,7 @@ from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema
 from server.store.migrate import (
     Migration,
+    OtherSchema,
     check_numbering,
     migrate,
     packaged_migrations,
@@ -104,6 +105,34 @@ def test_a_newer_schema_is_refused_and_left_alone(connection: sqlite3.Connection
         migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
     assert caught.value.hint is not None
     assert schema_version(connection) == 2
+
+
+def test_a_migration_that_was_edited_after_it_was_applied_is_refused_and_nothing_is_touched(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    edited = Migration(1, "first", f"{FIRST.sql} ")
+    with pytest.raises(OtherSchema, match="schema 1 is another") as caught:
+        migrate(connection, [edited, SECOND], now=NOW, backups=directory / "backups")
+    assert caught.value.lasting and caught.value.hint
+    assert schema_version(connection) == 1
+    assert list((directory / "backups").iterdir()) == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_database_of_before_checksums_is_taken_only_if_it_is_what_its_numbers_say(
+    connection: sqlite3.Connection, directory: Path, same: bool
+) -> None:
+    migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+    connection.execute("ALTER TABLE schema_version DROP COLUMN sha256")
+    if not same:
+        connection.execute("DROP TABLE refresh_keys")
+        with pytest.raises(OtherSchema):
+            migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+        return
+    assert migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups") is None
+    kept = connection.execute("SELECT sha256 FROM schema_version ORDER BY version").fetchall()
+    assert kept == [(each.sha256,) for each in packaged_migrations()]
 
 
 async def test_both_engines_open_through_the_migrations(path: Path, directory: Path) -> None:
