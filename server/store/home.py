@@ -39,6 +39,14 @@ _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 class HomeRefused(CannotOpen):
     """The directory is not fit to hold secrets or a database."""
 
+    lasting = True
+
+
+class HomeUnusable(HomeRefused):
+    """The disk does not let the directory be used."""
+
+    lasting = False
+
 
 class HomeLocked(CannotOpen):
     """Another process uses the directory."""
@@ -89,7 +97,7 @@ def _hold(path: Path, held: ExitStack) -> DataDirectory:
             f"the data directory {path} is a file", hint="name a directory: --data-dir"
         ) from None
     except OSError as error:
-        raise HomeRefused(
+        raise HomeUnusable(
             f"cannot use the data directory {path}: {error.strerror}", hint=hint_for(error)
         ) from error
     return home
@@ -113,7 +121,7 @@ def make_private_directory(path: Path) -> None:
             f"{path} is a file", hint="move it away: a directory of this name is needed"
         ) from None
     except OSError as error:
-        raise HomeRefused(f"cannot use {path}: {error.strerror}", hint=hint_for(error)) from error
+        raise HomeUnusable(f"cannot use {path}: {error.strerror}", hint=hint_for(error)) from error
 
 
 def check_private(path: Path) -> None:

@@ -127,3 +127,5 @@ def test_what_is_no_back_up_or_belongs_to_another_key_is_left_alone(
     assert refused.returncode == 1
     assert "missing" in refused.stderr
     assert not (tmp_path / "data" / "master.key").exists()
+    # A supervisor is told that trying again is of no use.
+    assert ostiary(tmp_path, "serve", "--port", "0").returncode == 78

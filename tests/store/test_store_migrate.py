@@ -26,6 +26,12 @@ from server.store.migrate import (
 FIRST = Migration(1, "first", "CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('kept; -- whole');")
 SECOND = Migration(2, "second", "CREATE TABLE b (x);\nCREATE TABLE c (x);")
 NOW = 1_800_000_000_123
+# What databases out there were made by: a file that has a line here is never edited again, a change of the schema is a new file.
+FROZEN = {
+    "0001_foundation": "4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f",
+    "0002_tasks": "1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5",
+    "0003_identity": "6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457",
+}
 
 
 @pytest.fixture
@@ -54,6 +60,11 @@ def test_the_packaged_migrations_apply_to_an_empty_database_and_are_remembered(
         "SELECT version, name, applied_at FROM schema_version ORDER BY version"
     ).fetchall()
     assert rows == [(each.version, each.name, NOW) for each in known]
+
+
+def test_migrations_that_databases_were_made_by_are_as_they_were() -> None:
+    known = {f"{each.version:04}_{each.name}": each.sha256 for each in packaged_migrations()}
+    assert {name: known.get(name) for name in FROZEN} == FROZEN
 
 
 def test_the_schema_has_no_deferred_constraint() -> None:
