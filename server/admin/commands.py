@@ -7,7 +7,7 @@ A command reads its arguments, runs one job of identity, and answers plain data 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -35,6 +35,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], Millis]
     subkey: Callable[[str], bytes]
     status: Callable[[], Mapping[str, Any]]
+    look_at_store: Callable[[], Awaitable[dict[str, Any]]]  # what the store says of itself
     origin: Callable[[], str]  # where a browser on this machine reaches us
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
@@ -68,8 +69,14 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         return {name: _told_when_the_store_cannot(handler) for name, handler in table.items()}
 
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        now = self.clock()
-        return {**self.status(), **await self.store.read(lambda db: counted(db, now))}
+        """Also of a store that cannot be read: then without what is counted there, and with the reason."""
+        now, store = self.clock(), await self.look_at_store()
+        try:
+            found = await self.store.read(lambda db: counted(db, now))
+        except StoreUnavailable as error:
+            found = {}
+            store |= {"problem": str(error), "hint": error.hint or ""}
+        return {**self.status(), "store": store, **found}
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
         if self.status().get("auth") == "none":  # there is no page behind a link either

@@ -14,7 +14,7 @@ from auth.tokens.presentation import Presentation
 from auth.values.model import ANONYMOUS, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import StoreDamaged, StoreUnavailable
 
 
 class EntryRefusal(msgspec.Struct, frozen=True):
@@ -27,6 +27,11 @@ class EntryRefusal(msgspec.Struct, frozen=True):
 
 BUSY = EntryRefusal(
     503, "", b'{"error":"temporarily_unavailable","error_description":"logins cannot be looked up right now"}'
+)
+DAMAGED = EntryRefusal(
+    503,
+    "",
+    b'{"error":"temporarily_unavailable","error_description":"the database of this server is damaged"}',
 )
 
 
@@ -56,6 +61,8 @@ class Admission(msgspec.Struct, frozen=True):
             return found
         try:
             checked = await self.identity.check(shown)
+        except StoreDamaged:
+            return DAMAGED
         except StoreUnavailable:
             return BUSY
         if not isinstance(checked, Principal):

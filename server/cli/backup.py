@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import click
@@ -10,26 +11,43 @@ from server.cli import local, terminal
 
 
 @click.command(
-    help="Copy the database to the new FILE, while the server runs. Keep the key file, too: it is not in the copy."
+    help="Copy the database to the new FILE, or into the directory FILE under a name with the time in it, while the server runs."
+    " Keep the key file, too: it is not in the copy."
 )
 @click.argument("file")
+@click.option(
+    "--keep",
+    type=click.IntRange(1, 1000),
+    metavar="N",
+    help="in a directory: then remove all but the newest N",
+)
 @local.which_server
 @terminal.json_option
-def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
-    from server.store.backup import back_up
+def command(file: str, keep: int | None, data_dir: str | None, config: str | None, as_json: bool) -> None:
+    from server.store.backup import back_up, fingerprint_of
     from server.store.home import DataDirectory
     from server.store.jobs import StoreError
+    from server.store.keyfile import id_in
+    from server.store.rotation import back_up_into
 
+    settings = local.settings(data_dir=data_dir, config=config).config
     home = DataDirectory(local.directory(data_dir=data_dir, config=config))
     target = Path(file)
+    if keep is not None and not target.is_dir():
+        raise terminal.Misuse(f"{file} is no directory", hint="--keep counts the back-ups of a directory")
     try:
-        back_up(home.database, target)
+        if target.is_dir():
+            target = back_up_into(home.database, target, keep=keep, now=time.time_ns() // 1_000_000)
+        else:
+            back_up(home.database, target)
+        key_id = id_in(fingerprint_of(target))
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
     if as_json:
-        terminal.out_json({"path": str(target), "bytes": target.stat().st_size})
+        terminal.out_json({"path": str(target), "bytes": target.stat().st_size, "key": key_id})
     else:
         terminal.out(str(target))
         terminal.say_hint(
-            f"keep {home.key_file} with it, in another place: without the key the copy is of no use"
+            f"keep the key {key_id} with it, in another place ({settings.key_file or home.key_file}):"
+            " without it the copy is of no use"
         )

@@ -117,6 +117,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
         report.add(_self_test(resolved.data_dir))
+        if "store" in status:
+            report.add(_store(status["store"]))
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
@@ -144,6 +146,21 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _store(store: dict[str, Any]) -> CheckStep:
+    """What a write just now has shown."""
+    from server.client.checkup import CheckStep
+
+    if store["problem"]:
+        return CheckStep(
+            name="store",
+            state="failed",
+            detail=store["problem"],
+            hint=store["hint"] or "see the server's log",
+        )
+    free = terminal.size(store["free_bytes"])
+    return CheckStep(name="store", state="ok", detail=f"reads and writes, {free} free")
 
 
 def _data_directory(path: Path, status: dict[str, Any] | terminal.CliError) -> CheckStep:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from contextlib import nullcontext
 from pathlib import Path
 from shlex import quote
 
@@ -17,20 +18,26 @@ from server.cli import local, terminal
     help="Put the back-up FILE in place of the database of a stopped server. The old one is kept beside it."
 )
 @click.argument("file")
+@click.option("--dry-run", is_flag=True, help="only say whether it could be restored, and what would happen")
+@click.option("--copied", is_flag=True, help="FILE was copied by hand while the server was stopped")
 @local.which_server
 @terminal.json_option
-def command(file: str, data_dir: str | None, config: str | None, as_json: bool) -> None:
+def command(
+    file: str, dry_run: bool, copied: bool, data_dir: str | None, config: str | None, as_json: bool
+) -> None:
     from auth import audit
     from server.endpoint.opening import subkeys
     from server.store.backup import fingerprint_of, restore
-    from server.store.home import open_home
+    from server.store.home import DataDirectory, open_home
     from server.store.jobs import StoreError
     from server.store.keyfile import open_key
     from server.store.migrate import packaged_migrations
 
     loaded = local.settings(data_dir=data_dir, config=config)
+    place = local.directory(data_dir=data_dir, config=config)
     try:
-        with open_home(local.directory(data_dir=data_dir, config=config)) as home:
+        # A trial changes nothing, so it needs nobody to stop.
+        with nullcontext(DataDirectory(place)) if dry_run else open_home(place) as home:
             key = open_key(
                 loaded.config.key_file or home.key_file,
                 known_fingerprint=fingerprint_of(Path(file)),
@@ -46,6 +53,8 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
                 by=f"local:{os.getuid()}",
                 refresh_epoch=f"epo_{secrets.token_hex(10)}",
                 now=time.time_ns() // 1_000_000,
+                copied=copied,
+                trial=dry_run,
             )
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
@@ -53,7 +62,9 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
     if as_json:
         terminal.out_json(
             {
-                "restored": file,
+                "restored": None if dry_run else file,
+                "schema": done.schema,
+                "key": key.id,
                 "aside": str(aside) if aside else None,
                 "api_keys_revoked": kept.api_keys,
                 "users_kept_out": kept.users,
@@ -62,7 +73,11 @@ def command(file: str, data_dir: str | None, config: str | None, as_json: bool) 
             }
         )
         return
-    terminal.out(f"restored: {file}")
+    if dry_run:
+        terminal.out(f"can be restored: {file} (schema {done.schema}, key {key.id}); nothing was changed")
+        terminal.say("if it is restored:")
+    else:
+        terminal.out(f"restored: {file}")
     if aside:
         terminal.say(f"the database that was there is now {aside}")
     terminal.say("everybody logs in again: logins begin anew after a restore")

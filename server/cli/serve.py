@@ -39,6 +39,9 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("allow-insecure-http", "YES", "true sends tokens over the network in clear"),
     ("data-dir", "DIR", "where the database and the keys are"),
     ("key-file", "WHERE", "the key that seals what is stored: a path, file:/path or env:NAME"),
+    ("backup-hours", "N", "back up every so many hours; 0: not by itself (0)"),
+    ("backup-keep", "N", "how many of these back-ups stay (7)"),
+    ("backup-dir", "DIR", "where they go"),
     ("auth", "MODE", "oauth, or none for a demo on this machine (oauth)"),
     ("access-token-minutes", "N", "how long an access token lives (60)"),
     ("login-days", "N", "how long a login lives (30)"),
@@ -143,7 +146,9 @@ def _over_pipes(resolved: Resolved, log: Logger, server: ServerConfig) -> None:
 def _cannot_start(problem: CannotStart) -> terminal.CliError:
     for detail in problem.details:
         terminal.say(f"  {terminal.clean(detail)}")
-    return terminal.CliError(str(problem), hint=problem.hint or None)
+    return terminal.CliError(
+        str(problem), hint=problem.hint or None, exit_code=terminal.exit_code_of(problem)
+    )
 
 
 def _named(resolved: Resolved, name: str | None) -> ServerConfig:

@@ -97,6 +97,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         if server["key_created_at"] is not None:
             pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
     pairs.append(("data", str(server["data_dir"])))
+    if "store" in server:
+        pairs.append(("store", _stored(server["store"])))
     terminal.facts([(name, clean(value)) for name, value in pairs])
 
 
@@ -110,6 +112,19 @@ def _counted(server: dict[str, Any]) -> str:
     if server.get("unclaimed"):
         known = "nobody has claimed it yet"
     return f"{known}, {logins} login{'' if logins == 1 else 's'}"
+
+
+def _stored(store: dict[str, Any]) -> str:
+    ago = store["wrote_seconds_ago"]
+    told = store["problem"] or (
+        "well" if ago is None else f"well, last written to {terminal.duration(ago)} ago"
+    )
+    waits = (
+        f", {store['waiting']} waiting for {store['oldest_waits_seconds']:.0f} s" if store["waiting"] else ""
+    )
+    refused = sum(store["refused"].values())
+    failed = f", {refused} write{'' if refused == 1 else 's'} refused since the start" if refused else ""
+    return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free"
 
 
 def _age(millis: int) -> str:
@@ -136,6 +151,8 @@ def _show_logins(logins: list[dict[str, Any]]) -> None:
 
 def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[str]:
     hints: list[str] = []
+    if server is not None and server.get("store", {}).get("hint"):
+        hints.append(server["store"]["hint"])
     if server is not None and server.get("waiting"):
         hints.append("ostiary pending, then ostiary approve CODE")
     elif server is not None and server.get("unclaimed"):

@@ -1,6 +1,6 @@
 """How the command line speaks: results on stdout, talk on stderr, lower case without a full stop, next steps as `hint:`.
 
-Exit codes: 0 done, 1 failed, 2 misused, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
+Exit codes: 0 done, 1 failed, 2 misused, 78 failed and will again until somebody mends it, 130 stopped by Ctrl-C. Nothing heavy is imported here, because `--help` passes
 through. What a command says is its own; this file knows only the manner. Whatever came from a server goes through
 `clean` before a terminal sees it, or is JSON with escapes (observe/visible.py).
 """
@@ -23,6 +23,7 @@ T = TypeVar("T")
 
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
+EXIT_NEVER: Final = 78  # sysexits.h: EX_CONFIG
 EXIT_INTERRUPTED: Final = 130
 EXIT_TERMINATED: Final = 143
 EXIT_BROKEN_PIPE: Final = 141
@@ -37,6 +38,11 @@ class CliError(Exception):
         super().__init__(message)
         self.hint = hint
         self.exit_code = exit_code
+
+
+def exit_code_of(error: object) -> int:
+    """Whether trying again may help is said by what went wrong, if anything says so."""
+    return EXIT_NEVER if getattr(error, "lasting", False) else EXIT_FAILED
 
 
 class Misuse(CliError):
@@ -246,6 +252,14 @@ def duration(seconds: float) -> str:
             count = whole // size
             return f"{count} {unit}{'' if count == 1 else 's'}"
     return f"{whole} second{'' if whole == 1 else 's'}"
+
+
+def size(count: int) -> str:
+    """Bytes for people."""
+    for unit, bytes_each in (("GiB", 1024**3), ("MiB", 1024**2)):
+        if count >= bytes_each:
+            return f"{count / bytes_each:.1f} {unit}"
+    return f"{count // 1024} KiB"
 
 
 class StatusLine:

@@ -132,6 +132,7 @@ def _of_file(
     from server.store.home import DataDirectory
     from server.store.jobs import StoreDb, StoreError
     from server.store.keyfile import open_key
+    from server.store.soundness import was_copied_by_hand
     from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
     settings = local.settings(data_dir=data_dir, config=config).config
@@ -142,6 +143,10 @@ def _of_file(
             random_bytes=secrets.token_bytes,
             environment=os.environ,
         )
+        if was_copied_by_hand(file):
+            terminal.say_hint(
+                f"{file} was not made by `ostiary backup`: the newest rows may be missing in it"
+            )
         chain = AuditChain(subkeys(key)(audit.KEY_PURPOSE))
         with closing(connect_reader(file)) as connection:
             if not any(row[1] == "mac" for row in connection.execute("PRAGMA table_info(audit)")):

@@ -12,7 +12,7 @@ from auth import pages
 from auth.values import wire
 from server.observe.log import Logger
 from server.settings.resolve import Resolved
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import StoreDamaged, StoreUnavailable
 
 # A full disk or a crowded queue is rarely over sooner, and a client should not hammer.
 RETRY_AFTER_SECONDS = 5
@@ -51,7 +51,7 @@ def failed(error: Exception, path: str, frame: pages.Frame | None, log: Logger) 
     """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it."""
     if isinstance(error, StoreUnavailable):
         log.warning("store.unavailable", reason=str(error), path=path)
-        return unavailable(frame)
+        return damaged(frame) if isinstance(error, StoreDamaged) else unavailable(frame)
     log.exception("site.crashed", exc_info=error, path=path)
     return broken(frame)
 
@@ -65,6 +65,16 @@ def unavailable(frame: pages.Frame | None) -> wire.WireReply:
         503, "Not right now", "The server cannot store anything at the moment. Nothing was changed.",
         "Try again in a moment. If it stays so, look at the server’s log: its disk may be full.",
         frame, headers=(wait,),
+    )  # fmt: skip
+
+
+def damaged(frame: pages.Frame | None) -> wire.WireReply:
+    """What is asked for cannot be read, and will not be until a back-up is restored."""
+    if frame is None:
+        return _told(503, "temporarily_unavailable", "the database of this server is damaged")
+    return pages.error_page(
+        503, "Not at the moment", "The database of this server is damaged.",
+        "Tell whoever runs this server: a back-up has to be restored.", frame,
     )  # fmt: skip
 
 

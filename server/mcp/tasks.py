@@ -259,9 +259,9 @@ def wasmagent(task: Snapshot) -> dict[str, Any]:
     }
     match task.ending:
         case TaskCompleted(result) if result.is_error:
-            fields["error"] = _text(result) or "the tool failed"
+            fields["error"] = text_of(result) or "the tool failed"
         case TaskCompleted(result):
-            fields["result"] = _text(result) if result.structured is UNSET else result.structured
+            fields["result"] = text_of(result) if result.structured is UNSET else result.structured
         case TaskFailed(message=message):
             fields["error"] = message
         case None:
@@ -341,7 +341,7 @@ def _said(task: Snapshot) -> dict[str, Any]:
     return {} if task.message is None else {"statusMessage": task.message}
 
 
-def _text(result: ToolResult) -> str:
+def text_of(result: ToolResult) -> str:
     return "\n".join(block.text for block in result.content if isinstance(block, TextContent))
 
 

@@ -37,6 +37,10 @@ def _lines(metrics: Metrics) -> Iterator[str]:
         full = f"ostiary_{name}" if kind == "gauge" else f"ostiary_{name}_total"
         yield from _family(full, kind, help_text)
         yield _sample(full, {}, read())
+    for name, help_text, label, read_all in metrics.read_by_label:
+        yield from _family(f"ostiary_{name}_total", "counter", help_text)
+        for value, count in read_all().items():
+            yield _sample(f"ostiary_{name}_total", {label: value}, count)
 
 
 def _family(name: str, kind: str, help_text: str) -> Iterator[str]:

@@ -34,11 +34,14 @@ from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
 from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
+from server.program import store_watch
 from server.program.answering import public_router
+from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
+from server.store import leases
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
@@ -107,7 +110,8 @@ def run(
     ) as group:
         problem = _first(group)
         hint, details = getattr(problem, "hint", None) or "", getattr(problem, "details", ())
-        raise CannotStart(str(problem), hint, details) from problem
+        lasting = getattr(problem, "lasting", False)
+        raise CannotStart(str(problem), hint, details, lasting=lasting) from problem
     except* StoreError as group:
         problem = _first(group)
         log.error("store.stopped", reason=str(problem))
@@ -129,8 +133,16 @@ async def serve(
     public = _listen(config.host, config.port)
     admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
     with open_home(resolved.data_dir) as home:
+        if home.key_file.exists() and not home.database.exists():
+            log.warning(
+                "store.database_missing",
+                path=str(home.database),
+                hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
+            )
         async with open_store(home.database, clock=now_millis, backups=home.backups) as store:
+            store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
+            await store.write(leases.end_all)
             async with trio.open_nursery() as background:
                 services = await build(resolved, log, store, key, port=public.port, background=background)
                 background.start_soon(_sweep, services)
@@ -138,6 +150,16 @@ async def serve(
                 background.start_soon(_keep_flushing, flush_log)
                 background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
+                background.start_soon(services.probe.run)
+                background.start_soon(store_watch.look_through_large_file, store, home.database, log)
+                if config.backup_hours:
+                    plan = BackupPlan(
+                        database=home.database,
+                        directory=resolved.backup_dir or home.backups,
+                        every_hours=config.backup_hours,
+                        keep=config.backup_keep,
+                    )
+                    background.start_soon(partial(keep_backing_up, plan, clock=now_millis, log=log))
                 background.start_soon(services.crew.run)
                 await background.start(services.tasks.run)
                 for sessions in services.servers.sessions.values():
@@ -245,19 +267,12 @@ async def _serve_public(
 async def _serve_admin(
     services: Services, bound: BoundSockets, draining: trio.Event, *, task_status: trio.TaskStatus[list[str]]
 ) -> None:
-    async def ready() -> str:
-        try:
-            await services.store.read(lambda db: db.fetch_one("SELECT 1 AS one"))
-        except StoreError as error:
-            return str(error)
-        return ""
-
     def metrics() -> tuple[bytes, str]:
         from server.observe.exposition import render  # which a server that nobody watches need not carry
 
         return render(services.metrics), CONTENT_TYPE
 
-    probe = Probe(ready=ready, metrics=metrics)
+    probe = Probe(ready=partial(store_watch.why_not_ready, services.probe), metrics=metrics)
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
     )

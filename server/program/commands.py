@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from server import __version__
@@ -11,6 +12,7 @@ from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
 from server.endpoint.opening import now_millis
+from server.program import store_watch
 from server.program.services import Services
 from server.rights.selection import SelectableNames
 
@@ -33,6 +35,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         clock=now_millis,
         subkey=services.identity.parts.subkey,
         status=status,
+        look_at_store=partial(store_watch.described, services.probe, services.resolved.data_dir),
         origin=lambda: issuer,
         scopes=services.identity.parts.site.scopes,
         login_ms=services.identity.parts.policy.tokens.device_login_ms,

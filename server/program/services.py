@@ -35,6 +35,7 @@ from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
 from server.outgoing.providers import ProviderClient
+from server.program import store_watch
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
@@ -44,6 +45,7 @@ from server.store import keyfile, meta
 from server.store.home import DataDirectory
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
+from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
 
 # Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
@@ -60,6 +62,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     servers: OpenServers
     crew: Crew
+    probe: StoreProbe
     started_at: Millis
 
     @property
@@ -91,7 +94,7 @@ async def open_key(resolved: Resolved, home: DataDirectory, store: Store) -> Mas
 async def build(
     resolved: Resolved,
     log: Logger,
-    store: Store,
+    store: ReportingStore,
     key: MasterKey,
     *,
     port: int,
@@ -161,6 +164,7 @@ async def build(
     )
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, servers)
+    store_watch.count(metrics, store, resolved.data_dir)
     return Services(
         resolved=resolved,
         log=log,
@@ -169,6 +173,7 @@ async def build(
         identity=identity,
         servers=servers,
         crew=Crew(log),
+        probe=StoreProbe(store, clock=now_millis),
         started_at=now_millis(),
     )
 

@@ -43,6 +43,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     paths: Mapping[str, str]  # server name → path of its MCP endpoint; the first is at /mcp
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
+    backup_dir: Path | None = None  # None: in the data directory
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -105,6 +106,7 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         servers=loaded.servers,
         source=loaded.source,
         data_dir=data_directory(config),
+        backup_dir=Path(config.backup_dir).expanduser() if config.backup_dir else None,
         loopback=loopback_socket and (not issuer or _host_is_loopback(issuer)),
         issuer=issuer,
         trusted_proxies=networks,

@@ -43,6 +43,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     allow_insecure_http: Annotated[bool, Meta(description="true or false")] = False
     data_dir: Annotated[str, Meta(description="the path of a directory for the database and keys")] = ""
     key_file: Annotated[str, Meta(description='a path, "file:/path" or "env:NAME"')] = ""
+    backup_hours: Annotated[int, Meta(ge=0, le=8760, description="hours from 0 to 8760")] = 0
+    backup_keep: Annotated[int, Meta(ge=1, le=1000, description="a number from 1 to 1000")] = 7
+    backup_dir: Annotated[str, Meta(description="the path of a directory for back-ups")] = ""
     auth: Annotated[Literal["oauth", "none"], Meta(description='"oauth" or "none"')] = "oauth"
     access_token_minutes: Annotated[int, Meta(ge=10, le=1440, description="minutes from 10 to 1440")] = 60
     login_days: Annotated[int, Meta(ge=1, le=365, description="days from 1 to 365")] = 30

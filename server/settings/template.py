@@ -71,6 +71,9 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 "key_file",
                 'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
             ),
+            ("backup_hours", "Back the database up every so many hours; 0: not by itself."),
+            ("backup_keep", "How many of these back-ups stay."),
+            ("backup_dir", "Where they go, best on another disk. Empty: backups/ in data_dir."),
         ),
     ),
     (

@@ -22,7 +22,8 @@ from server.store.facade import Facade
 from server.store.jobs import CannotOpen, StoreDamaged, StoreError
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.migrate import refuse_newer, schema_version
-from server.store.snapshot import BackupFailed, copy_database, sync_file
+from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
+from server.store.soundness import was_copied_by_hand
 from server.store.sqlite_errors import translate
 
 # What a copy holds half-done. By now it is done or given up.
@@ -37,6 +38,10 @@ OPEN_BUSINESS: Final = (
     "consents",  # what was agreed to may have been taken back since
 )
 
+# Enough to go back on a restore that was a mistake; more would fill the disk.
+KEPT_ASIDE: Final = 3
+_ASIDE: Final = "-before-restore-"
+
 _MAGIC: Final = b"SQLite format 3\0"
 
 
@@ -47,6 +52,7 @@ class RestoreRefused(StoreError):
 class RestoredBackup(msgspec.Struct, frozen=True, kw_only=True):
     aside: Path | None  # where the old database was put, if there was one
     kept_out: KeptOut
+    schema: int  # of the copy
 
 
 def back_up(database: Path, target: Path) -> None:
@@ -87,8 +93,13 @@ def restore(
     refresh_epoch: str,
     by: str,
     now: int,
+    copied: bool = False,
+    trial: bool = False,
 ) -> RestoredBackup:
     """Replace the database by `copy` and begin a new refresh epoch. Nothing comes back to life that was ended since (kept_out.py).
+
+    `copied`: also a file that was copied by hand, and may lack what the server had written last. `trial`: do all of it but the
+    replacing, beside a server that may be running.
 
     Its audit trail says that this was done, and by whom (`by`: local:<uid>).
 
@@ -96,10 +107,15 @@ def restore(
     `RestoreRefused`: the copy is damaged, no database of ours, of a newer schema, or belongs to another key; or the database
     in place is in use or cannot be put aside.
     """
-    incoming = database.with_name(f"{database.name}.incoming")
+    incoming = database.with_name(f"{database.name}.{f'trial-{os.getpid()}' if trial else 'incoming'}")
+    if not copied and was_copied_by_hand(copy):
+        raise RestoreRefused(
+            f"{copy} was not made by `ostiary backup` but copied: it may lack what the server had written last",
+            hint="use a back-up; or, if the server was stopped when it was copied, restore it with --copied",
+        )
     try:
         _clear(incoming)
-        kept_out = _bring_in(
+        kept_out, schema = _bring_in(
             copy,
             incoming,
             known_schema=known_schema,
@@ -109,9 +125,14 @@ def restore(
             now=now,
         )
         _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
+        if trial:
+            return RestoredBackup(aside=None, kept_out=kept_out, schema=schema)
         aside = _put_aside(database, now=now)
         os.replace(incoming, database)
         sync_directory(database.parent)
+        _forget_old_ones(database)
+    except SourceDamaged as error:
+        raise RestoreRefused(f"{copy} is damaged", hint="use another back-up") from error
     except sqlite3.Error as error:
         raise RestoreRefused(f"cannot restore {copy}: {translate(error)}") from error
     except OSError as error:
@@ -122,7 +143,7 @@ def restore(
         raise RestoreRefused(f"cannot restore {copy}: {error}", hint=error.hint) from error
     finally:
         _clear(incoming)
-    return RestoredBackup(aside=aside, kept_out=kept_out)
+    return RestoredBackup(aside=aside, kept_out=kept_out, schema=schema)
 
 
 def _clear(incoming: Path) -> None:
@@ -140,7 +161,7 @@ def _bring_in(
     epoch: str,
     standing: EntryRights | None,
     now: int,
-) -> KeptOut:
+) -> tuple[KeptOut, int]:
     if not copy.is_file():
         raise RestoreRefused(f"there is no file {copy}")
     with closing(connect_reader(copy)) as source:
@@ -149,8 +170,9 @@ def _bring_in(
         copy_database(source, incoming)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
         if connection.execute("PRAGMA integrity_check(1)").fetchone()[0] != "ok":
-            raise RestoreRefused(f"{copy} is damaged", hint="use another back-up")
-        refuse_newer(schema_version(connection), known_schema)
+            raise SourceDamaged(f"{copy} is damaged")
+        schema = schema_version(connection)
+        refuse_newer(schema, known_schema)
         row = connection.execute("SELECT value FROM meta WHERE key = ?", (meta.KEY_FINGERPRINT,)).fetchone()
         if row is None or row[0] != fingerprint:
             raise RestoreRefused(
@@ -168,7 +190,7 @@ def _bring_in(
             (meta.REFRESH_EPOCH, epoch),
         )
     sync_file(incoming)
-    return kept_out
+    return kept_out, schema
 
 
 def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str, now: int) -> None:
@@ -195,7 +217,7 @@ def _put_aside(database: Path, *, now: int) -> Path | None:
             log.unlink(missing_ok=True)
         return None
     when = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
-    aside = database.with_name(f"{database.stem}-before-restore-{when}Z.db")
+    aside = database.with_name(f"{database.stem}{_ASIDE}{when}Z.db")
     if not _fold_log(database):
         for (
             log
@@ -204,6 +226,14 @@ def _put_aside(database: Path, *, now: int) -> Path | None:
                 os.rename(log, aside.with_name(aside.name + log.name.removeprefix(database.name)))
     os.link(database, aside)
     return aside
+
+
+def _forget_old_ones(database: Path) -> None:
+    """Of the databases that were put aside the newest few stay, each with the log that may lie beside it."""
+    found = sorted(database.parent.glob(f"{database.stem}{_ASIDE}*Z.db"))
+    for old in found[:-KEPT_ASIDE]:
+        for suffix in ("-wal", "-shm", ""):
+            old.with_name(old.name + suffix).unlink(missing_ok=True)
 
 
 def _fold_log(database: Path) -> bool:

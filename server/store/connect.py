@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from collections.abc import Generator
@@ -9,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from server.store.jobs import CannotOpen, ForeignDatabase
+from server.store.jobs import CannotOpen, DiskFull, ForeignDatabase, StoreReadOnly
 from server.store.sqlite_errors import translate
 
 # "OSTY" in the file's header: a database of somebody else is never migrated.
@@ -105,8 +106,17 @@ def _make_private_file(path: Path) -> None:
     except FileExistsError:
         return
     except OSError as error:
-        raise CannotOpen(f"cannot create {path}: {error.strerror}") from error
+        raise CannotOpen(f"cannot create {path}: {error.strerror}", hint=hint_for(error)) from error
     sync_directory(path.parent)
+
+
+def hint_for(error: OSError) -> str | None:
+    """What to do about a disk that refuses."""
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return DiskFull.hint
+    if error.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
+        return StoreReadOnly.hint
+    return None
 
 
 def sync_directory(directory: Path) -> None:

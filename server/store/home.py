@@ -10,13 +10,14 @@ import os
 import re
 import stat
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from shlex import quote
 from typing import Final
 
 import msgspec
 
+from server.store.connect import hint_for
 from server.store.jobs import CannotOpen
 
 # SQLite's log is shared memory and byte-range locks, which these do not keep between machines (or not at all).
@@ -30,11 +31,22 @@ NETWORK_FILE_SYSTEMS: Final = frozenset(
     }
 )  # fmt: skip
 
+# What a copy, a restore or a new key leaves that was cut off. SQLite would play the log of one back into the next of its name.
+LEFTOVERS: Final = ("*.partial", "*.partial-journal", "*.incoming", "*.incoming-*", "*.trial-*")
+
 _MOUNTINFO: Final = Path("/proc/self/mountinfo")
 
 
 class HomeRefused(CannotOpen):
     """The directory is not fit to hold secrets or a database."""
+
+    lasting = True
+
+
+class HomeUnusable(HomeRefused):
+    """The disk does not let the directory be used."""
+
+    lasting = False
 
 
 class HomeLocked(CannotOpen):
@@ -65,31 +77,52 @@ def open_home(path: Path) -> Generator[DataDirectory]:
 
     The lock belongs to the open file: it ends with the process, however that ends, so no stale lock is ever left.
     """
+    with ExitStack() as held:
+        home = _hold(path, held)
+        make_private_directory(home.backups)
+        clear_what_was_cut_off(home)
+        yield home
+
+
+def _hold(path: Path, held: ExitStack) -> DataDirectory:
     try:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         home = DataDirectory(path.resolve(strict=True))
         check_private(home.path)
         check_local(home.path)
-        lock = _take_lock(home.path / "lock")
+        # The lock file names its holder. Somebody may remove it; not the directory itself, as long as there is anything in it.
+        for take in (_lock_file, _lock_directory):
+            held.callback(os.close, take(home.path))
     except FileExistsError:
         raise HomeRefused(
             f"the data directory {path} is a file", hint="name a directory: --data-dir"
         ) from None
     except OSError as error:
-        raise HomeRefused(f"cannot use the data directory {path}: {error.strerror}") from error
-    try:
-        make_private_directory(home.backups)
-        yield home
-    finally:
-        os.close(lock)
+        raise HomeUnusable(
+            f"cannot use the data directory {path}: {error.strerror}", hint=hint_for(error)
+        ) from error
+    return home
+
+
+def clear_what_was_cut_off(home: DataDirectory) -> None:
+    """Copies and trials whose maker was killed. Nobody else is at work here but a back-up, which then fails and says so."""
+    for directory in (home.path, home.backups):
+        for pattern in LEFTOVERS:
+            for found in directory.glob(pattern):
+                with suppress(OSError):
+                    found.unlink()
 
 
 def make_private_directory(path: Path) -> None:
     try:
         path.mkdir(mode=0o700, exist_ok=True)
         check_private(path)
+    except FileExistsError:
+        raise HomeRefused(
+            f"{path} is a file", hint="move it away: a directory of this name is needed"
+        ) from None
     except OSError as error:
-        raise HomeRefused(f"cannot use {path}: {error.strerror}") from error
+        raise HomeUnusable(f"cannot use {path}: {error.strerror}", hint=hint_for(error)) from error
 
 
 def check_private(path: Path) -> None:
@@ -141,17 +174,35 @@ def file_system_type(path: Path, mountinfo: str) -> str | None:
     return kind
 
 
-def _take_lock(path: Path) -> int:
+def _lock_directory(path: Path) -> int:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BaseException as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            raise _in_use(path, "another process, whose lock file was removed") from None
+        raise
+    return descriptor
+
+
+def _in_use(path: Path, who: str) -> HomeLocked:
+    return HomeLocked(
+        f"the data directory {path} is in use by {who}",
+        hint="stop it first, or give this one a data directory of its own",
+    )
+
+
+def _lock_file(directory: Path) -> int:
+    path = directory / "lock"
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip()
-            who = f"process {holder}" if holder.isdecimal() else "another process"
-            raise HomeLocked(
-                f"the data directory {path.parent} is in use by {who}",
-                hint="stop it first, or give this one a data directory of its own",
+            raise _in_use(
+                directory, f"process {holder}" if holder.isdecimal() else "another process"
             ) from None
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)

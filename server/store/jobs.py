@@ -172,8 +172,8 @@ class StoreBroken(StoreUnavailable):
     """The store stopped because of a fault, or does not answer; a write that was under way may or may not have happened."""
 
 
-class StoreDamaged(StoreError):
-    """The database file is damaged."""
+class StoreDamaged(StoreUnavailable):
+    """The database file is damaged. Nothing mends it but a back-up, so nothing is tried again by itself."""
 
     hint = "stop the server and restore a back-up: ostiary restore FILE"
 
@@ -201,10 +201,16 @@ class JobTooSlow(JobError):
 class CannotOpen(StoreError):
     """The server must not start on this data; the message says why, the hint what to do."""
 
+    lasting = False  # it stays so until somebody does something: a supervisor need not try again
+
 
 class NewerSchema(CannotOpen):
     """The database was written by a newer version."""
 
+    lasting = True
+
 
 class ForeignDatabase(CannotOpen):
     """The file is no database of ours."""
+
+    lasting = True

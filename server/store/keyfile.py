@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from server.store import meta
-from server.store.connect import sync_directory
+from server.store.connect import hint_for, sync_directory
 from server.store.jobs import CannotOpen, StoreDb
 
 _SECRET_BYTES: Final = 32
@@ -37,6 +37,14 @@ _PURPOSE: Final = re.compile(r"[a-z][a-z0-9-]{0,47}/[1-9][0-9]{0,3}")
 
 class KeyRefused(CannotOpen):
     """The key is missing, unreadable, open to others, or not this database's."""
+
+    lasting = True
+
+
+class KeyNotMade(KeyRefused):
+    """There is none yet, and the disk did not take one."""
+
+    lasting = False
 
 
 class MasterKey:
@@ -103,8 +111,13 @@ def open_key(
             raise KeyRefused(f"cannot read the key file {path}: {error.strerror}") from error
     key = parse(text, where)
     if known_fingerprint is not None and not hmac.compare_digest(key.fingerprint, known_fingerprint):
+        if key.id == id_in(known_fingerprint):
+            raise KeyRefused(
+                f"the key at {where} is damaged: its name is that of this database's key ({key.id}), its secret half is not",
+                hint="restore the key file from a back-up",
+            )
         raise KeyRefused(
-            f"the key at {where} is not this database's key ({key.id} instead of {known_fingerprint.partition(':')[0]})",
+            f"the key at {where} is not this database's key ({key.id} instead of {id_in(known_fingerprint)})",
             hint="put the key file back that belongs to this database, or use a new data directory",
         )
     return key
@@ -171,12 +184,19 @@ def _create(path: Path, random_bytes: Callable[[int], bytes]) -> str:
             partial.unlink()
         sync_directory(path.parent)
     except OSError as error:
-        raise KeyRefused(f"cannot make the key file {path}: {error.strerror}") from error
+        raise KeyNotMade(
+            f"cannot make the key file {path}: {error.strerror}", hint=hint_for(error)
+        ) from error
     return text
+
+
+def id_in(fingerprint: str) -> str:
+    """What the key file begins with, after `ostiary-key-1:`."""
+    return fingerprint.partition(":")[0]
 
 
 def _missing_hint(known_fingerprint: str | None) -> str:
     if known_fingerprint is None:
         return "set it to the content of a key file, or let the server make the file"
-    key_id = known_fingerprint.partition(":")[0]
+    key_id = id_in(known_fingerprint)
     return f"put back the key file that begins with ostiary-key-1:{key_id}, or use a new data directory"

@@ -61,6 +61,13 @@ def holds(db: StoreDb, lease: Lease, *, now: int) -> bool:
     return db.fetch_one(sql, lease.key, lease.owner, lease.fence, now) is not None
 
 
+def end_all(db: StoreDb) -> None:
+    """For the start of whoever holds the data directory alone: no other process lives, so every lease is a dead one's, whatever
+    its time and the clock say. They run out rather than being released: what a dead process left is told from what was given back."""
+    for table in LeasedTable:
+        db.execute(f"UPDATE {table.value[0]} SET lease_until = 0 WHERE lease_until > 0")
+
+
 def release(db: StoreDb, lease: Lease) -> bool:
     """Give it back, if it is still this holder's. The fence stays, so a late write of this holder is refused too."""
     name, column = lease.table.value

@@ -6,9 +6,11 @@ version wrote is refused, because an older program would read it wrongly.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import sqlite3
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -26,11 +28,24 @@ _VERSIONS_TABLE: Final = """
 CREATE TABLE IF NOT EXISTS schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL)
 """
 
+# What each migration was when it was applied: a number alone would take another file's schema for this one's.
+_CHECKSUM_COLUMN: Final = "ALTER TABLE schema_version ADD COLUMN sha256 TEXT"
+
+
+class OtherSchema(CannotOpen):
+    """The database was made by migrations of the same numbers and another content."""
+
+    lasting = True
+
 
 class Migration(msgspec.Struct, frozen=True):
     version: int
     name: str
     sql: str
+
+    @property
+    def sha256(self) -> str:
+        return hashlib.sha256(self.sql.encode()).hexdigest()
 
 
 def packaged_migrations() -> tuple[Migration, ...]:
@@ -74,11 +89,13 @@ def migrate(
 ) -> Path | None:
     """Apply what is missing; where the copy made beforehand is, if there was anything to copy.
 
-    Raises `NewerSchema`, or `CannotOpen` when a copy cannot be made or a migration fails, which then left no trace.
+    Raises `NewerSchema`, `OtherSchema`, or `CannotOpen` when a copy cannot be made or a migration fails, which then left no trace.
     The caller holds the data directory's lock, so nobody else migrates. `backups` is None only for databases in memory.
     """
     found = schema_version(connection)
     refuse_newer(found, len(migrations))
+    if found:
+        _check_applied(connection, migrations[:found])
     missing = migrations[found:]
     if not missing:
         return None
@@ -99,14 +116,64 @@ def migrate(
     return copy
 
 
+def _check_applied(connection: sqlite3.Connection, applied: Sequence[Migration]) -> None:
+    """Raises `OtherSchema`. A database of before checksums were kept is held against the schema itself, and gets them."""
+    if not _keeps_checksums(connection):
+        if _tables(connection) != _tables_after(applied):
+            raise _other(applied[-1])
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(_CHECKSUM_COLUMN)
+        for migration in applied:
+            connection.execute(
+                "UPDATE schema_version SET sha256 = ? WHERE version = ?",
+                (migration.sha256, migration.version),
+            )
+        connection.execute("COMMIT")
+    kept = dict(connection.execute("SELECT version, sha256 FROM schema_version").fetchall())
+    for migration in applied:
+        if kept.get(migration.version) != migration.sha256:
+            raise _other(migration)
+
+
+def _other(migration: Migration) -> OtherSchema:
+    return OtherSchema(
+        f"the database was not made by a release: its schema {migration.version} is another than this version's",
+        hint="use the build that made it, or a new data directory",
+    )
+
+
+def _keeps_checksums(connection: sqlite3.Connection) -> bool:
+    return any(row[1] == "sha256" for row in connection.execute("PRAGMA table_info(schema_version)"))
+
+
+def _tables_after(applied: Sequence[Migration]) -> set[tuple[str, str]]:
+    with closing(sqlite3.connect(":memory:")) as fresh:
+        for migration in applied:
+            for statement in statements(migration.sql):
+                fresh.execute(statement)
+        return _tables(fresh)
+
+
+def _tables(connection: sqlite3.Connection) -> set[tuple[str, str]]:
+    """Names and columns of all there is, as SQLite itself keeps them."""
+    found = connection.execute(
+        "SELECT name, sql FROM sqlite_master WHERE name <> 'schema_version' AND name NOT LIKE 'sqlite%'"
+    )
+    return set(found.fetchall())
+
+
 def _apply(connection: sqlite3.Connection, migration: Migration, *, now: int) -> None:
     try:
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(_VERSIONS_TABLE)
+        if not _keeps_checksums(connection):
+            connection.execute(_CHECKSUM_COLUMN)
         for statement in statements(migration.sql):
             connection.execute(statement)
-        row = (migration.version, migration.name, now)
-        connection.execute("INSERT INTO schema_version (version, name, applied_at) VALUES (?, ?, ?)", row)
+        row = (migration.version, migration.name, now, migration.sha256)
+        connection.execute(
+            "INSERT INTO schema_version (version, name, applied_at, sha256) VALUES (?, ?, ?, ?)", row
+        )
         connection.execute("COMMIT")
     except sqlite3.Error as error:
         if connection.in_transaction:

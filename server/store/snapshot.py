@@ -7,8 +7,9 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from server.store.connect import sync_directory
-from server.store.jobs import StoreError
+from server.store.connect import hint_for, sync_directory
+from server.store.jobs import StoreDamaged, StoreError, StoreUnavailable
+from server.store.soundness import check_whole
 from server.store.sqlite_errors import translate
 
 
@@ -16,10 +17,16 @@ class BackupFailed(StoreError):
     """No copy was made; the database is as it was."""
 
 
+class SourceDamaged(BackupFailed):
+    """What was copied is damaged, so the copy was not kept: it could take the place of one that is whole."""
+
+    hint = StoreDamaged.hint
+
+
 def copy_database(source: sqlite3.Connection, target: Path) -> None:
     """Write what `source` sees now to the new file `target` (mode 0600), complete and synced, or leave no file.
 
-    Never overwrites. Raises `BackupFailed`.
+    Never overwrites. Raises `BackupFailed`; `SourceDamaged` if the copy is not whole.
     """
     partial = target.with_name(f"{target.name}.partial")
     try:
@@ -31,15 +38,25 @@ def copy_database(source: sqlite3.Connection, target: Path) -> None:
             with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
                 source.backup(copy)
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, nothing beside it
+                check_whole(copy)
             sync_file(partial)
             os.link(partial, target)  # unlike a rename, refuses to replace a file that appeared meanwhile
         finally:
-            partial.unlink()
+            for each in (partial, partial.with_name(f"{partial.name}-journal")):
+                each.unlink(missing_ok=True)
         sync_directory(target.parent)
-    except sqlite3.Error as error:
+    except StoreDamaged as error:
+        raise SourceDamaged(f"cannot copy the database to {target}: it is damaged") from error
+    except StoreUnavailable as error:
+        raise BackupFailed(f"cannot copy the database to {target}: {error}", hint=error.hint) from error
+    except sqlite3.DatabaseError as error:
+        if isinstance(translate(error), StoreDamaged):
+            raise SourceDamaged(f"cannot copy the database to {target}: it is damaged") from error
         raise BackupFailed(f"cannot copy the database to {target}: {translate(error)}") from error
     except OSError as error:
-        raise BackupFailed(f"cannot copy the database to {target}: {error.strerror}") from error
+        raise BackupFailed(
+            f"cannot copy the database to {target}: {error.strerror}", hint=hint_for(error)
+        ) from error
 
 
 def sync_file(path: Path) -> None:

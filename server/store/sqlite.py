@@ -19,19 +19,23 @@ import msgspec
 import trio
 
 from server.store.connect import connect_reader, connect_writer, opening
+from server.store.health import StoreHealth, StoreReport
 from server.store.jobs import (
     Effect,
     OnAudit,
     OnChanges,
     StoreBroken,
     StoreClosed,
+    StoreDamaged,
     StoreDb,
     StoreFull,
+    StoreUnavailable,
     T,
     apart,
     tell_of_audit,
 )
 from server.store.migrate import Migration, migrate, packaged_migrations
+from server.store.soundness import check_before_serving
 from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 
@@ -85,6 +89,10 @@ class _Lane:
     @property
     def pending(self) -> int:
         return len(self._open)
+
+    @property
+    def oldest_asked_at(self) -> float | None:
+        return next((ticket.asked_at for ticket in self._open), None)
 
     def submit(self, job: Callable[[StoreDb], T]) -> _Ticket[T]:
         if len(self._open) >= self._limit:
@@ -172,6 +180,7 @@ class SqliteStore:
         self._closed = False
         self._watching = trio.CancelScope()
         self.fault: BaseException | None = None
+        self.health = StoreHealth()
         self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
         self._readers = [
             _Thread(f"store-reader-{number}", self._serve_reads, reader, self._in_trio)
@@ -189,11 +198,18 @@ class SqliteStore:
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._closed:
             raise StoreClosed("the store is closed")
-        ticket = self._writes.submit(job)
-        await trio.lowlevel.wait_task_rescheduled(_wait_on)
-        if ticket.abandoned:
-            raise StoreBroken("the disk does not answer; this may or may not have been written")
-        return ticket.result()
+        health = self.health
+        try:
+            ticket = self._writes.submit(job)
+            await trio.lowlevel.wait_task_rescheduled(_wait_on)
+            if ticket.abandoned:
+                raise StoreBroken("the disk does not answer; this may or may not have been written")
+            value = ticket.result()
+        except StoreUnavailable as error:
+            health.note_refused(error)
+            raise
+        health.failure, health.wrote_at = None, time.monotonic()
+        return value
 
     @trio.lowlevel.enable_ki_protection
     async def read(self, job: Callable[[StoreDb], T]) -> T:
@@ -202,7 +218,14 @@ class SqliteStore:
             raise StoreClosed("the store is closed")
         ticket = self._reads.submit(job)
         await trio.lowlevel.wait_task_rescheduled(ticket.abandon)
-        return ticket.result()
+        try:
+            return ticket.result()
+        except StoreDamaged as damage:
+            self.health.note_damage(damage)
+            raise
+
+    def report(self) -> StoreReport:
+        return self.health.report(waiting=self._writes.pending, oldest_asked_at=self._writes.oldest_asked_at)
 
     def on_changes(self, listener: OnChanges) -> None:
         self._listeners.append(listener)
@@ -244,9 +267,12 @@ class SqliteStore:
         while True:
             group = _Group(self._writes, self._limits)
             effects: list[Effect] = []
+            began = time.monotonic()
             try:
                 if group:
                     effects = writer.run_batch(group, at=self._clock())
+                    self.health.commits += 1
+                    self.health.commit_seconds += time.monotonic() - began
             except BaseException as error:
                 self._give_up(group, error)
             self._in_trio(self._answer_writes, group.taken, effects)
@@ -370,6 +396,7 @@ def _open(
         writer = connect_writer(path)
         undo.callback(writer.close)
         with opening(path):
+            check_before_serving(writer, path)
             migrate(
                 writer,
                 packaged_migrations() if migrations is None else migrations,

@@ -262,17 +262,22 @@ def take_over(
     message: bytes,
     ending: bytes,
 ) -> AbandonedTask | None:
-    """Take an orphan, if it still is one. One that cannot be run again fails at once, with `ending`."""
+    """Take an orphan, if it still is one. One that cannot be run again fails at once, with `ending`.
+
+    Only what was at work when its process died may have been what it died of, and is bounded by `max_runs`. What was given back,
+    or waited for somebody, outlives any number of restarts."""
     row = db.fetch_one(
-        f"SELECT replays, runs, expires_at FROM tasks WHERE id_hash = ? AND {RUNNING}", id_hash
+        f"SELECT state, replays, runs, expires_at, owner FROM tasks WHERE id_hash = ? AND {RUNNING}", id_hash
     )
     if row is None:
         return None
     lease = leases.take(db, LeasedTable.TASKS, id_hash, owner=owner, now=now, millis=millis)
     if lease is None:
         return None
-    if row["replays"] and row["runs"] < max_runs and row["expires_at"] > now:
-        db.execute("UPDATE tasks SET runs = runs + 1 WHERE id_hash = ?", id_hash)
+    suspect = row["state"] == "working" and row["owner"] is not None
+    if row["replays"] and row["expires_at"] > now and not (suspect and row["runs"] >= max_runs):
+        if suspect:
+            db.execute("UPDATE tasks SET runs = runs + 1 WHERE id_hash = ?", id_hash)
     else:
         finish(
             db,

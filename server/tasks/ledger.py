@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.mcp.errors import TooManyTasks, UnknownTask
 from server.mcp.questions import Question
-from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
+from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id, text_of
 from server.observe.log import Logger
 from server.store import leases
 from server.store import tasks as rows
-from server.store.jobs import Row, Store, StoreUnavailable
+from server.store.jobs import Row, Store, StoreDamaged, StoreUnavailable
 from server.store.leases import Lease
 from server.store.tasks import Caps, NewTask, StoredTask, TasksFull
 from server.tasks.order import MAX_RESULT_BYTES, Owner, TaskOrder, TaskTerms
@@ -31,8 +31,10 @@ T = TypeVar("T")
 KEY_PURPOSE: Final = "tasks"
 ID_BYTES: Final = 24
 _NONCE_BYTES: Final = 12
+# Of a status message, which is shown beside the task: a line, not the result.
+MESSAGE_CHARACTERS: Final = 1000
 
-# Begun anew so often without getting any further, a task is what brings the server down.
+# Begun anew so often, each time after a process that died at it, and got no further: a task is what brings the server down.
 MAX_RUNS: Final = 5
 RESTARTED: Final = TaskFailed(-32603, "the server was restarted while this was running")
 
@@ -262,8 +264,7 @@ class TaskLedger:
         if len(encoded) > MAX_RESULT_BYTES:
             ending = TaskFailed(-32603, f"the result has {len(encoded):,} bytes, more than the {MAX_RESULT_BYTES:,} that a task may keep")  # fmt: skip
             encoded = _encode(ending)
-        if isinstance(ending, TaskFailed):
-            message = ending.message[:1000]
+        message = why_it_failed(ending) or message
         job = partial(
             rows.finish,
             lease=lease,
@@ -281,6 +282,8 @@ class TaskLedger:
         while True:
             try:
                 return await attempt()
+            except StoreDamaged:  # which nobody mends while we wait
+                raise
             except StoreUnavailable as problem:
                 self._log.warning("task.store_unavailable", problem=str(problem))
             await trio.sleep(pause)
@@ -339,6 +342,17 @@ class TaskLedger:
             name: msgspec.json.decode(self._open(id_hash, f"answer/{name}", sealed))
             for name, sealed in answers.items()
         }
+
+
+def why_it_failed(ending: Ending) -> str | None:
+    """What a task that failed says of itself; a client that shows its status need not fetch the result to know."""
+    match ending:
+        case TaskFailed(message=message):
+            return message[:MESSAGE_CHARACTERS]
+        case TaskCompleted(result) if result.is_error:
+            return text_of(result)[:MESSAGE_CHARACTERS] or "the tool failed"
+        case TaskCompleted():
+            return None
 
 
 def _bound_to(id_hash: str, place: str) -> bytes:

@@ -13,7 +13,7 @@ from auth.identity import Identity
 from auth.people import users
 from server.admin.commands import Admin
 from server.admin.control import CommandRefused, Handler
-from server.store.jobs import DiskFull
+from server.store.jobs import DiskFull, StoreDamaged
 from tests.auth.identity_fakes import ORIGIN, open_identity, post
 
 
@@ -25,11 +25,21 @@ async def table(**store: Any) -> AsyncGenerator[tuple[Identity, Mapping[str, Han
             clock=identity.parts.clock,
             subkey=identity.parts.subkey,
             status=dict,
+            look_at_store=look_at_store,
             origin=lambda: ORIGIN,
             scopes=identity.parts.site.scopes,
             login_ms=identity.parts.policy.tokens.device_login_ms,
         )
         yield identity, admin.commands()
+
+
+async def look_at_store() -> dict[str, Any]:
+    return {"problem": "", "hint": ""}
+
+
+class Damaged:
+    async def read(self, job: object) -> object:
+        raise StoreDamaged("the database file is damaged")
 
 
 class FullDisk:
@@ -45,6 +55,15 @@ async def test_a_full_disk_is_told_to_whoever_can_free_some_space() -> None:
         with pytest.raises(CommandRefused, match="the disk is full") as caught:
             await commands["deny"]({"id": "dev_x"}, "local:0")
         assert caught.value.hint == DiskFull.hint
+
+
+async def test_damage_is_told_with_what_to_do_and_status_answers_all_the_same() -> None:
+    async with table(store=Damaged()) as (_, commands):
+        with pytest.raises(CommandRefused, match="the database file is damaged") as caught:
+            await commands["pending"]({}, "local:0")
+        assert caught.value.hint == StoreDamaged.hint
+        told = await commands["status"]({}, "local:0")
+    assert told == {"store": {"problem": "the database file is damaged", "hint": StoreDamaged.hint}}
 
 
 @pytest.mark.parametrize(

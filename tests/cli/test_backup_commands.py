@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -65,7 +67,12 @@ def test_a_copy_made_while_serving_can_be_put_back_and_what_came_after_is_set_as
         )
         made = ostiary(tmp_path, "backup", str(tmp_path / "copy.db"))
         assert (made.returncode, made.stdout) == (0, f"{tmp_path / 'copy.db'}\n")
+        key_id = (tmp_path / "data" / "master.key").read_text("utf-8").split(":")[1]
+        assert f"keep the key {key_id}" in made.stderr
         assert ostiary(tmp_path, "clients", "add", "after", "--id", "after").returncode == 0
+        trial = ostiary(tmp_path, "restore", "--dry-run", "--json", str(tmp_path / "copy.db"))
+        told = json.loads(trial.stdout)
+        assert (trial.returncode, told["restored"], told["key"]) == (0, None, key_id)
         busy = ostiary(tmp_path, "restore", str(tmp_path / "copy.db"))
         assert busy.returncode == 1
         assert "in use by process" in busy.stderr
@@ -76,6 +83,30 @@ def test_a_copy_made_while_serving_can_be_put_back_and_what_came_after_is_set_as
     (aside,) = (tmp_path / "data").glob("ostiary-before-restore-*.db")
     assert clients_in(tmp_path / "data" / "ostiary.db") == {"ostiary-cli", "before"}
     assert clients_in(aside) == {"ostiary-cli", "before", "after"}
+
+
+def test_into_a_directory_copies_are_named_by_the_time_and_so_many_stay(
+    tmp_path: Path, server: subprocess.Popen[str]
+) -> None:
+    stop(server)
+    folder = tmp_path / "copies"
+    folder.mkdir()
+    made = [
+        json.loads(ostiary(tmp_path, "backup", "--keep", "2", "--json", str(folder)).stdout) for _ in range(3)
+    ]
+    assert sorted(map(str, folder.iterdir())) == [each["path"] for each in made[1:]]
+    assert made[0]["key"] == (tmp_path / "data" / "master.key").read_text("utf-8").split(":")[1]
+    misused = ostiary(tmp_path, "backup", "--keep", "2", str(tmp_path / "file.db"))
+    assert (misused.returncode, "no directory" in misused.stderr) == (2, True)
+
+
+def test_what_cp_made_is_recognised(tmp_path: Path, server: subprocess.Popen[str]) -> None:
+    stop(server)
+    by_hand = str(shutil.copy(tmp_path / "data" / "ostiary.db", tmp_path / "cp.db"))
+    refused = ostiary(tmp_path, "restore", by_hand)
+    assert (refused.returncode, "may lack" in refused.stderr) == (1, True)
+    assert "newest rows may be missing" in ostiary(tmp_path, "verify", "--file", by_hand).stderr
+    assert ostiary(tmp_path, "restore", "--copied", by_hand).returncode == 0
 
 
 def clients_in(database: Path) -> set[str]:
@@ -96,3 +127,5 @@ def test_what_is_no_back_up_or_belongs_to_another_key_is_left_alone(
     assert refused.returncode == 1
     assert "missing" in refused.stderr
     assert not (tmp_path / "data" / "master.key").exists()
+    # A supervisor is told that trying again is of no use.
+    assert ostiary(tmp_path, "serve", "--port", "0").returncode == 78

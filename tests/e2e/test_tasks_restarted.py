@@ -1,11 +1,9 @@
-"""Tasks of a server that is stopped, killed, or told to let somebody in no longer: every kind of work, on every face.
-
-What runs when a server is killed is left alone until its lease has run out, so the tests of that wait for some twenty seconds.
-"""
+"""Tasks of a server that is stopped, killed, or told to let somebody in no longer: every kind of work, on every face."""
 
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +15,7 @@ from task_clients import Ended, Extension, Face, House, Stood, Wasmagent, make_h
 pytestmark = pytest.mark.slow
 
 KINDS = ("extension", "core", "wasmagent")
+MORTAL = (sys.executable, "-P", str(Path(__file__).with_name("mortal_server.py")))
 RESTARTED = "the server was restarted while this was running"
 REVOKED = "the login that it was made with was ended"
 
@@ -114,6 +113,21 @@ def end_login(house: House, client: str) -> None:
     house.program.at_machine("revoke", login["id"])
 
 
+def test_after_a_kill_tasks_are_at_once_what_they_have_become(house: House) -> None:
+    with house.open() as server:
+        face = house.face("core")
+        sleeps, steps = face.begin("sleepy", "sleeps"), face.begin("steps", "steps")
+        for name in ("sleeps begins", "steps kept step 0"):
+            house.await_note(name)
+        server.end(signal.SIGKILL)
+    house.let_go("steps")
+    with house.open():
+        face = house.face("core")
+        # Well before the lease of the killed server would have run out.
+        for task_id, ends in ((sleeps, "failed"), (steps, "completed")):
+            until("the task to end", lambda: face.look(task_id).state == ends or None, 8)  # noqa: B023
+
+
 def test_what_runs_for_a_login_is_stopped_when_the_login_is_ended(house: House) -> None:
     with house.open():
         mine, other = house.face("core in a session"), house.face("core", client="two")
@@ -139,16 +153,21 @@ def test_what_runs_for_a_login_is_stopped_when_the_login_is_ended(house: House) 
 
 
 def test_what_a_killed_server_did_for_a_login_that_is_ended_is_not_taken_up_again(house: House) -> None:
+    house.program.command = MORTAL
+    order = house.program.home / "die"
     with house.open() as server:
         mine, other = house.face("core"), house.face("core", client="two")
         steps, kept = mine.begin("steps", "steps"), other.begin("steps", "kept")
         for name in ("steps", "kept"):
             house.await_note(f"{name} kept step 0")
-        server.end(signal.SIGKILL)
+        order.write_text("after grant.revoked", "utf-8")
+        with pytest.raises(AssertionError, match="did not answer"):
+            end_login(house, "one")  # and before the work hears of it, the server dies
+        assert server.wait() == -signal.SIGKILL
+    order.unlink()
     house.let_go("steps")
     house.let_go("kept")
     with house.open() as server:
-        end_login(house, "one")  # before anybody has taken over
         assert other.end(kept) == Ended("completed", "kept began at 1")
         del house.tokens["main", "one"]
         again = house.face("core")

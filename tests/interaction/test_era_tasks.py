@@ -179,6 +179,7 @@ async def test_a_tool_that_fails_makes_its_task_what_the_form_calls_that(cell: C
     async with working(cell) as one:
         found = await until(one, await begin(one, "unlucky"), "completed" if one.modern else "failed")
         assert not one.modern or found["result"]["isError"] is True
+        assert found["statusMessage"] == "no luck today"
 
 
 @pytest.mark.requirement("tasks.unknown")

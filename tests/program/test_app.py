@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -21,7 +22,8 @@ from server.program import app
 from server.program.app import StartedServer
 from server.settings.reading import load
 from server.settings.resolve import resolve
-from server.store.jobs import DiskFull
+from server.store import soundness
+from server.store.jobs import DiskFull, StoreDamaged
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
 MODERN = {
@@ -107,8 +109,29 @@ async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_di
         assert 'ostiary_tool_calls_total{outcome="ok",server="main",tool="echo"} 1.0' in metrics
         assert 'ostiary_http_requests_total{route="/mcp",status="200"} 1.0' in metrics
         assert "ostiary_connections_accepted_total" in metrics
+        assert 'ostiary_store_writes_failed_total{reason="disk_full"} 0.0' in metrics
+        assert "ostiary_store_waiting 0.0" in metrics
+        assert float(re.findall(r"\nostiary_store_commit_seconds_total (\S+)", metrics)[0]) > 0
+        assert float(re.findall(r"\nostiary_store_free_bytes (\S+)", metrics)[0]) > 0
         assert (await server.get("/metrics")).status_code == 404
         assert (await server.get("/metrics", admin=True, host="evil.example")).status_code == 403
+
+
+async def test_damage_that_is_found_makes_the_server_not_ready_and_is_logged_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def find_damage(*_: object) -> None:
+        raise StoreDamaged("the database file is damaged")
+
+    monkeypatch.setattr(soundness, "CHECKED_AT_START_BYTES", 0)  # so that it is looked through beside
+    monkeypatch.setattr(soundness, "check_file", find_damage)
+    async with running(tmp_path, auth="none", admin_port=0) as server:
+        with trio.fail_after(PATIENCE):
+            while (ready := await server.get("/readyz", admin=True)).status_code == 200:
+                await trio.lowlevel.checkpoint()
+        assert ready.text == "not ready: the database file is damaged\n"
+        assert (await server.get("/readyz", admin=True)).status_code == 503
+        assert server.log.getvalue().count('"store.damaged"') == 1
 
 
 async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) -> None:
@@ -174,6 +197,7 @@ async def test_a_second_instance_is_told_who_holds_the_directory_or_the_port(tmp
         port = int(server.started.origin.rpartition(":")[2])
         held = await trio.to_thread.run_sync(lambda: start_refused(tmp_path))
         assert "in use by process" in str(held)
+        assert not held.lasting
         taken = await trio.to_thread.run_sync(lambda: start_refused(tmp_path, port=port))
         assert str(taken) == f"port {port} on 127.0.0.1 is in use by another process"
         assert "--port" in taken.hint
@@ -221,6 +245,30 @@ def test_an_agent_whose_file_is_missing_is_named(tmp_path: Path) -> None:
     assert str(start_refused(tmp_path, text)) == "main[2] (/nowhere.py): there is no file /nowhere.py"
 
 
+async def test_a_key_without_its_database_is_worth_a_warning(tmp_path: Path) -> None:
+    async with running(tmp_path) as server:
+        assert "store.database_missing" not in server.log.getvalue()
+    for path in (tmp_path / "data").glob("ostiary.db*"):
+        path.unlink()
+    async with running(tmp_path) as server:
+        assert server.log.getvalue().count('"store.database_missing"') == 1
+
+
+def test_what_stays_so_until_somebody_mends_it_is_told_from_what_may_pass(tmp_path: Path) -> None:
+    trio.run(_once, tmp_path)
+    key = tmp_path / "data" / "master.key"
+    text = key.read_text("utf-8")
+    key.unlink()
+    assert start_refused(tmp_path).lasting
+    key.write_text(text, "utf-8")
+    key.chmod(0o600)
+    with (tmp_path / "data" / "ostiary.db").open("r+b") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * 8192)
+    damaged = start_refused(tmp_path)
+    assert damaged.lasting and "damaged" in str(damaged) and "ostiary restore FILE" in damaged.hint
+
+
 def test_a_database_without_its_key_is_not_opened_and_no_key_is_made(tmp_path: Path) -> None:
     trio.run(_once, tmp_path)
     (tmp_path / "data" / "master.key").unlink()
@@ -260,7 +308,11 @@ async def test_a_claim_links_secret_is_in_no_log_line_whatever_goes_wrong_under_
 async def test_programs_can_read_why_nothing_could_be_done_whatever_page_they_are_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trouble: list[Exception] = [DiskFull("the disk is full"), ZeroDivisionError("a bug")]
+    trouble: list[Exception] = [
+        DiskFull("the disk is full"),
+        StoreDamaged("the database file is damaged"),
+        ZeroDivisionError("a bug"),
+    ]
 
     async def fail(*_: object) -> object:
         raise trouble.pop(0)
@@ -268,7 +320,11 @@ async def test_programs_can_read_why_nothing_could_be_done_whatever_page_they_ar
     async with running(tmp_path) as server:
         monkeypatch.setattr(Identity, "handle", fail)
         path = "/.well-known/oauth-authorization-server"
-        full, broken = await server.get(path), await server.get(path)
+        full, damaged, broken = [await server.get(path) for _ in range(3)]
+    assert (damaged.status_code, damaged.json()["error_description"]) == (
+        503,
+        "the database of this server is damaged",
+    )
     assert (full.status_code, full.json()["error"]) == (503, "temporarily_unavailable")
     assert (broken.status_code, broken.json()["error"]) == (500, "server_error")
     assert {answer.headers["access-control-allow-origin"] for answer in (full, broken)} == {"*"}

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from damage import spoil
 from store_engines import NOW
 
 from auth.values.db import AuditEntry
@@ -64,6 +65,51 @@ def copy(database: Path, directory: Path) -> Path:
     target = directory / "copy.db"
     back_up(database, target)
     return target
+
+
+def test_a_trial_changes_nothing_and_says_what_a_restore_would(
+    database: Path, copy: Path, directory: Path
+) -> None:
+    before = values(database)
+    done = restore(
+        copy,
+        database,
+        known_schema=KNOWN,
+        key_fingerprint=FINGERPRINT,
+        audit_key=AUDIT_KEY,
+        refresh_epoch="new-epoch",
+        by="local:7",
+        now=NOW,
+        trial=True,
+    )
+    assert (done.aside, done.schema) == (None, KNOWN)
+    assert values(database) == before
+    assert not list(directory.glob("*trial*"))
+    assert not list(directory.glob("*before-restore*"))
+
+
+def test_a_trial_of_a_damaged_copy_refuses_it(database: Path, copy: Path) -> None:
+    spoil(copy, "consents")
+    with pytest.raises(RestoreRefused, match="damaged"):
+        restore_known(copy, database, trial=True)
+
+
+def test_a_copy_made_with_cp_is_refused_unless_somebody_vouches_for_it(
+    database: Path, tmp_path: Path
+) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    by_hand = Path(shutil.copy(database, elsewhere / "cp.db"))
+    with pytest.raises(RestoreRefused, match="may lack what the server had written last") as caught:
+        restore_known(by_hand, database)
+    assert "--copied" in (caught.value.hint or "")
+    assert restore_known(by_hand, database, copied=True) is not None
+
+
+def test_of_the_databases_that_were_put_aside_the_newest_few_stay(database: Path, copy: Path) -> None:
+    kept = [restore_known(copy, database, now=NOW + number) for number in range(6)]
+    found = sorted(database.parent.glob("ostiary-before-restore-*"))
+    assert found == [each for each in kept if each is not None][-3:]
 
 
 async def test_a_copy_is_taken_while_the_store_is_open_and_holds_what_was_written(directory: Path) -> None:
@@ -256,7 +302,7 @@ async def test_a_copy_of_before_the_chain_is_restored_and_its_rows_are_known_as_
         migrate(connection, packaged_migrations()[:2], now=NOW, backups=None)
         connection.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
         connection.execute("INSERT INTO audit (at, event, actor, outcome) VALUES (1, 'old', 'user:u', 'ok')")
-    restore_known(old, database)
+    restore_known(old, database, copied=True)
     async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
         store.chain_audit(AUDIT_KEY)
         await store.write(

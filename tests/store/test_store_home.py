@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import stat
@@ -79,6 +80,55 @@ def test_the_lock_is_held_within_one_process_too_and_given_back(tmp_path: Path) 
         pass
     with open_home(path):
         pass
+
+
+def test_removing_the_lock_file_lets_nobody_else_in(tmp_path: Path) -> None:
+    with open_home(tmp_path / "data") as home:
+        (home.path / "lock").unlink()
+        with pytest.raises(HomeLocked, match="lock file was removed"), open_home(tmp_path / "data"):
+            raise AssertionError
+    with open_home(tmp_path / "data"):
+        pass
+
+
+def test_what_was_cut_off_is_cleared_at_the_start_and_nothing_else(tmp_path: Path) -> None:
+    with open_home(tmp_path / "data") as home:
+        kept = [home.path / "ostiary.db", home.path / "master.key", home.backups / "before-schema-3.db"]
+        left = [
+            home.path / "master.key.partial",
+            home.path / "ostiary.db.incoming",
+            home.path / "ostiary.db.incoming-journal",
+            home.path / "ostiary.db.trial-77",
+            home.backups / "before-schema-4.db.partial",
+            home.backups / "before-schema-4.db.partial-journal",
+        ]
+        for path in (*kept, *left):
+            path.touch()
+    with open_home(tmp_path / "data"):
+        assert all(path.exists() for path in kept)
+        assert not any(path.exists() for path in left)
+
+
+def test_a_file_where_back_ups_belong_is_refused_with_the_remedy(tmp_path: Path) -> None:
+    with open_home(tmp_path / "data") as home:
+        home.backups.rmdir()
+        home.backups.touch()
+    with pytest.raises(HomeRefused, match="backups is a file") as caught, open_home(tmp_path / "data"):
+        raise AssertionError
+    assert "move it away" in (caught.value.hint or "")
+
+
+def test_a_full_disk_under_the_directory_is_told_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "ftruncate", full)
+    with pytest.raises(HomeRefused, match="No space left") as caught, open_home(tmp_path / "data"):
+        raise AssertionError
+    assert "free some space" in (caught.value.hint or "")
+    assert not caught.value.lasting
 
 
 def test_a_lock_file_that_is_a_link_is_refused(tmp_path: Path) -> None:

@@ -55,6 +55,17 @@ def test_a_different_key_is_refused_and_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == before
 
 
+def test_a_key_of_which_a_letter_was_changed_is_said_to_be_damaged(tmp_path: Path) -> None:
+    path = tmp_path / "master.key"
+    text = new_key_text(fixed)
+    path.write_text(text[:-2] + ("A" if text[-2] != "A" else "B") + text[-1])
+    path.chmod(0o600)
+    with pytest.raises(KeyRefused, match="its secret half is not") as caught:
+        open_fixed(path, known_fingerprint=parse(text, "here").fingerprint)
+    assert "back-up" in (caught.value.hint or "")
+    assert caught.value.lasting
+
+
 def test_a_file_with_the_same_id_but_another_secret_is_a_different_key() -> None:
     one, two = MasterKey("000102030405", fixed(32)), MasterKey("000102030405", other(32))
     assert one.fingerprint != two.fingerprint

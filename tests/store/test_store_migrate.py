@@ -15,6 +15,7 @@ from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, ForeignDatabase, NewerSchema
 from server.store.migrate import (
     Migration,
+    OtherSchema,
     check_numbering,
     migrate,
     packaged_migrations,
@@ -25,6 +26,12 @@ from server.store.migrate import (
 FIRST = Migration(1, "first", "CREATE TABLE a (x TEXT); INSERT INTO a VALUES ('kept; -- whole');")
 SECOND = Migration(2, "second", "CREATE TABLE b (x);\nCREATE TABLE c (x);")
 NOW = 1_800_000_000_123
+# What databases out there were made by: a file that has a line here is never edited again, a change of the schema is a new file.
+FROZEN = {
+    "0001_foundation": "4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f",
+    "0002_tasks": "1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5",
+    "0003_identity": "6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457",
+}
 
 
 @pytest.fixture
@@ -53,6 +60,11 @@ def test_the_packaged_migrations_apply_to_an_empty_database_and_are_remembered(
         "SELECT version, name, applied_at FROM schema_version ORDER BY version"
     ).fetchall()
     assert rows == [(each.version, each.name, NOW) for each in known]
+
+
+def test_migrations_that_databases_were_made_by_are_as_they_were() -> None:
+    known = {f"{each.version:04}_{each.name}": each.sha256 for each in packaged_migrations()}
+    assert {name: known.get(name) for name in FROZEN} == FROZEN
 
 
 def test_the_schema_has_no_deferred_constraint() -> None:
@@ -104,6 +116,34 @@ def test_a_newer_schema_is_refused_and_left_alone(connection: sqlite3.Connection
         migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
     assert caught.value.hint is not None
     assert schema_version(connection) == 2
+
+
+def test_a_migration_that_was_edited_after_it_was_applied_is_refused_and_nothing_is_touched(
+    connection: sqlite3.Connection, directory: Path
+) -> None:
+    migrate(connection, [FIRST], now=NOW, backups=directory / "backups")
+    edited = Migration(1, "first", f"{FIRST.sql} ")
+    with pytest.raises(OtherSchema, match="schema 1 is another") as caught:
+        migrate(connection, [edited, SECOND], now=NOW, backups=directory / "backups")
+    assert caught.value.lasting and caught.value.hint
+    assert schema_version(connection) == 1
+    assert list((directory / "backups").iterdir()) == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_database_of_before_checksums_is_taken_only_if_it_is_what_its_numbers_say(
+    connection: sqlite3.Connection, directory: Path, same: bool
+) -> None:
+    migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+    connection.execute("ALTER TABLE schema_version DROP COLUMN sha256")
+    if not same:
+        connection.execute("DROP TABLE refresh_keys")
+        with pytest.raises(OtherSchema):
+            migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
+        return
+    assert migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups") is None
+    kept = connection.execute("SELECT sha256 FROM schema_version ORDER BY version").fetchall()
+    assert kept == [(each.sha256,) for each in packaged_migrations()]
 
 
 async def test_both_engines_open_through_the_migrations(path: Path, directory: Path) -> None:

@@ -334,6 +334,22 @@ async def test_one_that_gets_no_further_is_given_up(store: AnyStore) -> None:
     assert runs == 4 + 3
 
 
+@pytest.mark.parametrize("how", ["asking", "released"])
+async def test_one_that_only_waited_or_was_given_back_is_never_given_up(store: AnyStore, how: str) -> None:
+    lease = await begin(store, replays=True)
+    now = NOW
+    for _ in range(10):
+        if how == "asking":
+            await ask(store, lease, "a")
+        else:
+            await store.write(partial(leases.release, lease=lease))
+        now += MILLIS
+        taken = await take_over(store, now=now)
+        assert taken is not None
+        assert taken.lease is not None
+        lease = taken.lease
+
+
 async def test_one_that_is_out_of_time_is_not_run_again(store: AnyStore) -> None:
     await begin(store, replays=True)
     taken = await take_over(store, now=NOW + 3_600_000)

@@ -14,9 +14,10 @@ from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.backends.base import BackendError, CannotAsk, LogLevel, LogMessage, Outlet, Progress
 from server.mcp.errors import TaskOver, TooManyTasks, UnknownTask, UnknownTool
 from server.mcp.questions import Question
+from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, place_of
 from server.store.inline import InlineStore
-from server.tasks.engine import Ending, Owner, TaskFailed, TaskOrder, owner_of
+from server.tasks.engine import Ending, Owner, TaskCompleted, TaskFailed, TaskOrder, owner_of
 from server.tasks.order import MAX_CHECKPOINT_BYTES, MAX_QUESTIONS, MAX_RESULT_BYTES
 
 # ── the life of a task ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -44,6 +45,24 @@ async def test_a_result_that_says_the_tool_failed_is_completed_and_marked(
     async with engine(store, {"t": fail}) as made:
         ended = await made.ended(await made.start())
     assert (ended.state, ended.tool_failed) == ("completed", True)
+    assert ended.message == "no"
+
+
+async def test_what_the_tool_said_of_its_failure_is_the_tasks_message_also_in_a_list(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    async def fail(_order: TaskOrder, outlet: Outlet) -> Ending:
+        await outlet.emit(Progress(progress=1, message="half way"))
+        return text("no luck" * 1000, is_error=True)
+
+    async def fail_without_words(_order: TaskOrder, _outlet: Outlet) -> Ending:
+        return TaskCompleted(ToolResult(content=(), is_error=True))
+
+    async with engine(store, {"t": fail, "silent": fail_without_words}) as made:
+        await made.ended(await made.start())
+        assert (await made.ended(await made.start("silent"))).message == "the tool failed"
+        messages = {each.tool: each.message for each in await made.tasks.list(OWNER)}
+    assert messages == {"t": ("no luck" * 1000)[:1000], "silent": "the tool failed"}
 
 
 async def test_an_error_of_the_protocol_and_a_crash_both_end_it_as_failed(

@@ -27,6 +27,7 @@ from trio.testing import MockClock
 from server.backends.base import Outlet, Progress
 from server.mcp.errors import BackendFailed
 from server.mcp.tasks import Snapshot
+from server.store import leases
 from server.store.inline import InlineStore
 from server.store.jobs import DiskFull, StoreDb
 from server.tasks.engine import Ending, TaskFailed, TaskOrder
@@ -37,6 +38,13 @@ async def checkpointing(what: TaskOrder, outlet: Outlet) -> Ending:
         await outlet.checkpoint({"step": 1})
         await trio.sleep_forever()
     return text(f"resumed at {what.resumed['step']}")
+
+
+async def checkpoints_and_works(what: TaskOrder, outlet: Outlet) -> Ending:
+    if what.resumed is None:
+        await outlet.checkpoint({"step": 1})
+    await trio.sleep_forever()
+    raise AssertionError
 
 
 @pytest.mark.requirement("tasks.durable")
@@ -160,6 +168,48 @@ async def test_a_task_that_brings_the_server_down_each_time_is_given_up(
             state = (await made.get(task)).state
     assert state == "failed"
     assert len(runs) == 1 + 5
+
+
+@pytest.mark.parametrize("stop", [True, False])
+async def test_a_task_that_only_waits_outlives_any_number_of_restarts(
+    autojump_clock: MockClock, store: InlineStore, stop: bool
+) -> None:
+    async with engine(store, {"t": ask_once}, stop=stop) as made:
+        task = await made.start()
+        await made.ended(task)
+    for life in range(12):
+        async with engine(store, {"t": ask_once}, boot_id=f"life-{life}", stop=stop) as made:
+            await trio.sleep(30)
+            assert (await made.get(task)).state == "input_required"
+    async with engine(store, {"t": ask_once}, boot_id="last") as made:
+        await made.tasks.answer(task.id, OWNER, {"who": accept("Di")})
+        assert (await made.ended(task)).ending == text("hello Di")
+
+
+async def test_a_task_at_work_outlives_any_number_of_clean_stops(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    async with engine(store, {"t": checkpoints_and_works}) as made:
+        task = await made.start()
+        await trio.sleep(1)
+    for life in range(12):
+        async with engine(store, {"t": checkpoints_and_works}, boot_id=f"life-{life}") as made:
+            await trio.sleep(30)
+            assert (await made.get(task)).state == "working"
+
+
+async def test_what_a_killed_process_left_is_taken_over_at_once_when_the_leases_are_ended(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    async with engine(store, {"t": checkpointing, "forever": forever}, stop=False) as before:
+        task, lost = await before.start(), await before.start("forever")
+        await trio.sleep(1)
+    await store.write(leases.end_all)
+    began = trio.current_time()
+    async with engine(store, {"t": checkpointing}, boot_id="boot-2") as after:
+        assert (await after.ended(task)).ending == text("resumed at 1")
+        assert (await after.ended(lost)).state == "failed"
+        assert trio.current_time() - began < 2
 
 
 async def test_a_living_process_is_never_robbed_and_a_dead_one_is_within_seconds(

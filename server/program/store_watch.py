@@ -1,0 +1,79 @@
+"""What is to be seen of the store from outside: at /readyz, in the metrics and in `ostiary status`. How the store knows it is
+store/health.py's.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import trio
+from msgspec.structs import asdict
+
+from server.observe.log import Logger
+from server.observe.metrics import Metrics
+from server.store import soundness
+from server.store.jobs import StoreDamaged, StoreError
+from server.store.probe import ReportingStore, StoreProbe
+
+
+async def why_not_ready(probe: StoreProbe) -> str:
+    """ "" when the store reads and writes."""
+    try:
+        await probe.read()
+    except StoreError as error:
+        return str(error)
+    return (await probe.look()).problem
+
+
+async def described(probe: StoreProbe, data_dir: Path) -> dict[str, Any]:
+    """For whoever is at the machine."""
+    return {**asdict(await probe.look()), "free_bytes": free_bytes(data_dir)}
+
+
+def count(metrics: Metrics, store: ReportingStore, data_dir: Path) -> None:
+    health = store.health
+    metrics.counters(
+        "store_writes_failed",
+        "Writes that the store refused or could not do",
+        "reason",
+        lambda: health.refused,
+    )
+    metrics.gauge("store_waiting", "Writes that wait or are under way", lambda: store.report().waiting)
+    metrics.gauge(
+        "store_oldest_wait_seconds",
+        "For how long the oldest of them has been waiting",
+        lambda: store.report().oldest_waits_seconds,
+    )
+    metrics.counter("store_commits", "Transactions of the writer", lambda: health.commits)
+    metrics.counter("store_commit_seconds", "How long they took, all together", lambda: health.commit_seconds)
+    metrics.gauge("store_free_bytes", "Room on the disk of the data directory", lambda: free_bytes(data_dir))
+
+
+def free_bytes(directory: Path) -> int:
+    """What this user may still fill."""
+    found = os.statvfs(directory)
+    return found.f_bavail * found.f_frsize
+
+
+def tell_of_damage(store: ReportingStore, log: Logger) -> None:
+    """Once, however many requests come upon it."""
+
+    def tell(damage: StoreDamaged) -> None:
+        log.error("store.damaged", reason=str(damage), hint=damage.hint)
+
+    store.health.tell_of_damage = tell
+
+
+async def look_through_large_file(store: ReportingStore, database: Path, log: Logger) -> None:
+    """One that the start did not wait for."""
+    if soundness.is_small(database):
+        return
+    try:
+        await trio.to_thread.run_sync(partial(soundness.check_file, database), abandon_on_cancel=True)
+    except StoreDamaged as damage:
+        store.health.note_damage(damage)
+    except StoreError as error:
+        log.warning("store.not_checked", reason=str(error))

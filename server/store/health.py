@@ -1,0 +1,94 @@
+"""What a store knows of itself: how its last write went, what waits, what it had to refuse. For health, metrics and `status`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+
+from server.store.jobs import (
+    DiskError,
+    DiskFull,
+    StoreBroken,
+    StoreBusy,
+    StoreClosed,
+    StoreDamaged,
+    StoreFull,
+    StoreReadOnly,
+    StoreUnavailable,
+)
+
+# Longer, and whoever waits for a write has a reason to ask why.
+WAITS_TOO_LONG_SECONDS: Final = 5.0
+
+# A closed set: they are labels of a metric.
+REASONS: Final[Mapping[type[StoreUnavailable], str]] = MappingProxyType(
+    {
+        DiskFull: "disk_full",
+        StoreReadOnly: "read_only",
+        DiskError: "disk_error",
+        StoreBusy: "busy",
+        StoreFull: "queue_full",
+        StoreDamaged: "damaged",
+        StoreBroken: "broken",
+        StoreClosed: "closed",
+    }
+)
+
+
+class StoreReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How the store is at one moment."""
+
+    problem: str = ""  # why it is not well; "" if it is
+    hint: str = ""
+    wrote_seconds_ago: float | None = None  # None: not yet, since the start
+    waiting: int = 0
+    oldest_waits_seconds: float = 0.0
+    refused: Mapping[str, int] = {}  # writes, by reason, since the start
+
+
+class StoreHealth:
+    """Written by the store, in the thread of its event loop; the seconds of commits by its writer, which is the only one."""
+
+    __slots__ = ("commit_seconds", "commits", "damage", "failure", "refused", "tell_of_damage", "wrote_at")
+
+    def __init__(self) -> None:
+        self.refused: dict[str, int] = dict.fromkeys(REASONS.values(), 0)
+        self.failure: StoreUnavailable | None = None  # of the last write, if it failed
+        self.damage: StoreDamaged | None = None  # once found, it does not go away by itself
+        self.wrote_at: float | None = None  # of the machine's clock, in seconds
+        self.commits = 0
+        self.commit_seconds = 0.0
+        self.tell_of_damage: Callable[[StoreDamaged], None] = lambda damage: None
+
+    def note_refused(self, error: StoreUnavailable) -> None:
+        reason = REASONS.get(type(error), "broken")
+        self.refused[reason] += 1
+        self.failure = error
+        if isinstance(error, StoreDamaged):
+            self.note_damage(error)
+
+    def note_damage(self, damage: StoreDamaged) -> None:
+        if self.damage is None:
+            self.damage = damage
+            self.tell_of_damage(damage)
+
+    def report(self, *, waiting: int, oldest_asked_at: float | None) -> StoreReport:
+        now = time.monotonic()
+        waits = 0.0 if oldest_asked_at is None else now - oldest_asked_at
+        problem, hint = "", ""
+        if (trouble := self.damage or self.failure) is not None:
+            problem, hint = str(trouble), trouble.hint or ""
+        elif waits >= WAITS_TOO_LONG_SECONDS:
+            problem, hint = f"a write has been waiting for {waits:.0f} s", "the disk may be stuck"
+        return StoreReport(
+            problem=problem,
+            hint=hint,
+            wrote_seconds_ago=None if self.wrote_at is None else now - self.wrote_at,
+            waiting=waiting,
+            oldest_waits_seconds=waits,
+            refused={reason: count for reason, count in self.refused.items() if count},
+        )

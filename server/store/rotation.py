@@ -1,0 +1,55 @@
+"""Back-ups made again and again into one directory: how they are called, when the last one was made, and how many stay."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from server.store.backup import back_up
+from server.store.connect import hint_for
+from server.store.snapshot import BackupFailed
+
+_NAME: Final = re.compile(r"ostiary-(\d{8}T\d{6}\.\d{3})Z\.db")
+_TIME: Final = "%Y%m%dT%H%M%S.%f"
+
+
+def stamp(now: int) -> str:
+    """Milliseconds since 1970 as a part of a file's name that sorts by time."""
+    return datetime.fromtimestamp(now / 1000, UTC).strftime(_TIME)[:-3] + "Z"
+
+
+def back_up_into(database: Path, directory: Path, *, keep: int | None, now: int) -> Path:
+    """A new copy in `directory`; only when it is complete, those beyond the newest `keep` go. Raises `BackupFailed`."""
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise BackupFailed(f"cannot use {directory}: {error.strerror}", hint=hint_for(error)) from error
+    target = directory / f"ostiary-{stamp(now)}.db"
+    back_up(database, target)
+    if keep is not None:
+        for old in copies(directory, now=now)[:-keep]:
+            old.unlink(missing_ok=True)
+    return target
+
+
+def last_made(directory: Path, *, now: int) -> int | None:
+    """When the newest of them was made."""
+    times = [at for path in copies(directory, now=now) if (at := _time_of(path)) <= now]
+    return times[-1] if times else None
+
+
+def copies(directory: Path, *, now: int) -> list[Path]:
+    """Oldest first. One that claims to be of the future was named by a wrong clock, and is older than what is made now."""
+    if not directory.is_dir():
+        return []
+    found = [path for path in directory.iterdir() if _NAME.fullmatch(path.name)]
+    return sorted(found, key=lambda path: ((at := _time_of(path)) <= now, at))
+
+
+def _time_of(path: Path) -> int:
+    match = _NAME.fullmatch(path.name)
+    assert match is not None
+    moment = datetime.strptime(match[1], _TIME).replace(tzinfo=UTC)
+    return round(moment.timestamp() * 1000)

@@ -1,0 +1,127 @@
+"""What the store knows of itself, and how it is asked (server/store/health.py, probe.py)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from pathlib import Path
+
+import pytest
+import trio
+from damage import accept_writes, fill_disk, free_disk, refuse_writes
+from store_engines import NOW
+from trio.testing import MockClock
+
+from server.store import health, probe
+from server.store.health import REASONS, StoreHealth, StoreReport
+from server.store.jobs import DiskFull, StoreDb, StoreFull, StoreUnavailable
+from server.store.probe import StoreProbe
+from server.store.sqlite import SqliteStore, StoreLimits, open_store
+
+
+def put_much(db: StoreDb) -> None:
+    db.execute("INSERT INTO meta (key, value) VALUES ('much', ?)", "x" * 100_000)
+
+
+@pytest.fixture
+async def store(directory: Path) -> AsyncGenerator[SqliteStore]:
+    async with open_store(
+        directory / "ostiary.db", clock=lambda: NOW, backups=directory / "backups"
+    ) as opened:
+        yield opened
+
+
+async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: SqliteStore) -> None:
+    assert store.report() == StoreReport()
+    fill_disk(store)
+    with pytest.raises(DiskFull):
+        await store.write(put_much)
+    report = store.report()
+    assert (report.problem, report.hint) == ("the disk is full", DiskFull.hint)
+    assert report.refused == {"disk_full": 1}
+    free_disk(store)
+    await store.write(put_much)
+    report = store.report()
+    assert (report.problem, report.refused) == ("", {"disk_full": 1})
+    assert report.wrote_seconds_ago is not None
+    assert store.health.commits >= 1
+    assert store.health.commit_seconds > 0
+
+
+async def test_a_job_that_refuses_says_nothing_about_the_store(store: SqliteStore) -> None:
+    def refuse(_: StoreDb) -> None:
+        raise LookupError
+
+    with pytest.raises(LookupError):
+        await store.write(refuse)
+    assert store.report().problem == ""
+    assert store.report().refused == {}
+
+
+async def test_what_a_full_queue_refuses_is_counted(directory: Path) -> None:
+    async with open_store(
+        directory / "ostiary.db",
+        clock=lambda: NOW,
+        backups=directory / "backups",
+        limits=StoreLimits(waiting=0),
+    ) as store:
+        with pytest.raises(StoreFull):
+            await store.write(put_much)
+        assert store.report().refused == {"queue_full": 1}
+
+
+def test_every_way_of_being_unavailable_is_a_reason_of_its_own() -> None:
+    assert set(StoreUnavailable.__subclasses__()) == set(REASONS)
+    assert len(set(REASONS.values())) == len(REASONS)
+
+
+def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health.time, "monotonic", lambda: 1000.0)
+    state = StoreHealth()
+    assert state.report(waiting=1, oldest_asked_at=995.1).problem == ""
+    stuck = state.report(waiting=3, oldest_asked_at=993.0)
+    assert stuck.problem == "a write has been waiting for 7 s"
+    assert (stuck.waiting, stuck.oldest_waits_seconds) == (3, 7.0)
+
+
+async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so_is_its_recovery(
+    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe, "FRESH_SECONDS", -1.0)
+    asked = StoreProbe(store, clock=lambda: NOW)
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(asked.run)
+            assert (await asked.look()).problem == ""
+            refuse_writes(store)
+            assert (await asked.look()).problem == "the database cannot be written to"
+            accept_writes(store)
+            assert (await asked.look()).problem == ""
+            nursery.cancel_scope.cancel()
+
+
+async def test_what_was_written_just_now_needs_no_proof(store: SqliteStore) -> None:
+    await store.write(put_much)
+    commits = store.health.commits
+    asked = StoreProbe(store, clock=lambda: NOW)
+    assert (await asked.look()).problem == ""  # nobody runs it, so it would wait for a write in vain
+    assert store.health.commits == commits
+
+
+async def test_a_stuck_write_is_told_after_seconds_and_does_not_hold_up_whoever_asks(
+    autojump_clock: MockClock,
+) -> None:
+    class Stuck:
+        health = StoreHealth()
+
+        async def write(self, job: Callable[[StoreDb], object]) -> None:
+            await trio.sleep_forever()
+
+        def report(self) -> StoreReport:
+            return StoreReport(problem="stuck" if trio.current_time() >= 5 else "")
+
+    asked = StoreProbe(Stuck(), clock=lambda: NOW)  # type: ignore[arg-type]
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(asked.run)
+        assert (await asked.look()).problem == "stuck"
+        assert trio.current_time() == 5
+        nursery.cancel_scope.cancel()
