@@ -1,7 +1,8 @@
 """Pushed authorization requests (RFC 9126): a client hands in its request beforehand, and the browser brings only its address.
 
-A pushed request may be opened more than once, because signing in comes between, but decided once. It waits `pushed_ms` for its
-first opening; from then on a person has `OPENED_MS` since the push to sign in and read.
+A pushed request may be opened more than once, because signing in comes between, but decided once. It waits `pushed_ms` for
+somebody who is signed in; from then on they have `OPENED_MS` since the push to read. A browser in which nobody is signed in gets
+more time only for a program that proved who it is: strangers must not make each other's requests last.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from auth.forms import CheckedForm
 from auth.parts import Parts
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.posted import FormEndpoint, Job, is_counted
+from auth.posted import FormEndpoint, Job, limits_of
 from auth.tokens import dpop
 from auth.tokens.dpop import DpopProof
 from auth.values.db import Db
@@ -36,6 +37,9 @@ from auth.values.wire import WireReply
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 OPENED_MS: Final[Millis] = 10 * MINUTE
 SWEPT: Final = 20  # requests that are over, by each that comes
+
+_UNENTERED: Final = ("dynamic", "document")
+_STRANGERS: Final = "(c.auth_method = 'none' OR c.kind IN ('dynamic', 'document'))"  # `is_stranger`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,7 +65,7 @@ async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis)
     proof = form.proof
     if proof is not None:  # RFC 9449 §10.1: as good as naming the key, and better
         asked = replace(asked, values={"dpop_jkt": proof.jkt, **asked.values})
-    seed, counted = parts.entropy(SEED_BYTES), is_counted(parts, who)
+    seed, limits = parts.entropy(SEED_BYTES), limits_of(parts, who)
 
     def job(db: Db) -> PushedRequest | OAuthRefusal:
         from auth.grants import pipeline
@@ -80,7 +84,7 @@ async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis)
             who=who,
             seed=seed,
             policy=parts.policy,
-            counted=counted,
+            limits=limits,
             now=now,
         )
 
@@ -97,13 +101,13 @@ def push(
     who: Requester,
     seed: bytes,
     policy: Policy,
-    counted: bool,
+    limits: FormLimits,
     now: Millis,
 ) -> PushedRequest | OAuthRefusal:
     """A job: keep the request of an authenticated client, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
-    refused = _one_too_many(db, client, policy.limits, who, now) if counted else None
+    refused = _one_too_many(db, client, limits, who, now)
     if refused is None:
         refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
     if refused is None and proof is not None:
@@ -159,13 +163,17 @@ def _sweep(db: Db, now: Millis) -> None:
 def _one_too_many(
     db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
-    """Part of a job: whether strangers keep as much here as they may. A program that the operator entered is none."""
-    if client.kind not in ("dynamic", "document"):
+    """Part of a job: whether strangers keep as much here as they may. What others let wait does not count."""
+    if not is_stranger(client):
         return None
     bucket = f"pushed:{who.network}"
     limit = Limit(tries=limits.pushed_per_minute_per_network, window=MINUTE)
     opens = attempts.closed_until(db, [(bucket, limit)], now)
-    waiting = db.fetch_one("SELECT COUNT(*) AS n FROM pushed_requests WHERE expires_at > ?", now)
+    waiting = db.fetch_one(
+        "SELECT COUNT(*) AS n FROM pushed_requests p JOIN clients c ON c.id = p.client_id"
+        f" WHERE p.expires_at > ? AND {_STRANGERS}",
+        now,
+    )
     if not opens and waiting is not None and waiting["n"] >= limits.pushed:
         opens = now + MINUTE
     if opens:
@@ -176,6 +184,12 @@ def _one_too_many(
         )
     attempts.count(db, bucket, now)
     return None
+
+
+def is_stranger(client: Client) -> bool:
+    """Whether anybody may be behind it: the operator entered no such program, or it has nothing to show, so that whoever knows
+    its id can name it. The built-in one is of that kind."""
+    return client.public or client.kind in _UNENTERED
 
 
 def _unproven(db: Db, asked: AuthorizationRequest, proof: DpopProof) -> OAuthRefusal | None:

@@ -39,6 +39,9 @@ MANAGE_METHODS: Final = ("GET", "PUT", "DELETE", "OPTIONS")
 # Refusals that are written down. A body that makes no sense is told so and leaves nothing behind.
 _AUDITED: Final = frozenset({"invalid_token", "temporarily_unavailable"})
 
+MADE_ROOM: Final = 20  # for each that comes
+_UNDER_WAY: Final = ("device_codes", "authorization_codes", "pushed_requests")
+
 # What an unknown client's token is compared with, so that the answer takes as long as for a known one.
 _NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
 
@@ -76,7 +79,7 @@ async def create(parts: Parts, request: WireRequest) -> WireReply:
     def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
         said, seed = _read(parts, request), parts.entropy(SEED_BYTES)
         shown = bearer(request.headers.get("authorization"))
-        counted = posted.is_counted(parts, who)
+        tries = _tries(parts, who)
 
         def job(db: Db) -> Outcome:
             refused = _not_admitted(db, shown, policy, who, now) if policy.mode == "token" else None
@@ -84,7 +87,7 @@ async def create(parts: Parts, request: WireRequest) -> WireReply:
                 return refused
             if isinstance(said, OAuthRefusal):
                 return said
-            return enrol(db, said, policy=policy, counted=counted, who=who, seed=seed, now=now)
+            return enrol(db, said, policy=policy, tries=tries, who=who, seed=seed, now=now)
 
         return job
 
@@ -120,7 +123,7 @@ async def manage(parts: Parts, request: WireRequest) -> WireReply:
                 row,
                 said,
                 policy=parts.policy.registration,
-                counted=posted.is_counted(parts, who),
+                tries=_tries(parts, who),
                 access_token=Secret(shown),
                 who=who,
                 seed=seed,
@@ -155,6 +158,12 @@ async def _answer(
         case RegisteredClient():
             told = replies.answer(describe(outcome, parts.site.public(who.origin)))
             return replace(told, status=201) if outcome.created else told
+
+
+def _tries(parts: Parts, who: Requester) -> int:
+    """How many registrations and changes of one network count in a window."""
+    policy = parts.policy.registration
+    return policy.per_network_at_home if posted.is_at_home(parts, who) else policy.per_network
 
 
 def _read(parts: Parts, request: WireRequest) -> ClientMetadata | OAuthRefusal:
@@ -205,15 +214,16 @@ def enrol(
     metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
-    counted: bool,
+    tries: int,
     who: Requester,
     seed: bytes,
     now: Millis,
 ) -> RegisteredClient | OAuthRefusal:
     """A job. How many one network makes is counted in the store: it holds across restarts."""
-    refused = _one_too_many(db, "client.registered", policy, who, now) if counted else None
+    refused = _one_too_many(db, "client.registered", policy, tries, who, now)
     if refused is not None:
         return refused
+    _make_room(db, policy.unused, now)
     entropy, registration = Entropy(seed), metadata.registration
     client_id, token, secret = (
         entropy.identifier("cli"),
@@ -235,13 +245,37 @@ def enrol(
     return _told(db, client_id, token=Secret(token), secret=secret, created=True)
 
 
+def _make_room(db: Db, most: int, now: Millis) -> None:
+    """Part of a job that adds one: of those that nobody ever let in, and that nobody may be letting in now, the oldest go."""
+    there = db.fetch_one("SELECT COUNT(*) AS n FROM clients WHERE kind = 'dynamic' AND authorized_at IS NULL")
+    beyond = 0 if there is None else there["n"] + 1 - most
+    if beyond <= 0:
+        return
+    rows = db.fetch_all(
+        "SELECT id FROM clients WHERE kind = 'dynamic' AND authorized_at IS NULL AND state = 'enabled'"
+        + "".join(
+            f" AND NOT EXISTS (SELECT 1 FROM {table} u WHERE u.client_id = clients.id AND u.expires_at > ?)"
+            for table in _UNDER_WAY
+        )
+        + " ORDER BY created_at, id LIMIT ?",
+        *(now for _ in _UNDER_WAY),
+        min(beyond, MADE_ROOM),
+    )
+    for row in rows:
+        clients.delete(db, row["id"])
+
+
 def _one_too_many(
-    db: Db, event: str, policy: RegistrationPolicy, who: Requester, now: Millis
+    db: Db, event: str, policy: RegistrationPolicy, tries: int, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
     """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
     window = policy.per_network_ms
     buckets = (
-        (f"register:{who.network}", Limit(tries=policy.per_network, window=window)),
+        (f"register:{who.network}", Limit(tries=tries, window=window)),
+        (
+            f"register:around {who.neighbourhood}",
+            Limit(tries=max(tries, policy.per_neighbourhood), window=window),
+        ),
         ("register:all", Limit(tries=policy.everybody, window=window)),
     )
     closed = attempts.closed_until(db, buckets, now)
@@ -263,7 +297,7 @@ def change(
     metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
-    counted: bool,
+    tries: int,
     access_token: Secret,
     who: Requester,
     seed: bytes,
@@ -279,7 +313,7 @@ def change(
         problem = "client_secret: not the present one; this server makes them"
     if problem:
         return OAuthRefusal(error="invalid_client_metadata", description=problem)
-    refused = _one_too_many(db, "client.changed", policy, who, now) if counted else None
+    refused = _one_too_many(db, "client.changed", policy, tries, who, now)
     if refused is not None:
         return refused
     keeps = held is not None and registration.auth_method in SECRET_METHODS

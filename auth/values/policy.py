@@ -26,6 +26,7 @@ class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
     codes_per_minute_per_network: int = 20
     # Where a person may say yes: in any browser, in one on the asking device's network, or at the server's own terminal only.
     approve_from: Literal["anywhere", "same-network", "terminal"] = "anywhere"
+    codes_per_neighbourhood: int = 200  # in a code's lifetime: one IPv6 prefix is thousands of networks
     live_codes: int = 1_000  # with 34.6 bits per code a blind guess then hits with 4 * 10^-8
 
     def __post_init__(self) -> None:
@@ -40,9 +41,12 @@ class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     refresh_idle_ms: int = 30 * DAY
     device_login_ms: int = 30 * DAY  # absolute: then a person approves again
     code_login_ms: int = 90 * DAY  # of a login through a browser
+    logins_per_person: int = 500  # that live; beyond it the one that was not used for longest makes room
     code_ms: int = 60 * SECOND  # an authorization code: one redirect and one request
     consent_ms: int = 90 * DAY  # how long a yes is remembered
-    pushed_ms: int = 90 * SECOND  # RFC 9126 §2.2: from pushing the request to opening the browser
+    pushed_ms: int = (
+        90 * SECOND
+    )  # RFC 9126 §2.2: from pushing the request to a signed-in browser that opens it
     # Parallel processes share one stored refresh token and use it at the same moment; a thief comes later.
     replay_window_ms: int = 60 * SECOND
 
@@ -62,8 +66,12 @@ class RegistrationPolicy:
     # SHA-256 of the initial access token, where mode is "token".
     token_hash: str = field(default="", repr=False)
     per_network: int = 20  # registrations, and changes to them
+    per_network_at_home: int = 300  # by the programs of this machine, which share an address
     per_network_ms: int = 15 * MINUTE
-    everybody: int = 1_000  # by all together, in the same time: one IPv6 prefix is thousands of networks
+    per_neighbourhood: int = 100  # in the same time: one IPv6 prefix is thousands of networks
+    everybody: int = 1_000  # by all together, in the same time
+    # Registered programs that nobody ever let in: the oldest makes room, so that a flood keeps nobody else from registering.
+    unused: int = 5_000
     # Clients register anew with each login; what nobody ever let in is litter.
     unused_ms: int = 7 * DAY
     idle_ms: int = 90 * DAY
@@ -88,23 +96,38 @@ class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429."""
+    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429.
+    None: what leaves no row is not counted."""
 
-    per_minute_per_client: int = (
-        120  # counted per client and network: a public client id is shared by everybody
-    )
-    per_minute_per_network: int = 600
+    # Counted per client and network: a public client id is shared by everybody.
+    per_minute_per_client: int | None = 120
+    per_minute_per_network: int | None = 600
     # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
     refused_per_minute_per_network: int = 30
-    # Pushed authorization requests of clients that nobody here has entered; each leaves some KiB, and an audit row.
+    # Pushed authorization requests of clients behind which anybody may be; each leaves some KiB, and an audit row.
     pushed_per_minute_per_network: int = 30
-    pushed: int = 1_000  # that wait to be opened or decided, of everybody
+    # Refusals of strangers that leave an audit row of their own, of all networks together; one row speaks for the others.
+    strangers_rows_per_minute: int = 600
+    # Tries at a passphrase from browsers that were never signed in here, of all networks together: each costs a hash. Names of
+    # accounts are treated like any other, or it would tell which there are.
+    guesses_per_minute: int = 600
+    pushed: int = 300  # of theirs that wait to be opened or decided, of all networks together
+
+
+# All programs of this machine share an address, and whoever runs them has other ways to keep it busy; but not to fill a disk.
+AT_HOME = FormLimits(
+    per_minute_per_client=None,
+    per_minute_per_network=None,
+    refused_per_minute_per_network=600,
+    pushed_per_minute_per_network=300,
+)
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     device: DevicePolicy = msgspec.field(default_factory=DevicePolicy)
     tokens: TokenPolicy = msgspec.field(default_factory=TokenPolicy)
     limits: FormLimits = msgspec.field(default_factory=FormLimits)
+    at_home: FormLimits = AT_HOME
     registration: RegistrationPolicy = msgspec.field(default_factory=RegistrationPolicy)
     keys: KeyPolicy = msgspec.field(default_factory=KeyPolicy)
     assertions: bool = False  # whether any provider's word to programs counts (upstream/assertion.py)

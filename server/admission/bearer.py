@@ -14,7 +14,7 @@ from auth.tokens.presentation import Presentation
 from auth.values.model import ANONYMOUS, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
-from server.store.jobs import StoreDamaged, StoreUnavailable
+from server.store.jobs import StoreDamaged, StoreError
 
 
 class EntryRefusal(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ class Admission(msgspec.Struct, frozen=True):
             checked = await self.identity.check(shown)
         except StoreDamaged:
             return DAMAGED
-        except StoreUnavailable:
+        except StoreError:  # of whatever kind: nobody is let in, and nobody is told that they may not
             return BUSY
         if not isinstance(checked, Principal):
             return _refusal(checked)

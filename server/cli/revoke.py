@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from server.cli import local, terminal
@@ -36,7 +38,7 @@ def command(
         answer = local.ask("revoke", {"ids": list(logins)}, data_dir=data_dir, config=config)
     else:
         which = {"user": user, "client": client}
-        found = local.ask("sessions", which, data_dir=data_dir, config=config)
+        found = local.ask("sessions.count", which, data_dir=data_dir, config=config)["logins"]
         if not found:
             terminal.say("there is nothing to revoke")
             if as_json:
@@ -44,11 +46,11 @@ def command(
             elif client is None:
                 _say_what_goes_on(user, data_dir=data_dir, config=config)
             return None
-        many = f"{len(found)} login{'' if len(found) == 1 else 's'}"
+        many = f"{found} login{'' if found == 1 else 's'}"
         if not terminal.agreed(f"end {many}", yes=yes):
             terminal.say("nothing was ended")
             return terminal.EXIT_FAILED
-        answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
+        answer = _revoke_all({**which, "all": everything}, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
     elif logins:
@@ -59,6 +61,16 @@ def command(
         if client is None:
             _say_what_goes_on(user, data_dir=data_dir, config=config)
     return None
+
+
+def _revoke_all(which: dict[str, Any], *, data_dir: str | None, config: str | None) -> dict[str, Any]:
+    """So many at a time, until none is left."""
+    ended = 0
+    while True:
+        answer = local.ask("revoke", which, data_dir=data_dir, config=config)
+        ended += answer["ended"]
+        if not answer["more"]:
+            return {"ended": ended}
 
 
 def _say_what_goes_on(user: str | None, *, data_dir: str | None, config: str | None) -> None:
