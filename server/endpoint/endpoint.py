@@ -5,7 +5,7 @@ The same whatever wire a request comes by. How it is opened is opening.py's; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -68,6 +68,12 @@ class Endpoint:
     def has_resources(self) -> bool:
         """Whether there is anything that could be read."""
         return self.me is not None or self.catalog.has_library
+
+    @property
+    def lists(self) -> Sequence[str]:
+        """Those that somebody could be told of."""
+        there = {"prompts": self.catalog.has_library, "resources": self.has_resources}
+        return [kind for kind in LISTS if there.get(kind, True)]
 
     def task_face(self, revision: Revision) -> Face | None:
         """What tasks look like in this revision; None where there are none."""
