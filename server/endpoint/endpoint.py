@@ -18,6 +18,7 @@ from server.mcp.tasks import Face
 from server.mcp.versions import Revision
 from server.observe.log import Logger
 from server.rights.standing import Rights
+from server.rights.step_ups import StepUps
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
@@ -55,6 +56,7 @@ class Endpoint:
     page_size: int
     measure: Measure
     log: Logger = field(repr=False)
+    step_ups: StepUps = field(default_factory=StepUps, repr=False)
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
