@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 APPLICATION = "ostiary"
@@ -16,10 +17,10 @@ def data_home() -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".local" / "share") / APPLICATION
 
 
-def config_home() -> Path:
+def config_home(environ: Mapping[str, str] = os.environ) -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Application Support" / APPLICATION
-    base = os.environ.get("XDG_CONFIG_HOME", "")
+    base = environ.get("XDG_CONFIG_HOME", "")
     return (Path(base) if os.path.isabs(base) else Path.home() / ".config") / APPLICATION
 
 

@@ -104,7 +104,7 @@ class FakeDoorkeeper:
     def __init__(
         self,
         authenticate: Callable[[Presentation], Awaitable[Principal | EntryRefusal]],
-        forbid: Callable[[frozenset[str], Presentation], EntryRefusal],
+        forbid: Callable[[frozenset[str], frozenset[str], Presentation], EntryRefusal],
     ) -> None:
         self.authenticate = authenticate
         self.forbid = forbid

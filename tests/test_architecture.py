@@ -28,7 +28,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "settings": frozenset({"backends", "rights"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"settings"}),
-    "sessions": frozenset({"backends", "mcp", "observe"}),
+    "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "endpoint": frozenset({"backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks"}),
     "request": frozenset({"backends", "endpoint", "mcp", "observe", "rights", "sessions", "store", "tasks"}),

@@ -69,14 +69,14 @@ class Admission(msgspec.Struct, frozen=True):
             return _refusal(checked)
         return checked if shown.tools is None else _narrowed(checked, shown.tools)
 
-    def forbid(self, scopes: frozenset[str], shown: Presentation) -> EntryRefusal:
-        """The 403 for a tool that a login could cover, and this one does not."""
+    def forbid(self, scopes: frozenset[str], missing: frozenset[str], shown: Presentation) -> EntryRefusal:
+        """The 403 for what a login could cover, and this one does not. Some programs show their person the description alone."""
         return _refusal(
             challenge(
                 self.identity.parts.site,
                 shown,
                 error="insufficient_scope",
-                description="the login does not cover this tool",
+                description=f"the login lacks the scope {' '.join(sorted(missing))}, which this needs",
                 needed=sorted(scopes),
                 status=403,
             )

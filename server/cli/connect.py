@@ -32,12 +32,15 @@ def command(url: str, no_login: bool) -> None:
     Uses the login of `ostiary login URL`. Without one, it shows a code or a link on stderr, and the client's first
     request waits until somebody approved it.
     """
+    import trio
+
     from server.cli import target
     from server.cli.browser import would_be_seen
     from server.client.access import Access
     from server.client.bridge import Bridge
     from server.client.carrier import Carrier
     from server.client.door import Door
+    from server.client.errors import LoginError
     from server.client.lines import reader, writer
     from server.client.signing_in import Wish, sign_in
     from server.client.wire import open_client
@@ -45,15 +48,20 @@ def command(url: str, no_login: bool) -> None:
     address = target.logged_in_address(url)
     file = target.token_file()
     screen = _BridgeScreen(address.url, local=address.loopback, opens=would_be_seen(os.environ, sys.platform))
-    wish = Wish(name=f"ostiary {__version__} connect")
+    # Programs start it again and again, and may show nothing of what it says: each time another code would soon be too many.
+    wish = Wish(name=f"ostiary {__version__} connect", keeps_code=True)
 
     async def main(out: int) -> None:
         async with open_client(address.url) as client:
 
             async def log_in() -> None:
+                before = await trio.to_thread.run_sync(file.get, address.url)
                 try:
                     await sign_in(client, file, address.url, screen=screen, wish=wish)
                 except Exception as error:
+                    now_there = await trio.to_thread.run_sync(file.get, address.url)
+                    if isinstance(error, LoginError) and now_there not in (None, before):
+                        return  # another bridge waited with the same code, and was first
                     # The client's program may keep to itself what it is answered; this is where people look.
                     say(f"not logged in: {terminal.clean(str(error))}")
                     raise

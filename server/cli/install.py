@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from shlex import quote
 from typing import TYPE_CHECKING, Any
 
@@ -126,10 +127,16 @@ def command(
 
 
 def _entry(program: Program, url: str, *, direct: bool) -> dict[str, Any]:
+    from server.client.tokens import needed_variables
+
     if direct and program.direct is not None:
         return dict(program.direct(url))
     first, *rest = installing.this_program()
-    return dict(program.bridge(first, [*rest, "connect", url]))
+    # Nobody sees what it would ask: programs keep its stderr to themselves, and give up before an answer could be there.
+    entry = dict(program.bridge(first, [*rest, "connect", "--no-login", url]))
+    # Programs start it without most of what is set here, and then it would not find the login.
+    variables = needed_variables(os.environ)
+    return entry | ({"env": dict(variables)} if variables else {})
 
 
 def _only_known() -> str:

@@ -15,18 +15,18 @@ import httpx2
 
 from server.client.challenge import Challenge, read_challenge
 from server.client.door import Entrance
-from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, ServerBusy, Unreachable
+from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.rpc import MAX_ANSWER
 from server.client.sse import EventDecoder
 from server.client.wire import (
     CONNECT_SECONDS,
     MAX_DOCUMENT,
+    busy,
     host_of,
     network_trouble,
     raw_body,
     read,
-    retry_after_seconds,
 )
 
 JSON: Final = "application/json"
@@ -116,12 +116,7 @@ class Carrier:
                 else f"ostiary login {quote(self.url)}",
             )
         if status in (429, 503):
-            wait = retry_after_seconds(response.headers)
-            return ServerBusy(
-                f"{self.host} is busy",
-                retry_after_seconds=wait,
-                hint=f"try again in {wait:.0f} seconds" if wait else "try again in a moment",
-            )
+            return busy(f"{self.host} is busy", response.headers)
         if 300 <= status < 400:
             return BadAnswer(
                 f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"

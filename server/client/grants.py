@@ -11,11 +11,11 @@ from typing import Any
 import httpx2
 import msgspec
 
-from server.client.errors import BadAnswer, ServerBusy
+from server.client.errors import BadAnswer
 from server.client.identity import ClientIdentity
 from server.client.proof_key import ProofKey, read_nonce
 from server.client.tokens import Millis, StoredLogin
-from server.client.wire import HttpAnswer, exchange, host_of, retry_after_seconds
+from server.client.wire import HttpAnswer, busy, exchange, host_of
 from server.settings.secret import Secret
 
 DEVICE_CODE_GRANT = "urn:ietf:params:oauth:grant-type:device_code"
@@ -114,21 +114,26 @@ def read_tokens(answer: HttpAnswer, endpoint: str, *, bound: bool = False) -> To
 
 def read_refusal(answer: HttpAnswer, endpoint: str) -> GrantRefusal:
     """The error object of an answer that is no success. Raises `ServerBusy` or `BadAnswer` where there is none."""
-    if answer.status in (429, 500, 502, 503, 504):
-        wait = retry_after_seconds(answer.headers)
-        said = "is busy" if answer.status in (429, 503) else f"answers with status {answer.status}"
-        hint = f"try again in {wait:.0f} seconds" if wait else "try again in a moment"
-        raise ServerBusy(f"{host_of(endpoint)} {said}", retry_after_seconds=wait, hint=hint)
     body = answer.json_object()
+    description = _described(body)
+    if answer.status in (429, 500, 502, 503, 504):
+        said = "is busy" if answer.status in (429, 503) else f"answers with status {answer.status}"
+        own = f": {description}" if description else ""
+        raise busy(f"{host_of(endpoint)} {said}{own}", answer.headers)
     error = body.get("error") if body else None
     if not body or not isinstance(error, str) or not error:
         raise BadAnswer(f"{host_of(endpoint)} answered with status {answer.status} and no OAuth error")
-    description = body.get("error_description")
     return GrantRefusal(
         error=error[:100],
-        description=description[:300] if isinstance(description, str) else "",
+        description=description,
         interval=number(body.get("interval")),
     )
+
+
+def _described(body: Mapping[str, Any] | None) -> str:
+    """What the server says to people, cut."""
+    description = body.get("error_description") if body else None
+    return description[:300] if isinstance(description, str) else ""
 
 
 def number(value: Any) -> float | None:

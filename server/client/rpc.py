@@ -14,18 +14,18 @@ import httpx2
 import msgspec
 
 from server.client.challenge import Challenge, read_challenge
-from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, ScopeNeeded, ServerBusy
+from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.sse import EventDecoder
 from server.client.wire import (
     CONNECT_SECONDS,
     MAX_DOCUMENT,
+    busy,
     decode_object,
     host_of,
     network_trouble,
     raw_body,
     read,
-    retry_after_seconds,
 )
 from server.settings.secret import Secret
 
@@ -171,12 +171,7 @@ class RemoteEndpoint:
         if status == 413:
             raise CallRefused("the arguments are larger than the server takes", code=413)
         if status in (429, 503):
-            wait = retry_after_seconds(response.headers)
-            raise ServerBusy(
-                f"{host} is busy",
-                retry_after_seconds=wait,
-                hint=f"try again in {wait:.0f} seconds" if wait else "try again in a moment",
-            )
+            raise busy(f"{host} is busy", response.headers)
         if 300 <= status < 400:
             raise BadAnswer(f"{self.url} redirects", hint="type the address that it redirects to")
         if status >= 500:

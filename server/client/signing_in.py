@@ -6,8 +6,9 @@ What is shown is the caller's `Screen`; the steps are in discovery.py, registrat
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from shlex import quote
 from typing import Final, Protocol
 from urllib.parse import urlsplit
@@ -26,7 +27,7 @@ from server.client.identity import ClientIdentity
 from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
 from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
-from server.client.tokens import StoredLogin, TokenFile
+from server.client.tokens import StoredCode, StoredLogin, TokenFile
 from server.client.ways import Way, choose
 from server.client.wire import peek
 
@@ -34,6 +35,8 @@ from server.client.wire import peek
 MAX_NAME: Final = 80
 # Time to find a password and a second factor, and no more: the answer is waited for on an open port.
 BROWSER_SECONDS: Final = 600.0
+# A code with less time left is not worth showing to anybody.
+ENOUGH_MILLIS: Final = 60_000
 UNANSWERED: Final = "That is not the address at which it ends: that one has a code in it, or an error"
 
 
@@ -60,6 +63,8 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 0  # of the redirect address, where a client was registered with one
     name: str = f"ostiary {__version__}"
     key: ProofKey | None = None  # that the tokens are to be bound to
+    # A code that nobody has approved is used again the next time, and not replaced by another while it is good.
+    keeps_code: bool = False
 
 
 async def sign_in(
@@ -108,12 +113,57 @@ async def _by_code(
         "client_name": wish.name[:MAX_NAME],
         "hostname": socket.gethostname()[:MAX_NAME],
     }
-    code = await ask_for_code(client, place, scope=scope, names=names, now=wall_clock, identity=identity)
-    async with screen.code(code):
-        tokens = await wait_for_tokens(
-            client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity, key=wish.key
-        )
+
+    async def ask() -> DeviceCode:
+        return await ask_for_code(client, place, scope=scope, names=names, now=wall_clock, identity=identity)
+
+    code = await (_kept(file, place, identity, scope, ask) if wish.keeps_code else ask())
+    try:
+        async with screen.code(code):
+            tokens = await wait_for_tokens(
+                client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity, key=wish.key
+            )
+    except LoginError:
+        # Decided, or over. Whoever is cancelled, or killed, leaves it to the next.
+        await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
+        raise
+    await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
     return tokens, identity
+
+
+async def _kept(
+    file: TokenFile,
+    place: Place,
+    identity: ClientIdentity,
+    scope: str,
+    ask: Callable[[], Awaitable[DeviceCode]],
+) -> DeviceCode:
+    """The code that an earlier one of us asked for the same with, if somebody still has time to approve it; else a new one."""
+    kept = await trio.to_thread.run_sync(file.code, place.url)
+    now = wall_clock()
+    if kept is not None and kept.expires_at > now + ENOUGH_MILLIS:
+        code = msgspec.convert(kept, DeviceCode, from_attributes=True)
+        if kept == _as_kept(code, place, identity, scope):
+            return code
+    code = await ask()
+    await trio.to_thread.run_sync(
+        partial(file.put_code, place.url, _as_kept(code, place, identity, scope), now=now)
+    )
+    return code
+
+
+def _as_kept(code: DeviceCode, place: Place, identity: ClientIdentity, scope: str) -> StoredCode:
+    return StoredCode(
+        issuer=place.server.issuer,
+        client_id=identity.client_id,
+        scope=scope,
+        device_code=code.device_code,
+        user_code=code.user_code,
+        verification_uri=code.verification_uri,
+        verification_uri_complete=code.verification_uri_complete,
+        expires_at=code.expires_at,
+        interval=code.interval,
+    )
 
 
 async def _by_browser(

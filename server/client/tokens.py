@@ -24,8 +24,10 @@ from server.settings.secret import Secret
 
 Millis: TypeAlias = int
 
-# 2 added registrations, and secrets of clients; 3 keys that tokens are bound to. What is older is read as it is, and written as 3.
-FORMAT = 3
+# 2 added registrations, and secrets of clients; 3 keys that tokens are bound to; 4 codes. What is older is read as it is, and
+# written as 4.
+FORMAT = 4
+CHOSEN = "OSTIARY_CONFIG_HOME"
 # A token that ends within this time is refreshed first: it must survive the way to the server and a clock a little off.
 FRESH_FOR_MILLIS = 60_000
 
@@ -92,10 +94,25 @@ class StoredRegistration(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.issuer} {self.grant_type}"
 
 
+class StoredCode(msgspec.Struct, frozen=True, kw_only=True):
+    """A code for a device that waits for somebody to approve it (RFC 8628 §3.2), and for whom it was made."""
+
+    issuer: str
+    client_id: str
+    scope: str
+    device_code: Secret
+    user_code: str
+    verification_uri: str
+    verification_uri_complete: str | None
+    expires_at: Millis
+    interval: float
+
+
 class _File(msgspec.Struct, frozen=True, kw_only=True):
     version: int
     logins: dict[str, StoredLogin]
     registrations: dict[str, StoredRegistration] = {}
+    codes: dict[str, StoredCode] = {}
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -108,8 +125,15 @@ class _Unreadable(Exception):
 
 def token_directory(environ: Mapping[str, str]) -> Path:
     """`OSTIARY_CONFIG_HOME`, else the platform's configuration directory."""
-    chosen = environ.get("OSTIARY_CONFIG_HOME", "")
+    chosen = environ.get(CHOSEN, "")
     return Path(chosen) if os.path.isabs(chosen) else paths.config_home()
+
+
+def needed_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
+    """What must be set for a program that is started with another environment, so that it finds the same directory. Empty
+    where that needs nothing but a home."""
+    here = token_directory(environ)
+    return {} if here == paths.config_home({}) else {CHOSEN: str(here)}
 
 
 class TokenFile:
@@ -147,6 +171,25 @@ class TokenFile:
                 if (made.issuer, made.client_id) != (issuer, client_id)
             }
             return _with(kept, registrations=left)
+
+        self._change(change)
+
+    def code(self, url: str) -> StoredCode | None:
+        """One that was asked for at this server, by a program that may be gone."""
+        return self._read().codes.get(url)
+
+    def put_code(self, url: str, code: StoredCode, *, now: Millis) -> None:
+        def change(kept: _File) -> _File:
+            left = {each: one for each, one in kept.codes.items() if one.expires_at > now}
+            return _with(kept, codes={**left, url: code})
+
+        self._change(change)
+
+    def drop_code(self, url: str, code: StoredCode) -> None:
+        """It is of no use any more."""
+
+        def change(kept: _File) -> _File:
+            return _with(kept, codes={each: one for each, one in kept.codes.items() if one != code})
 
         self._change(change)
 

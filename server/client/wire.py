@@ -15,7 +15,7 @@ import trio
 
 from server import __version__
 from server.client.address import is_loopback
-from server.client.errors import BadAnswer, Unreachable
+from server.client.errors import BadAnswer, ServerBusy, Unreachable
 from server.surrogates import decode_mended
 
 USER_AGENT = f"ostiary/{__version__}"
@@ -28,6 +28,8 @@ READ_SECONDS = 30
 EXCHANGE_SECONDS = 30
 # An honest server asks for seconds; a client that sleeps for days is broken either way.
 MAX_RETRY_AFTER_SECONDS = 300.0
+# A person is told what the server asked for, unless nobody can mean it.
+MAX_TOLD_SECONDS = 24 * 3600.0
 
 _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -138,10 +140,23 @@ async def raw_body(response: httpx2.Response) -> AsyncGenerator[AsyncIterator[by
                 pass
 
 
-def retry_after_seconds(headers: Mapping[str, str]) -> float | None:
-    """RFC 9110 §10.2.3, the form in seconds; dates are too rare on these endpoints to be worth a parser."""
+def busy(what: str, headers: Mapping[str, str]) -> ServerBusy:
+    """`what` could not be done now, and the server may have said when it can (RFC 9110 §10.2.3)."""
+    # In seconds; dates are too rare on these endpoints to be worth a parser.
     value = headers.get("retry-after", "").strip()
-    return min(float(value), MAX_RETRY_AFTER_SECONDS) if value.isascii() and value.isdigit() else None
+    asked = float(value) if value.isascii() and value.isdigit() else 0.0
+    return ServerBusy(
+        what,
+        retry_after_seconds=min(asked, MAX_RETRY_AFTER_SECONDS) or None,
+        hint=f"try again in {_told(min(asked, MAX_TOLD_SECONDS))}" if asked else "try again in a moment",
+    )
+
+
+def _told(seconds: float) -> str:
+    if seconds <= 120:
+        return f"{seconds:.0f} seconds"
+    # Never less than was asked for.
+    return f"{-(-seconds // 60):.0f} minutes"
 
 
 def host_of(url: str) -> str:

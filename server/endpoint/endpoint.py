@@ -5,7 +5,7 @@ The same whatever wire a request comes by. How it is opened is opening.py's; wha
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -18,6 +18,7 @@ from server.mcp.tasks import Face
 from server.mcp.versions import Revision
 from server.observe.log import Logger
 from server.rights.standing import Rights
+from server.rights.step_ups import StepUps
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
@@ -55,6 +56,7 @@ class Endpoint:
     page_size: int
     measure: Measure
     log: Logger = field(repr=False)
+    step_ups: StepUps = field(default_factory=StepUps, repr=False)
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
@@ -68,6 +70,12 @@ class Endpoint:
     def has_resources(self) -> bool:
         """Whether there is anything that could be read."""
         return self.me is not None or self.catalog.has_library
+
+    @property
+    def lists(self) -> Sequence[str]:
+        """Those that somebody could be told of."""
+        there = {"prompts": self.catalog.has_library, "resources": self.has_resources}
+        return [kind for kind in LISTS if there.get(kind, True)]
 
     def task_face(self, revision: Revision) -> Face | None:
         """What tasks look like in this revision; None where there are none."""

@@ -31,6 +31,8 @@ from server.observe.log import Logger
 from server.rights.selection import Selections, unknown
 from server.rights.standing import rights_of
 from server.rights.tiers import ServerRules
+from server.sessions.ended import EndedSessions
+from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.shapes import ServerConfig
@@ -117,10 +119,13 @@ async def open_servers(
         announce=partial(_announce_task, endpoints),
         allowed=allowed,
     )
+    ended = EndedSessions(store)
+    await ended.load()
     try:
         for server in servers:
             settings[server.name] = server
-            sessions[server.name] = Sessions()
+            ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
+            sessions[server.name] = Sessions(ids, ended)
             endpoints[server.name] = await open_endpoint(
                 server,
                 subkey,

@@ -18,7 +18,7 @@ from server.endpoint.endpoint import Endpoint
 from server.http.handler import Resolve
 from server.http.in_place import answer_in_place
 from server.http.session_post import answer_in_session
-from server.http.session_stream import serve_verb
+from server.http.session_stream import end_session, serve_verb
 from server.http.threshold import ALLOW, Threshold
 from server.http.visit import McpVisit, leading_to
 from server.mcp.errors import InvalidRequest, SessionNotFound, SessionRequired, TooManySessions
@@ -31,6 +31,7 @@ from server.request.dispatch import (
     begin_session,
     hear,
     make_request,
+    resume_session,
     run,
     run_in_session,
     take_batch,
@@ -79,7 +80,12 @@ class McpEndpoint:
         message = await visit.message()
         if message is None:
             return None
-        session = None if visit.head.named_session is None else self._session(visit)
+        session = None
+        if visit.head.named_session is not None:
+            try:
+                session = self._session(visit)
+            except TooManySessions as error:
+                return await reply.refuse(error)
         agreed = None if session is None else session.revision
         if isinstance(message, Batch):
             return await self._batch(visit, message, session)
@@ -95,14 +101,19 @@ class McpEndpoint:
         return await reply.empty(202)
 
     async def _other_verb(self, visit: McpVisit) -> None:
-        """GET, HEAD and DELETE belong to sessions. Where one is named that is gone, the client starts over; where none is
+        """GET, HEAD and DELETE belong to sessions. Where one is named that has ended, the client starts over; where none is
         named there is nothing here, at once: a stream that stays silent costs some clients seconds."""
-        sessions = self.endpoint.sessions
+        sessions, named = self.endpoint.sessions, visit.head.named_session
         if visit.head.verb in _SESSION_VERBS and visit.head.names_session:
-            session = self._session(visit)
-            if session is None or sessions is None:
+            if visit.head.verb == "DELETE" and sessions is not None and named is not None:
+                return await end_session(visit, sessions, named)
+            try:
+                session = self._session(visit)
+            except TooManySessions as error:
+                return await visit.reply.refuse(error)
+            if session is None:
                 return await visit.reply.refuse(SessionNotFound("unknown session"))
-            return await serve_verb(visit, session, sessions)
+            return await serve_verb(visit, session)
         error = InvalidRequest("POST a JSON-RPC message here")
         return await visit.reply.refuse(error, status=405, extra=(ALLOW,))
 
@@ -222,7 +233,11 @@ class McpEndpoint:
         )
 
     def _session(self, visit: McpVisit) -> Session | None:
+        """Raises `TooManySessions` for one that would have to be taken up again."""
         sessions, named = self.endpoint.sessions, visit.head.named_session
         if sessions is None or named is None:
             return None
-        return sessions.find(named, visit.principal, visit.address)
+        session = sessions.find(named, visit.principal, visit.address)
+        if session is None:
+            return resume_session(self.endpoint, sessions, named, visit.principal, visit.address)
+        return session

@@ -9,30 +9,48 @@ from __future__ import annotations
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
-from server.http.visit import McpVisit
-from server.mcp.errors import BadVersionHeader, InvalidRequest
+from server.http.visit import RETRY_AFTER_SECONDS, McpVisit
+from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
 from server.sessions.sessions import Session, Sessions
+from server.store.jobs import StoreUnavailable
 
 LAST_EVENT_ID: Final = b"last-event-id"
+_UNKNOWN_VERSION: Final = BadVersionHeader("MCP-Protocol-Version names no version that we know")
 
 
-async def serve_verb(visit: McpVisit, session: Session, sessions: Sessions) -> None:
-    """GET, HEAD and DELETE."""
+async def serve_verb(visit: McpVisit, session: Session) -> None:
+    """GET and HEAD."""
     reply = visit.reply
     reply.revision = session.revision
-    version = visit.headers.get(VERSION_HEADER)
-    if version is not None and version.decode("latin-1").strip() not in REVISIONS:
-        return await reply.refuse(BadVersionHeader("MCP-Protocol-Version names no version that we know"))
-    if visit.head.verb == "DELETE":
-        sessions.end(session)
-        return await reply.empty(204)
+    if not _version_known(visit):
+        return await reply.refuse(_UNKNOWN_VERSION)
     if not reply.takes_events:
         return await reply.refuse(InvalidRequest("the answer is text/event-stream"), status=406)
     if visit.head.verb == "HEAD":
         return await reply.close()
     return await _listen(visit, session)
+
+
+async def end_session(visit: McpVisit, sessions: Sessions, named: str) -> None:
+    """DELETE, also of a session that is not here any more and would be taken up again."""
+    reply = visit.reply
+    if not _version_known(visit):
+        return await reply.refuse(_UNKNOWN_VERSION)
+    try:
+        ended = await sessions.end(named, visit.principal, visit.address)
+    except StoreUnavailable as problem:
+        visit.head.threshold.log.warning("store.unavailable", method="DELETE", reason=str(problem))
+        error = BackendFailed("the server cannot remember right now that a session has ended: try again")
+        wait = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
+        return await reply.refuse(error, status=503, extra=wait)
+    return await (reply.empty(204) if ended else reply.refuse(SessionNotFound("unknown session")))
+
+
+def _version_known(visit: McpVisit) -> bool:
+    version = visit.headers.get(VERSION_HEADER)
+    return version is None or version.decode("latin-1").strip() in REVISIONS
 
 
 async def _listen(visit: McpVisit, session: Session) -> None:

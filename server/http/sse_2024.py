@@ -127,7 +127,7 @@ class SseEndpoint:
         finally:
             del self._wires[wire.id]
             if wire.session is not None:
-                self._sessions.end(wire.session)
+                self._sessions.put_away(wire.session)
             wire.log.close()
 
     async def _post(self, visit: McpVisit) -> None:

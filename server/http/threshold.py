@@ -47,8 +47,8 @@ class Doorkeeper(Protocol):
         """The same, looked up where it must be."""
         ...
 
-    def forbid(self, scopes: frozenset[str], shown: Presentation, /) -> EntryRefusal:
-        """The 403 that names all the scopes that an operation needs, in one challenge."""
+    def forbid(self, scopes: frozenset[str], missing: frozenset[str], shown: Presentation, /) -> EntryRefusal:
+        """The 403 that names all the scopes that a login has to cover, in one challenge, and for people those that are missing."""
         ...
 
 

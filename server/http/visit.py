@@ -87,7 +87,7 @@ class McpVisit:
             await reply.finish(200, outcome.body)
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
-            refusal = head.threshold.doorkeeper.forbid(error.scopes, head.shown(self.address))
+            refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))
             await _pass_on(reply, refusal)
         else:
             await reply.finish(status_of(error, reply.revision), outcome.body)

@@ -173,13 +173,15 @@ class InternalError(McpError):
 
 
 class InsufficientScope(McpError):
-    """The caller could be granted what is missing: `scopes` is all that the operation needs, in one challenge."""
+    """The caller could be granted what is `missing`; `scopes` is all that a login has to cover then, in one challenge."""
 
     scopes: frozenset[str]
+    missing: frozenset[str]
 
-    def __init__(self, scopes: frozenset[str]) -> None:
-        super().__init__(f"needs the scope {' '.join(sorted(scopes))}")
+    def __init__(self, scopes: frozenset[str], missing: frozenset[str]) -> None:
+        super().__init__(f"needs the scope {' '.join(sorted(missing))}")
         self.scopes = scopes
+        self.missing = missing
 
 
 class TooManySubscriptions(McpError):

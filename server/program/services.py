@@ -159,6 +159,8 @@ async def build(
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
         ),
     )
+    for endpoint in servers.endpoints.values():
+        store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, servers)
     store_watch.count(metrics, store, resolved.data_dir)

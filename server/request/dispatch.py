@@ -23,7 +23,7 @@ from server.request.handlers import answer
 from server.request.line import Line
 from server.request.request import Outcome, Request, always
 from server.request.tools import TOOL_CALL, settle_tool
-from server.sessions.sessions import Session, Sessions
+from server.sessions.sessions import Session, Sessions, list_changed
 
 T = TypeVar("T")
 
@@ -101,10 +101,23 @@ async def begin_session(request: Request, sessions: Sessions, address: str) -> t
     request.session = session
     outcome = await answer(request)
     if outcome.error is not None:
-        sessions.end(session)
+        sessions.put_away(session)
         return None, outcome
     request.endpoint.log.info("session.began", client=session.client, version=session.revision.version)
     return session, outcome
+
+
+def resume_session(
+    endpoint: Endpoint, sessions: Sessions, named: str, principal: Principal, address: str
+) -> Session | None:
+    """A session that its caller goes on with, although it is not here any more: the process is another, or it was put away. What
+    there is may be another by now, so its client is told to look. Raises `TooManySessions`."""
+    session = sessions.resume(named, principal, address)
+    if session is not None:
+        for kind in endpoint.lists:
+            session.changed(*list_changed(kind))
+        endpoint.log.info("session.resumed", version=session.revision.version)
+    return session
 
 
 def hear(session: Session, message: Notification | ResponseMessage) -> None:

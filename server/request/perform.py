@@ -32,14 +32,13 @@ from server.mcp.errors import (
     AgentTooSlow,
     BackendFailed,
     BadParams,
-    InsufficientScope,
     InternalError,
     McpError,
     MissingCapability,
 )
 from server.mcp.params import CallToolParams
 from server.request.request import Request
-from server.rights.standing import Standing, challenged
+from server.rights.standing import Standing, insufficient
 
 T = TypeVar("T")
 
@@ -59,7 +58,7 @@ async def perform(
     outcome = "cancelled"  # what it was, unless something below gets to say otherwise
     try:
         if standing is Standing.GRANTABLE:
-            raise InsufficientScope(challenged(request.principal, terms))
+            raise insufficient(request.principal, terms)
         if terms.quick or request.unhurried:
             answer, outcome = await run(outlet)
             return answer

@@ -52,7 +52,7 @@ from server.request.asking import resumable
 from server.request.line import CallerLine
 from server.request.perform import perform
 from server.request.request import Request
-from server.rights.standing import Standing, challenged
+from server.rights.standing import Standing, insufficient
 from server.store.jobs import StoreUnavailable
 from server.tasks.order import TaskOrder, Who, owner_of
 
@@ -68,19 +68,26 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     tool = request.tool
     if tool is None:
         raise UnknownTool(params.name)
-    # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
-    if tool.terms.quick and params.request_state is UNSET:
-        return await perform(
-            request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
-        )
-    salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
     try:
+        # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
+        if tool.terms.quick and params.request_state is UNSET:
+            return await perform(
+                request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
+            )
+        salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
         return await resumable(request, params, salient, partial(_use_or_order, request, tool))
     except MissingCapability as error:
         if request.revision.modern:
             raise
         # The handshake era has no such error: what it settled there cannot be mended by sending more with the request.
         return _failed(str(error))
+    except InsufficientScope as error:
+        if request.endpoint.step_ups.may_ask(request.principal, error.missing):
+            raise
+        return _failed(
+            f"Not allowed: this tool {error}, which was asked for and not granted. It will be asked for again in a while;"
+            " whoever logs this program in anew and grants it can use the tool at once."
+        )
 
 
 async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet) -> Ending:
@@ -134,7 +141,7 @@ def refusal_of(request: Request, tool: ToolEntry, *, as_error: bool = False) -> 
     """What a call would say before its agent is asked: for what becomes a task, since a refusal is better given at once. Raises
     as the call does; a result is one that tells of wrong arguments, unless that is to be an error."""
     if request.standing is Standing.GRANTABLE:
-        raise InsufficientScope(challenged(request.principal, tool.terms))
+        raise insufficient(request.principal, tool.terms)
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     return _misfit(request, tool, params.arguments or NO_ARGUMENTS, as_error=as_error)
 

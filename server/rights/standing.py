@@ -11,6 +11,7 @@ from auth.values import scopes
 from auth.values.model import Principal, PrincipalKind
 from server.backends.catalog import AnyEntry, ToolEntry
 from server.backends.terms import CallTerms
+from server.mcp.errors import InsufficientScope
 from server.rights.selection import Selections
 
 Policy: TypeAlias = Callable[[Principal, AnyEntry], bool]  # whether the caller may know of it
@@ -59,10 +60,11 @@ def standing(principal: Principal, terms: CallTerms) -> Standing:
     return Standing.HIDDEN
 
 
-def challenged(principal: Principal, terms: CallTerms) -> frozenset[str]:
-    """All that a login must cover to go on here, with what it covers already: several clients ask for exactly what the
+def insufficient(principal: Principal, terms: CallTerms) -> InsufficientScope:
+    """Names all that a login must cover to go on here, with what it covers already: several clients ask for exactly what the
     challenge names, and would lose the rest."""
-    return principal.scopes.union(scopes.missing(principal.scopes, terms.scopes))
+    missing = frozenset(scopes.missing(principal.scopes, terms.scopes))
+    return InsufficientScope(principal.scopes | missing, missing)
 
 
 def rights_of(selections: Selections) -> Rights:

@@ -7,6 +7,7 @@ connection is a reader of it. Nothing here knows HTTP. Spec: basic/transports "R
 from __future__ import annotations
 
 import re
+import secrets
 from collections import deque
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -25,7 +26,8 @@ MIN_BYTES: Final = 16 * 1024
 # to, but an answer that would be lost. Senders wait for their readers, and who does not read is cut off, so it is rarely much.
 OWED: Final = 4
 
-_EVENT_ID: Final = re.compile(r"(\d{1,15})-(\d{1,15})", re.ASCII).fullmatch
+_EVENT_ID: Final = re.compile(r"([0-9a-f]{8})-(\d{1,15})-(\d{1,15})", re.ASCII).fullmatch
+_LIFE_BYTES: Final = 4
 
 
 class Event(NamedTuple):
@@ -51,6 +53,8 @@ class EventLog:
         self._allowance = allowance
         self._max_events = max_events
         self._max_bytes = max_bytes
+        # A session that was taken up again has a log of its own, and a client may come back with an event's id from the one before.
+        self.life: Final = secrets.token_hex(_LIFE_BYTES)
         self._streams: dict[int, EventStream] = {}
         self._opened = 0
         self._order = deque[EventStream]()  # whose event is the oldest, the second oldest …
@@ -69,11 +73,16 @@ class EventLog:
 
     def find(self, event_id: str) -> tuple[EventStream, int] | None:
         """The stream that an event was of, and its place there. None: no such event, or the stream has ended and none of
-        it is kept. Events between that one and the oldest kept one may be missing; the answer, which is last, is not."""
+        it is kept. Events between that one and the oldest kept one may be missing; the answer, which is last, is not.
+
+        Of the streams of an earlier log only the first goes on, from its beginning: it is of no request, and always there."""
         match = _EVENT_ID(event_id)
         if match is None:
             return None
-        stream, place = self._streams.get(int(match[1])), int(match[2])
+        number, place = int(match[2]), int(match[3])
+        stream = self._streams.get(number)
+        if match[1] != self.life:
+            return None if stream is None or number > 0 else (stream, 0)
         return None if stream is None or place > stream.last else (stream, place)
 
     def close(self) -> None:
@@ -137,7 +146,10 @@ class EventStream:
     @property
     def beginning(self) -> str:
         """An id from which everything follows."""
-        return f"{self.number}-0"
+        return self.id_of(0)
+
+    def id_of(self, place: int) -> str:
+        return f"{self._log.life}-{self.number}-{place}"
 
     @property
     def holds_any(self) -> bool:
@@ -235,7 +247,7 @@ class StreamReader:
             if found is not None:
                 self.handed, message = found
                 self._stream.handed = max(self._stream.handed, self.handed)
-                return Event(f"{self._stream.number}-{self.handed}", message)
+                return Event(self._stream.id_of(self.handed), message)
             self._stream.read_up()
             if self._stream.ended:
                 return None

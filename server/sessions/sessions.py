@@ -1,13 +1,15 @@
 """Sessions of the handshake era, on any wire: what `initialize` agreed on, what runs, what the client was asked.
 
-A session belongs to the caller who began it; for everybody else it does not exist. It is kept in memory: a client whose
-session is gone starts over. What may be said when is mcp/legacy.py's, what is kept of streams event_log.py's, and HTTP
-http/session_*.py's. Spec: basic/lifecycle, basic/transports "Session Management" (2025-11-25).
+A session belongs to the caller who began it; for everybody else it does not exist. It is kept in memory. One that is no longer
+there, because the process is another or nobody used it for long, is taken up again when its caller names it, empty: many clients
+take a 404 for the end of everything. What an id says is session_ids.py's, what may be said when mcp/legacy.py's, what is kept of
+streams event_log.py's, and HTTP http/session_*.py's. Spec: basic/lifecycle, basic/transports "Session Management" (2025-11-25).
 """
 
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, cast
@@ -24,17 +26,19 @@ from server.mcp.params import InitializeParams
 from server.mcp.questions import Question
 from server.mcp.results import encode_notification
 from server.mcp.versions import Revision
+from server.sessions.ended import EndedSessions
 from server.sessions.event_log import Allowance, EventLog
 from server.sessions.outstanding import Answers, Outstanding, Send
 from server.sessions.running import RunningRequest, cancelled_by
+from server.sessions.session_ids import SessionIds
 
 # As many as one person's windows and gateways have open; beyond it the one unused for longest gives way.
 MAX_PER_CALLER: Final = 64
 # Each costs about 2 KiB, and what its log holds.
 MAX_OVERALL: Final = 4096
-# A client that was put to sleep over lunch still has its session; starting over costs one request.
+# Over a pause in the work what a session holds is kept: its streams, and what it watches.
 IDLE_SECONDS: Final = 30 * 60.0
-# How late an idle session may end.
+# How late an idle session may be put away.
 SWEEP_SECONDS: Final = 60.0
 # `initialized` may be overtaken by the request after it; it is not far behind.
 READY_SECONDS: Final = 5.0
@@ -48,12 +52,16 @@ MAX_WATCHED_CHARACTERS: Final = 128 * 1024
 # What a client says of itself goes into logs.
 SHOWN_CHARACTERS: Final = 100
 
-_ID_BYTES: Final = 24  # 192 bits: the id is no proof of who calls, but it must not be guessed either
-
 
 def caller_of(principal: Principal, address: str) -> str:
     """Whom a session belongs to."""
     return principal.key(address)
+
+
+def list_changed(kind: str) -> tuple[str, bytes]:
+    """What is said of it, for `Session.changed`."""
+    method = f"notifications/{kind}/list_changed"
+    return method, encode_notification(method, {})
 
 
 class Session:
@@ -67,8 +75,9 @@ class Session:
         client: str,
         allowance: Allowance,
         siblings: Mapping[str, Session],
+        resumed: bool = False,
     ) -> None:
-        """`siblings`: all sessions of that caller, as they come and go."""
+        """`siblings`: all sessions of that caller, as they come and go. `resumed`: the handshake was some other time."""
         self.id: Final = session_id
         self.caller: Final = caller
         self.revision: Final = revision
@@ -82,8 +91,10 @@ class Session:
         self.unsolicited: Final = self.log.open()
         self.closed: Final = trio.Event()
         self.last_used = trio.current_time()
-        self._state = State.INITIALIZING
+        self._state = State.READY if resumed else State.INITIALIZING
         self._ready = trio.Event()
+        if resumed:
+            self._ready.set()
         self._running: dict[RequestId, RunningRequest] = {}
         self._siblings = siblings
         self._outstanding = Outstanding()
@@ -202,7 +213,7 @@ class Session:
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
-        """What runs is cancelled, what was asked has no answer, streams end. By `Sessions.end`, or the wire that owns it."""
+        """What runs is cancelled, what was asked has no answer, streams end. `Sessions` does it."""
         self._hear(ClientHello.GOODBYE)
         self.closed.set()
         self._ready.set()
@@ -221,15 +232,25 @@ class Session:
 
 
 class Sessions:
-    """All sessions of one server. Only `run` waits."""
+    """All sessions of one server. Only `run` and `end` wait."""
 
     def __init__(
         self,
+        ids: SessionIds | None = None,
+        ended: EndedSessions | None = None,
         *,
         per_caller: int = MAX_PER_CALLER,
         overall: int = MAX_OVERALL,
         idle_seconds: float = IDLE_SECONDS,
     ) -> None:
+        """Without `ids`, on a wire that shows none to its client, nobody else can read them."""
+        self._ids = ids or SessionIds(
+            secrets.token_bytes(32),
+            "",
+            clock=lambda: time.time_ns() // 1_000_000,
+            entropy=secrets.token_bytes,
+        )
+        self._ended = EndedSessions() if ended is None else ended
         self._per_caller = per_caller
         self._overall = overall
         self._idle_seconds = idle_seconds
@@ -245,35 +266,42 @@ class Sessions:
     ) -> Session:
         """Called when `initialize` is answered with that revision. Raises `TooManySessions`."""
         caller = principal.key(address)
-        own = self._by_caller.get(caller, {})
-        if len(own) >= self._per_caller:
-            self._make_room(own.values(), f"all {len(own)} sessions that you may have are in use")
-        if len(self._all) >= self._overall:
-            # Its own first: one caller must not live at the expense of the others for longer than it has to.
-            unused = [session for session in own.values() if not session.busy]
-            self._make_room(unused or self._all.values(), "all sessions of this server are in use")
-        own = self._by_caller.setdefault(caller, {})
-        session = Session(
-            secrets.token_urlsafe(_ID_BYTES),
-            caller,
-            revision,
-            can=asking.abilities(params.capabilities, revision),
-            client=_claimed(params.client_info),
-            allowance=self._allowance,
-            siblings=own,
-        )
-        self._all[session.id] = own[session.id] = session
-        return session
+        can = asking.abilities(params.capabilities, revision)
+        session_id = self._ids.make(caller, revision, can)
+        return self._admit(session_id, caller, revision, can=can, client=_claimed(params.client_info))
 
     def find(self, session_id: str, principal: Principal, address: str) -> Session | None:
-        """The caller's session of that id, which counts as using it. None: it has ended, never was, or is another's."""
+        """The caller's session of that id, which counts as using it. None: it is not here, or another's."""
         session = self._all.get(session_id)
         if session is None or session.caller != principal.key(address):
             return None
         session.touch()
         return session
 
-    def end(self, session: Session) -> None:
+    def resume(self, session_id: str, principal: Principal, address: str) -> Session | None:
+        """The same for one that is not here any more, taken up again with nothing in it. None: it has ended, never was, or is
+        another's. Raises `TooManySessions`."""
+        caller = principal.key(address)
+        agreed = self._ids.read(session_id, caller)
+        if agreed is None or session_id in self._all or session_id in self._ended:
+            return None
+        return self._admit(session_id, caller, agreed.revision, can=agreed.can, client="", resumed=True)
+
+    async def end(self, session_id: str, principal: Principal, address: str) -> bool:
+        """For good, at its client's wish. False: there is none of that id, or it is another's. Raises `StoreUnavailable`: then
+        it goes on."""
+        agreed = self._ids.read(session_id, principal.key(address))
+        if agreed is not None and session_id not in self._ended:
+            await self._ended.add(session_id, agreed.expires_at)
+        elif self.find(session_id, principal, address) is None:
+            return False
+        session = self._all.get(session_id)
+        if session is not None:
+            self.put_away(session)
+        return True
+
+    def put_away(self, session: Session) -> None:
+        """It is not here any longer; whoever knows its id may take it up again."""
         if self._all.pop(session.id, None) is None:
             return
         own = self._by_caller[session.caller]
@@ -284,8 +312,7 @@ class Sessions:
 
     def publish(self, kind: str) -> None:
         """Tell every session that one of the lists has changed: `tools`, `prompts` or `resources`."""
-        method = f"notifications/{kind}/list_changed"
-        message = encode_notification(method, {})
+        method, message = list_changed(kind)
         for session in self._all.values():
             session.changed(method, message)
 
@@ -298,12 +325,43 @@ class Sessions:
                 session.changed(f"{method} {uri}", message)
 
     async def run(self) -> None:
-        """For ever: end what nobody has used for long."""
+        """For ever: put away what nobody has used for long."""
         while True:
             await trio.sleep(SWEEP_SECONDS)
             too_old = trio.current_time() - self._idle_seconds
             for session in [one for one in self._all.values() if one.last_used <= too_old and not one.busy]:
-                self.end(session)
+                self.put_away(session)
+
+    def _admit(
+        self,
+        session_id: str,
+        caller: str,
+        revision: Revision,
+        *,
+        can: frozenset[asking.Ability],
+        client: str,
+        resumed: bool = False,
+    ) -> Session:
+        own = self._by_caller.get(caller, {})
+        if len(own) >= self._per_caller:
+            self._make_room(own.values(), f"all {len(own)} sessions that you may have are in use")
+        if len(self._all) >= self._overall:
+            # Its own first: one caller must not live at the expense of the others for longer than it has to.
+            unused = [session for session in own.values() if not session.busy]
+            self._make_room(unused or self._all.values(), "all sessions of this server are in use")
+        own = self._by_caller.setdefault(caller, {})
+        session = Session(
+            session_id,
+            caller,
+            revision,
+            can=can,
+            client=client,
+            allowance=self._allowance,
+            siblings=own,
+            resumed=resumed,
+        )
+        self._all[session.id] = own[session.id] = session
+        return session
 
     def _make_room(self, sessions: Iterable[Session], refusal: str) -> None:
         unused = min(
@@ -313,7 +371,7 @@ class Sessions:
         )
         if unused is None:
             raise TooManySessions(refusal)
-        self.end(unused)
+        self.put_away(unused)
 
 
 def _claimed(info: Any) -> str:

@@ -165,7 +165,7 @@ class PipeConversation:
         for running in self._running.values():
             running.request.end()
         if self._session is not None:
-            self._sessions.end(self._session)
+            self._sessions.put_away(self._session)
 
     async def _take_line(self, line: bytes | TooLong, requests: trio.Nursery) -> None:
         agreed = None if self._session is None else self._session.revision

@@ -49,6 +49,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     signing_keys: int = 90 * _DAY
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
+    ended_sessions: int = 0
     tasks: int = 0  # how long is the task's own affair: its time to live
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
@@ -116,6 +117,7 @@ _SWEEPS: Final = (
         ("id",),
         (("expires_at", lambda keep: keep.api_keys), ("revoked_at", lambda keep: keep.api_keys)),
     ),
+    _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),

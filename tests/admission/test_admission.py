@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -51,10 +52,16 @@ async def test_a_challenge_leads_to_metadata_whose_resource_is_what_was_typed(
 async def test_a_tool_that_the_login_does_not_cover_is_refused_with_all_that_it_needs() -> None:
     async with open_identity() as identity:
         refused = Admission(identity).forbid(
-            frozenset({"mcp:tools", "mcp"}), present(None, origin=ORIGIN, server="agent", path="/mcp/")
+            frozenset({"mcp:tools", "mcp"}),
+            frozenset({"mcp:tools"}),
+            present(None, origin=ORIGIN, server="agent", path="/mcp/"),
         )
         assert refused.status == 403
         assert 'scope="mcp mcp:tools", error="insufficient_scope"' in refused.www_authenticate
+        # Some programs show their person nothing but this.
+        told = "the login lacks the scope mcp:tools, which this needs"
+        assert f'error_description="{told}"' in refused.www_authenticate
+        assert json.loads(refused.body)["error_description"] == told
         assert "oauth-protected-resource/mcp/" in refused.www_authenticate
 
 

@@ -170,7 +170,7 @@ def test_a_program_without_a_file_gets_one_and_loses_it_again(here: Here, client
     if expected is None:
         (entry,) = found["mcpServers"].values()
         assert os.path.isabs(entry["command"])
-        assert entry["args"][-2:] == ["connect", URL]
+        assert entry["args"][-3:] == ["connect", "--no-login", URL]
     else:
         assert found == expected
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -397,12 +397,57 @@ def test_a_bridge_is_started_by_the_absolute_path_of_this_program(here: Here) ->
     (entry,) = json.loads(file_in(here, "vscode").read_text())["servers"].values()
     assert entry["type"] == "stdio"
     assert os.path.isabs(entry["command"])
-    assert entry["args"][-2:] == ["connect", URL]
+    assert entry["args"][-3:] == ["connect", "--no-login", URL]
     install(here, "codex", "--bridge")
     (table,) = tomllib.loads(file_in(here, "codex").read_text())["mcp_servers"].values()
-    assert table["args"][-2:] == ["connect", URL]
+    assert table["args"][-3:] == ["connect", "--no-login", URL]
     install(here, "hermes", "--bridge")
-    assert f'"connect", "{URL}"]' in file_in(here, "hermes").read_text()
+    assert f'"connect", "--no-login", "{URL}"]' in file_in(here, "hermes").read_text()
+
+
+@pytest.mark.parametrize("client", ["claude-code", "codex", "hermes"])
+@pytest.mark.parametrize(
+    ("variable", "where"),
+    [("OSTIARY_CONFIG_HOME", "mine"), ("XDG_CONFIG_HOME", "mine/ostiary")],
+)
+def test_a_bridge_that_is_started_without_this_environment_finds_the_logins_of_this_one(
+    here: Here, monkeypatch: pytest.MonkeyPatch, client: str, variable: str, where: str
+) -> None:
+    monkeypatch.delenv("OSTIARY_CONFIG_HOME")
+    monkeypatch.setenv(variable, str(here.home / "mine"))
+    install(here, client, "--bridge")
+    wanted = {"OSTIARY_CONFIG_HOME": str(here.home / where)}
+    text = file_in(here, client).read_text()
+    if client == "codex":
+        assert tomllib.loads(text)["mcp_servers"][NAME]["env"] == wanted
+    elif client == "hermes":
+        assert f"    env: {json.dumps(wanted)}\n" in text
+    else:
+        assert json.loads(text)["mcpServers"][NAME]["env"] == wanted
+    assert "already" in install(here, client, "--bridge")
+    uninstall(here, client)
+    assert "OSTIARY_CONFIG_HOME" not in (
+        file_in(here, client).read_text() if file_in(here, client).exists() else ""
+    )
+
+
+def test_where_logins_are_in_their_usual_place_nothing_is_set_for_a_bridge(
+    here: Here, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OSTIARY_CONFIG_HOME")
+    install(here, "cursor", "--bridge")
+    (entry,) = json.loads(file_in(here, "cursor").read_text())["mcpServers"].values()
+    assert "env" not in entry
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(here.home / ".config"))
+    assert "already" in install(here, "cursor", "--bridge")
+
+
+def test_a_bridge_of_an_earlier_version_that_asked_for_a_login_is_replaced(here: Here) -> None:
+    entry = {"command": "/usr/bin/ostiary", "args": ["connect", URL]}
+    path = written(here, "cursor", json.dumps({"mcpServers": {NAME: entry}}, indent=2))
+    install(here, "cursor", "--bridge")
+    (entry,) = json.loads(path.read_text())["mcpServers"].values()
+    assert entry["args"][-3:] == ["connect", "--no-login", URL]
 
 
 def test_a_projects_file_is_meant_by_project_and_some_have_none(here: Here) -> None:

@@ -38,6 +38,7 @@ class Screen:
     @asynccontextmanager
     async def code(self, code: DeviceCode) -> AsyncGenerator[None, None]:
         self.codes.append(code)
+        self.shown.set()
         yield
 
     @asynccontextmanager

@@ -14,7 +14,7 @@ from fake_server import FakeServer, Response, Seen, as_json
 from screens import Screen
 from test_access import stored
 
-from server.client.errors import ClientError, LoginDenied, LoginExpired
+from server.client.errors import ClientError, LoginDenied, LoginError, LoginExpired
 from server.client.signing_in import Wish, sign_in
 from server.client.tokens import TokenFile
 
@@ -96,10 +96,16 @@ async def test_without_a_login_and_nobody_to_ask_requests_fail_at_once(
 
 
 def by_code(
-    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, screen: Screen
+    fake: FakeServer,
+    file: TokenFile,
+    client: httpx2.AsyncClient,
+    screen: Screen,
+    *,
+    keeps_code: bool = False,
 ) -> Callable[[], Awaitable[None]]:
     async def log_in() -> None:
-        await sign_in(client, file, fake.url, screen=screen, wish=Wish(name="ostiary connect"))
+        wish = Wish(name="ostiary connect", keeps_code=keeps_code)
+        await sign_in(client, file, fake.url, screen=screen, wish=wish)
 
     return log_in
 
@@ -116,6 +122,68 @@ async def test_the_first_request_waits_for_a_login_and_all_wait_for_the_same(
     (asked,) = fake.requests("/device_authorization")
     assert asked.form["client_name"].endswith(" connect")
     assert file.get(fake.url) is not None
+
+
+async def given_up(log_in: Callable[[], Awaitable[None]], screen: Screen) -> None:
+    """A program that ends its bridge as soon as that has shown its code."""
+    screen.shown = trio.Event()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(log_in)
+            await screen.shown.wait()
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_code_that_nobody_saw_is_used_again(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    screen = Screen()
+    log_in = by_code(fake, file, client, screen, keeps_code=True)
+    fake.pending, fake.interval = 1_000_000, 1
+    for _ in range(5):
+        await given_up(log_in, screen)
+    assert len(fake.requests("/device_authorization")) == 1
+    assert len({code.device_code.reveal() for code in screen.codes}) == 1 and len(screen.codes) == 5
+    fake.pending = 0  # somebody approves it
+    async with bridged(fake.url, file, log_in=log_in) as host:
+        echo(host, 1)
+        assert await heard(host, 1) == {1}
+    assert file.code(fake.url) is None
+    assert len(fake.requests("/device_authorization")) == 1
+
+
+@pytest.mark.parametrize("decision", ["access_denied", "expired_token", "invalid_grant"])
+async def test_a_code_that_is_over_is_not_used_again(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient, decision: str
+) -> None:
+    fake.decision = decision
+    for _ in range(2):
+        with pytest.raises(LoginError):
+            await by_code(fake, file, client, Screen(), keeps_code=True)()
+        assert file.code(fake.url) is None
+    assert len(fake.requests("/device_authorization")) == 2
+
+
+async def test_a_code_with_little_time_left_is_not_shown_again(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    fake.code_lifetime, fake.pending = 30, 1_000_000
+    screen = Screen()
+    for _ in range(2):
+        await given_up(by_code(fake, file, client, screen, keeps_code=True), screen)
+    assert len(fake.requests("/device_authorization")) == 2
+
+
+async def test_a_person_who_logs_in_gets_a_code_of_their_own(
+    fake: FakeServer, file: TokenFile, client: httpx2.AsyncClient
+) -> None:
+    fake.pending = 1_000_000
+    screen = Screen()
+    await given_up(by_code(fake, file, client, screen, keeps_code=True), screen)
+    kept, fake.pending = file.code(fake.url), 0
+    await by_code(fake, file, client, screen)()
+    assert len(fake.requests("/device_authorization")) == 2
+    assert file.code(fake.url) == kept
 
 
 async def test_a_login_that_ended_is_replaced_by_a_new_one(

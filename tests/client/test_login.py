@@ -11,7 +11,7 @@ import pytest
 
 from server.client.access import Access
 from server.client.discovery import Place, ServerMetadata
-from server.client.errors import BadAnswer, ClientError, LoginDenied, LoginError, LoginExpired
+from server.client.errors import BadAnswer, ClientError, LoginDenied, LoginError, LoginExpired, ServerBusy
 from server.client.grants import DEVICE_CODE_GRANT, Tokens
 from server.client.login import DeviceCode, ask_for_code, end, login_from, remember, wait_for_tokens
 from server.client.tokens import TokenFile
@@ -159,6 +159,41 @@ async def test_a_busy_server_says_itself_how_long_to_wait() -> None:
     clock = Clock()
     await poll(Script((429, {}, {"Retry-After": "42"}), (200, GRANTED)), clock)
     assert clock.sleeps == [5, 42]
+
+
+@pytest.mark.parametrize(
+    ("wait", "hint"),
+    [
+        ("582", "try again in 10 minutes"),
+        ("61", "try again in 61 seconds"),
+        ("9" * 30, "try again in 1440 minutes"),
+        ("soon", "try again in a moment"),
+        (None, "try again in a moment"),
+    ],
+)
+async def test_why_a_server_gives_no_code_now_and_for_how_long_is_told_in_its_own_words(
+    wait: str | None, hint: str
+) -> None:
+    said = {
+        "error": "temporarily_unavailable",
+        "error_description": "too many logins are waiting for approval",
+    }
+    script = Script((429, said, {} if wait is None else {"Retry-After": wait}))
+    with pytest.raises(ServerBusy) as busy:
+        async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
+            await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
+    assert str(busy.value) == "a.example is busy: too many logins are waiting for approval"
+    assert busy.value.hint == hint
+    # We wait for as long as that ourselves, within reason.
+    assert (busy.value.retry_after_seconds or 0) <= 300
+
+
+async def test_what_a_busy_server_says_is_cut() -> None:
+    script = Script((503, {"error_description": "x" * 5000}))
+    with pytest.raises(ServerBusy) as busy:
+        async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
+            await ask_for_code(client, PLACE, scope="mcp", names={}, now=Clock().now)
+    assert str(busy.value) == "a.example is busy: " + "x" * 300
 
 
 async def test_trouble_that_does_not_end_ends_with_the_code() -> None:

@@ -117,7 +117,7 @@ def test_a_damaged_file_is_kept_under_another_name_and_told(file: TokenFile, dam
 
 def test_a_file_of_a_newer_version_is_left_alone(file: TokenFile) -> None:
     file.put(login())
-    newer = b'{"version": 4, "secrets": "elsewhere"}'
+    newer = b'{"version": 99, "secrets": "elsewhere"}'
     file.path.write_bytes(newer)
     with pytest.raises(TokenFileError, match="newer"):
         file.all()
@@ -194,14 +194,16 @@ def registration(issuer: str = "https://a.example", client_id: str = "client-1")
     )
 
 
-@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("version", [1, 2, 3])
 def test_a_file_of_an_older_format_is_read_and_written_as_the_newest(file: TokenFile, version: int) -> None:
     file.put(login())
     kept = json.loads(file.path.read_text())
     for old in kept["logins"].values():
-        del old["proof_key"]
+        if version < 3:
+            del old["proof_key"]
         if version == 1:
             del old["client_secret"], old["auth_method"]
+    del kept["codes"]
     if version == 1:
         del kept["registrations"]
     file.path.write_text(json.dumps({**kept, "version": version}))
@@ -209,7 +211,7 @@ def test_a_file_of_an_older_format_is_read_and_written_as_the_newest(file: Token
     assert json.loads(file.path.read_text())["version"] == version  # reading writes nothing
     file.put_registration(registration())
     written = json.loads(file.path.read_text())
-    assert written["version"] == 3
+    assert written["version"] == 4
     assert file.get("https://a.example/mcp") == login()
 
 

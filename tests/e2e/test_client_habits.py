@@ -516,3 +516,35 @@ def test_programs_are_never_sent_a_page_and_never_a_fault(house: House) -> None:
     assert (answer.status_code, "html" in answer.headers["content-type"]) == (401, False)
     assert json.loads(house.client.get(RESOURCE).text)
     assert '"level": "error"' not in house.server.said()
+
+
+# ── asking for more ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("answer", ["Deny", "Allow"])
+def test_who_declines_to_grant_more_is_not_asked_again_at_every_call(house: House, answer: str) -> None:
+    """A program that goes and asks whenever it is challenged: Allow without the scope's box is a no as well."""
+    client = house.client.register(client_name="Asks again")["client_id"]
+
+    def token(scope: str) -> str:
+        code = house.client.agreed(house.owner, client, scope=scope)["code"]
+        return house.client.redeem(client, code).json()["access_token"]
+
+    def call(token: str) -> httpx2.Response:
+        return house.client.mcp("tools/call", {"name": "echo", "arguments": {"text": "hello"}}, token=token)
+
+    less = token("mcp:resources")
+    challenged = call(less)
+    assert challenged.status_code == 403
+    assert "the login lacks the scope mcp:tools" in challenged.headers["www-authenticate"]
+    if answer == "Deny":
+        denied = landed(
+            house.owner, house.client.authorize_url(client, scope="mcp:resources mcp:tools"), words="Deny"
+        )
+        assert denied["error"] == "access_denied"
+    else:
+        less = token("mcp:resources")
+    told = call(less)
+    assert told.status_code == 200 and told.json()["result"]["isError"] is True
+    assert "mcp:tools" in told.json()["result"]["content"][0]["text"]
+    assert house.client.works(token("mcp:resources mcp:tools"))

@@ -134,7 +134,7 @@ def house(
             return found
         return replace(found, tools=f"{found.tools};{shown.tools}")
 
-    def forbid(scopes: frozenset[str], shown: Presentation) -> Refused:
+    def forbid(scopes: frozenset[str], missing: frozenset[str], shown: Presentation) -> Refused:
         scope = " ".join(sorted(scopes))
         return Refused(
             403, f'Bearer error="insufficient_scope", scope="{scope}"', b'{"error":"insufficient_scope"}'

@@ -188,9 +188,12 @@ async def test_a_caller_with_too_many_sessions_loses_the_one_unused_for_longest(
                 await talk(made.pair, authorization="Bearer b")
                 made.session(second).last_used -= 60
                 fourth = await talk(made.pair, authorization="Bearer a")
-                assert (await second.ask("ping")).status == 404
+                assert second.id not in made.sessions._all
                 for one in (first, third, fourth):
                     assert (await one.ask("ping")).status == 200
+                assert made.sessions.count() == 4
+                assert (await second.ask("ping")).status == 200, "and another gives way"
+                assert made.sessions.count() == 4 and first.id in made.sessions._all
 
 
 async def test_a_caller_whose_sessions_are_all_in_use_is_told_so() -> None:

@@ -410,6 +410,33 @@ async def test_a_tool_beyond_the_callers_scopes_is_listed_and_challenged_in_both
         )
 
 
+@pytest.mark.parametrize("quick", [True, False])
+@pytest.mark.parametrize("era", ["modern", "legacy"])
+async def test_who_declined_to_grant_more_is_told_by_the_tool_and_not_asked_again(
+    era: str, quick: bool
+) -> None:
+    async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:
+        return says("deployed")
+
+    terms = CallTerms(scopes=frozenset({"mcp:deploy", "mcp:tools"}), quick=quick)
+    again = msgspec.structs.replace(USER, grant_id="grant-2")
+    granted = msgspec.structs.replace(again, grant_id="grant-3", scopes=terms.scopes)
+    tokens = {"first": USER, "again": again, "granted": granted}
+    made = house(agent(terms=terms, deploy=deploy), tokens=tokens)
+
+    async def call(token: str) -> Answer:
+        ask = made.pair.modern if era == "modern" else made.pair.legacy
+        return await ask("tools/call", {"name": "deploy"}, authorization=f"Bearer {token}")
+
+    assert [(await call("first")).status for _ in range(2)] == [403, 403]
+    for _ in range(2):
+        told = await call("again")
+        assert told.status == 200 and told.json["result"]["isError"] is True
+        assert "needs the scope mcp:deploy, which was asked for" in told.json["result"]["content"][0]["text"]
+    assert (await call("granted")).json["result"]["content"][0]["text"] == "deployed"
+    assert ("deploy", "refused") in made.measured
+
+
 @pytest.mark.requirement("auth.hierarchy", era="modern")
 async def test_a_wider_scope_covers_a_narrower_one() -> None:
     async def deploy(call: ToolCall, outlet: Outlet) -> ToolResult:

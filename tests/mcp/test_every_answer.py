@@ -262,7 +262,7 @@ OTHER: dict[Any, st.SearchStrategy[tuple[Any, ...]]] = {
     errors.UnknownTask: st.just(()),
     errors.AgentTooSlow: st.tuples(text, st.floats(min_value=0, max_value=1e6)),
     errors.UnsupportedVersion: st.tuples(text, st.lists(text, max_size=2)),
-    errors.InsufficientScope: st.tuples(st.frozensets(text, max_size=2)),
+    errors.InsufficientScope: st.tuples(st.frozensets(text, max_size=2), st.frozensets(text, max_size=2)),
 }
 
 

@@ -15,13 +15,18 @@ def log(*, max_events: int = 512, max_bytes: int = 1 << 20, overall: int = 1 << 
     return EventLog(Allowance(overall), max_events=max_events, max_bytes=max_bytes)
 
 
+def found(made: EventLog, event: str) -> tuple[EventStream, int] | None:
+    """`event` as `rest` tells it."""
+    return made.find(f"{made.life}-{event}")
+
+
 async def rest(stream: EventStream, after: int = 0) -> list[tuple[str, bytes]]:
-    """What a reader gets of a stream that has ended."""
-    found: list[tuple[str, bytes]] = []
+    """What a reader gets of a stream that has ended; of each id only what follows the log's own part of it."""
+    got: list[tuple[str, bytes]] = []
     with trio.fail_after(5), stream.read(after) as reader:
         while (event := await reader.next()) is not None:
-            found.append((event.id, event.message))
-    return found
+            got.append((event.id.partition("-")[2], event.message))
+    return got
 
 
 async def test_a_stream_is_read_from_any_of_its_events_on() -> None:
@@ -32,7 +37,7 @@ async def test_a_stream_is_read_from_any_of_its_events_on() -> None:
         other.append(message.upper())
     one.end()
     assert await rest(one) == [("0-1", b"a"), ("0-2", b"b"), ("0-3", b"c")]
-    assert made.find("0-1") == (one, 1)
+    assert found(made, "0-1") == (one, 1)
     assert await rest(one, 1) == [("0-2", b"b"), ("0-3", b"c")]
     assert await rest(one, 3) == []
     other.end()
@@ -47,6 +52,24 @@ def test_an_id_that_was_never_given_finds_nothing(event_id: str) -> None:
     made = log()
     made.open().append(b"a")
     assert made.find(event_id) is None
+    assert found(made, event_id) is None
+    assert made.find(f"{made.life}{event_id}") is None
+
+
+def test_an_event_of_an_earlier_log_leads_to_the_beginning_of_the_first_stream_or_to_nothing() -> None:
+    earlier, made = log(), log()
+    assert earlier.life != made.life
+    for one in (earlier, made):
+        for _ in range(2):
+            stream = one.open()
+            for _ in range(3):
+                stream.append(b"a")
+    first, second = (made.find(f"{made.life}-{number}-1") for number in range(2))
+    assert first is not None and second is not None
+    assert made.find(f"{earlier.life}-0-2") == (first[0], 0)
+    assert made.find(f"{earlier.life}-1-2") is None, "that was another request"
+    made.close()
+    assert made.find(f"{earlier.life}-0-2") is None
 
 
 async def test_a_reader_gets_what_comes_while_it_reads() -> None:
@@ -139,12 +162,12 @@ async def test_the_oldest_events_are_dropped_when_there_are_too_many() -> None:
     old.end()
     new.append(b"b")
     new.append(b"c")
-    assert made.find("0-1") is not None
+    assert found(made, "0-1") is not None
     new.append(b"d")
-    assert made.find("0-1") is None, "it has ended, and nothing of it is kept"
+    assert found(made, "0-1") is None, "it has ended, and nothing of it is kept"
     new.append(b"e")
     new.end()
-    assert made.find("1-1") == (new, 1)
+    assert found(made, "1-1") == (new, 1)
     assert await rest(new, 1) == [("1-2", b"c"), ("1-3", b"d"), ("1-4", b"e")]
     assert await rest(new, 0) == await rest(new, 1), "what is missing is skipped"
 
@@ -164,7 +187,7 @@ async def test_a_stream_may_still_be_found_when_all_its_events_were_dropped_befo
     slow, chatty = made.open(), made.open()
     slow.append(b"progress")
     chatty.append(b"x")
-    assert made.find("0-1") == (slow, 1)
+    assert found(made, "0-1") == (slow, 1)
     slow.append(b"answer")
     slow.end()
     assert await rest(slow, 1) == [("0-2", b"answer")]
@@ -199,7 +222,7 @@ async def test_a_closed_log_ends_its_readers_and_keeps_nothing() -> None:
             nursery.start_soon(reader.next)
             await trio.testing.wait_all_tasks_blocked()
             made.close()
-        assert made.find("0-1") is None
+        assert found(made, "0-1") is None
     late = made.open()
     late.append(b"late")
     assert await rest(late) == []
@@ -209,9 +232,9 @@ async def test_a_closed_log_ends_its_readers_and_keeps_nothing() -> None:
 async def test_a_stream_without_events_is_forgotten_at_its_end() -> None:
     made = log()
     stream = made.open()
-    assert made.find("0-0") == (stream, 0)
+    assert found(made, "0-0") == (stream, 0)
     stream.end()
-    assert made.find("0-0") is None
+    assert found(made, "0-0") is None
 
 
 # ── what is owed to a reader: not dropped to make room, whoever else keeps much ─────────────────────────────────────
@@ -233,8 +256,8 @@ async def test_a_large_answer_does_not_push_out_one_that_another_stream_has_yet_
     # What was given is the past, and makes room.
     late = made.open()
     late.append(b"c" * 90)
-    assert made.find("0-1") is None
-    assert made.find("1-1") is None
+    assert found(made, "0-1") is None
+    assert found(made, "1-1") is None
 
 
 @pytest.mark.requirement("safety.queues")
@@ -248,7 +271,7 @@ async def test_what_is_owed_to_a_reader_that_does_not_read_is_bounded_too() -> N
         assert allowance.used <= 100 * OWED
         event = await reader.next()
     assert event is not None
-    assert int(event.id.split("-")[1]) > 1, "the oldest went first"
+    assert int(event.id.split("-")[2]) > 1, "the oldest went first"
 
 
 @pytest.mark.requirement("safety.queues")
@@ -274,7 +297,7 @@ async def test_whoever_keeps_much_leaves_the_others_a_little() -> None:
     stream = modest.open()
     for message in (b"y" * 40, b"z" * 40):
         stream.append(message)
-    assert modest.find("0-1") == (stream, 1)
+    assert found(modest, "0-1") == (stream, 1)
     assert allowance.used == 1080
     stream.append(b"y" * 40)
     with trio.fail_after(5), stream.read() as reader:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import secrets
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -19,8 +20,12 @@ from server.mcp.messages import Notification, ResponseMessage, decode_one
 from server.mcp.params import InitializeParams
 from server.mcp.questions import Question
 from server.mcp.versions import REVISIONS
+from server.sessions.ended import EndedSessions
 from server.sessions.outstanding import MAX_OUTSTANDING
+from server.sessions.session_ids import LIFETIME_DAYS, SessionIds
 from server.sessions.sessions import MAX_RUNNING, MAX_WATCHED, MAX_WATCHED_CHARACTERS, Session, Sessions
+from server.store.inline import open_inline_store
+from server.store.jobs import StoreUnavailable
 
 ALICE = Principal(kind=PrincipalKind.USER, subject="alice", client_id="c1")
 BOB = Principal(kind=PrincipalKind.USER, subject="bob", client_id="c1")
@@ -126,11 +131,107 @@ async def test_callers_without_a_login_are_told_apart_by_their_addresses() -> No
 async def test_an_ended_session_is_found_no_more() -> None:
     sessions = Sessions()
     session = begin(sessions)
-    sessions.end(session)
-    sessions.end(session)
+    assert await sessions.end(session.id, ALICE, HERE)
+    assert not await sessions.end(session.id, ALICE, HERE)
     assert sessions.find(session.id, ALICE, HERE) is None
+    assert sessions.resume(session.id, ALICE, HERE) is None
     assert sessions.count() == 0
     assert session.closed.is_set() and not session.ready
+
+
+# ── those that are not here any more ────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.requirement("session.resumed")
+async def test_a_session_that_was_put_away_is_taken_up_again_with_what_was_agreed_and_nothing_else() -> None:
+    sessions = Sessions()
+    before = ready(sessions, info={"name": "inspector"})
+    before.log_level = "error"
+    before.watch("test://a")
+    sessions.put_away(before)
+    assert sessions.count() == 0 and sessions.find(before.id, ALICE, HERE) is None
+    after = sessions.resume(before.id, ALICE, "198.51.100.7")
+    assert after is not None and after is not before
+    assert (after.id, after.caller, after.revision, after.can) == (
+        before.id,
+        before.caller,
+        before.revision,
+        before.can,
+    )
+    assert after.ready and (after.log_level, after.watched) == ("info", set())
+    assert sessions.find(before.id, ALICE, HERE) is after
+    assert sessions.resume(before.id, ALICE, HERE) is None, "it is here"
+
+
+@pytest.mark.requirement("session.resumed")
+async def test_what_a_session_is_taken_up_with_can_be_asked_at_once() -> None:
+    sessions = Sessions()
+    before = begin(sessions)  # and the process ends before `initialized` is there
+    sessions.put_away(before)
+    after = sessions.resume(before.id, ALICE, HERE)
+    assert after is not None
+    client = Client(after, lambda _: accepts())
+    assert (await after.ask(client.send, {"k": form()}))["k"]["content"] == {"name": "Ann"}
+
+
+@pytest.mark.requirement("session.bound")
+async def test_a_session_is_taken_up_again_by_its_caller_alone() -> None:
+    sessions = Sessions()
+    session, anonymous = begin(sessions), begin(sessions, ANONYMOUS)
+    sessions.put_away(session)
+    sessions.put_away(anonymous)
+    for other in (BOB, ANONYMOUS):
+        assert sessions.resume(session.id, other, HERE) is None
+        assert not await sessions.end(session.id, other, HERE)
+    assert sessions.resume(anonymous.id, ANONYMOUS, "198.51.100.7") is None
+    assert sessions.count() == 0
+    assert sessions.resume(session.id, ALICE, HERE) is not None
+    assert sessions.resume(anonymous.id, ANONYMOUS, HERE) is not None
+
+
+async def test_one_that_is_not_here_can_be_ended_as_well() -> None:
+    sessions = Sessions(per_caller=1)
+    session = begin(sessions)
+    with begin(sessions).stream_open():
+        assert await sessions.end(session.id, ALICE, HERE), "which needs no room"
+    assert sessions.resume(session.id, ALICE, HERE) is None
+
+
+@pytest.mark.requirement("session.bounds")
+async def test_sessions_that_are_taken_up_again_count_like_any_other() -> None:
+    sessions = Sessions(per_caller=2)
+    first, second, third = [begin(sessions) for _ in range(3)]
+    assert first.closed.is_set()
+    again = sessions.resume(first.id, ALICE, HERE)
+    assert again is not None and sessions.count() == 2 and second.closed.is_set()
+    with again.stream_open(), third.stream_open(), pytest.raises(TooManySessions):
+        sessions.resume(second.id, ALICE, HERE)
+    everybodys = Sessions(overall=1)
+    away = begin(everybodys)
+    with begin(everybodys, BOB).stream_open(), pytest.raises(TooManySessions):
+        everybodys.resume(away.id, ALICE, HERE)
+
+
+async def test_an_end_that_cannot_be_remembered_is_none() -> None:
+    async with open_inline_store(clock=lambda: 0) as store:
+        sessions = Sessions(ended=EndedSessions(store))
+    session = begin(sessions)
+    with pytest.raises(StoreUnavailable):
+        await sessions.end(session.id, ALICE, HERE)
+    assert sessions.find(session.id, ALICE, HERE) is session
+
+
+async def test_a_session_that_is_older_than_its_id_can_still_be_ended() -> None:
+    now = 0
+    ids = SessionIds(bytes(32), "main", clock=lambda: now, entropy=secrets.token_bytes)
+    sessions = Sessions(ids)
+    session = begin(sessions)
+    now = LIFETIME_DAYS * 86_400_000
+    assert await sessions.end(session.id, ALICE, HERE)
+    assert session.closed.is_set() and sessions.resume(session.id, ALICE, HERE) is None
+
+
+# ── room, and idleness ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
 async def test_a_caller_with_too_many_loses_the_one_unused_for_longest(
@@ -305,7 +406,7 @@ async def test_what_runs_is_bounded_for_a_caller_not_only_for_each_of_its_sessio
                 raise AssertionError
         with stranger.running(1):
             pass
-        sessions.end(one)  # what ran in it was cancelled
+        sessions.put_away(one)  # what ran in it was cancelled
         with other.running(2):
             pass
 
@@ -314,7 +415,7 @@ async def test_the_end_of_a_session_cancels_what_runs_and_nothing_more_begins() 
     sessions = Sessions()
     session = ready(sessions)
     with trio.fail_after(5), session.running(1) as running:
-        sessions.end(session)
+        sessions.put_away(session)
         await trio.sleep_forever()
     assert running.cancelled
     with pytest.raises(SessionNotFound), session.running(2):
@@ -462,7 +563,7 @@ async def test_the_end_of_the_session_is_the_end_of_every_question() -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(ask)
             await trio.testing.wait_all_tasks_blocked()
-            sessions.end(session)
+            sessions.put_away(session)
         await ask()
     assert failures == ["the session has ended"] * 2
     assert len(client.sent) == 1
@@ -564,5 +665,5 @@ async def test_changes_are_told_at_once_to_who_listens(autojump_clock: trio.test
             event = await reader.next()
             assert event is not None
             assert json.loads(event.message)["method"] == f"notifications/{kind}/list_changed"
-        sessions.end(session)
+        sessions.put_away(session)
         assert await reader.next() is None

@@ -42,10 +42,16 @@ class TomlEditor:
         return _first_good(changes, text, key, name, None)
 
     def alone(self, key: str, name: str, entry: Mapping[str, Any]) -> str:
-        lines = [f"[{key}.{name}]"]
-        # A JSON string or list of strings is a TOML one as well.
-        lines += [f"{field} = {json.dumps(value, ensure_ascii=False)}" for field, value in entry.items()]
+        lines = [f"[{key}.{name}]", *(f"{field} = {_value(value)}" for field, value in entry.items())]
         return "\n".join(lines) + "\n"
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value).items()
+        return "{ " + ", ".join(f"{field} = {_value(each)}" for field, each in fields) + " }"
+    # A JSON string or list of strings is a TOML one as well.
+    return json.dumps(value, ensure_ascii=False)
 
 
 def _read(text: str) -> dict[str, Any]:
