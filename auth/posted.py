@@ -27,6 +27,7 @@ from auth.values.db import Db
 from auth.values.errors import OAuthRefusal
 from auth.values.model import Millis
 from auth.values.network import is_loopback
+from auth.values.policy import FormLimits
 from auth.values.requester import Requester
 from auth.values.wire import WireReply, WireRequest
 
@@ -48,8 +49,8 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
     if request.method != "POST":
         return replies.preflight(POST) if request.method == "OPTIONS" else replies.wrong_method(POST)
     who, now = Requester.of(request), parts.clock()
-    counted = is_counted(parts, who)
-    if counted and (wait := wait_to_ask(parts, who, now)):
+    limits = limits_of(parts, who)
+    if wait := _wait_to_ask(parts, limits, who, now):
         return replies.refuse(too_often(wait))
     try:
         form = forms.read(request)
@@ -58,8 +59,7 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
     except BadCredentials as problem:
         return replies.refuse(OAuthRefusal(error=problem.error, description=str(problem)), basic=True)
     client_id = form.credentials.client_id
-    if counted:
-        limit = parts.policy.limits.per_minute_per_client
+    if (limit := limits.per_minute_per_client) is not None:
         # Up to 2 048 characters can stand in a client id that nobody has: what is kept of it is short.
         name = hashlib.sha256((client_id or "").encode()).hexdigest()[:32]
         if wait := parts.throttle.wait_seconds(f"{name} {who.network}", limit, now):
@@ -84,7 +84,7 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
     if parts.keys.stale:
         await parts.reload_keys()
     outcome = await parts.store.write(job)
-    if counted and _left_a_refusal(outcome):
+    if _left_a_refusal(outcome):
         note_refusal(parts, who, now)
     if isinstance(outcome, OAuthRefusal):
         return replies.refuse(outcome, basic=form.credentials.basic)
@@ -95,30 +95,35 @@ async def answer(parts: Parts, endpoint: FormEndpoint, request: WireRequest) -> 
 
 def wait_to_ask(parts: Parts, who: Requester, now: Millis) -> int:
     """Counts one request of this network: 0 if it may go on, else after how many seconds."""
-    if not is_counted(parts, who):
-        return 0
-    limits, throttle = parts.policy.limits, parts.throttle
-    return throttle.wait_seconds(who.network, limits.per_minute_per_network, now) or throttle.closed_seconds(
-        _refused(who), limits.refused_per_minute_per_network, now
-    )
+    return _wait_to_ask(parts, limits_of(parts, who), who, now)
+
+
+def _wait_to_ask(parts: Parts, limits: FormLimits, who: Requester, now: Millis) -> int:
+    most, throttle = limits.per_minute_per_network, parts.throttle
+    if most is not None and (wait := throttle.wait_seconds(who.network, most, now)):
+        return wait
+    return throttle.closed_seconds(_refused(who), limits.refused_per_minute_per_network, now)
 
 
 def note_refusal(parts: Parts, who: Requester, now: Millis) -> None:
     """A refusal that left an audit row."""
-    if is_counted(parts, who):
-        parts.throttle.count(_refused(who), now)
+    parts.throttle.count(_refused(who), now)
 
 
 def _refused(who: Requester) -> str:
     return f"\nrefused {who.network}"  # no client id has a line end
 
 
-def is_counted(parts: Parts, who: Requester) -> bool:
-    """Not this machine itself: whoever is on it has better ways to keep it busy, and all its programs share an address.
+def limits_of(parts: Parts, who: Requester) -> FormLimits:
+    return parts.policy.at_home if is_at_home(parts, who) else parts.policy.limits
 
-    A server with a public name is another matter: there a loopback address may be a proxy that nobody has listed.
+
+def is_at_home(parts: Parts, who: Requester) -> bool:
+    """A program of this machine. A web page in a browser of this machine is none, wherever it is from.
+
+    On a server with a public name nobody is: there a loopback address may be a proxy that nobody has listed.
     """
-    return not (parts.site.loopback and is_loopback(who.ip))
+    return parts.site.loopback and not who.page and is_loopback(who.ip)
 
 
 def too_often(wait: int) -> OAuthRefusal:

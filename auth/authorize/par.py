@@ -21,7 +21,7 @@ from auth.forms import CheckedForm
 from auth.parts import Parts
 from auth.people import attempts
 from auth.people.attempts import Limit
-from auth.posted import FormEndpoint, Job, is_counted
+from auth.posted import FormEndpoint, Job, limits_of
 from auth.tokens import dpop
 from auth.tokens.dpop import DpopProof
 from auth.values.db import Db
@@ -61,7 +61,7 @@ async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis)
     proof = form.proof
     if proof is not None:  # RFC 9449 §10.1: as good as naming the key, and better
         asked = replace(asked, values={"dpop_jkt": proof.jkt, **asked.values})
-    seed, counted = parts.entropy(SEED_BYTES), is_counted(parts, who)
+    seed, limits = parts.entropy(SEED_BYTES), limits_of(parts, who)
 
     def job(db: Db) -> PushedRequest | OAuthRefusal:
         from auth.grants import pipeline
@@ -80,7 +80,7 @@ async def _prepare(parts: Parts, form: CheckedForm, who: Requester, now: Millis)
             who=who,
             seed=seed,
             policy=parts.policy,
-            counted=counted,
+            limits=limits,
             now=now,
         )
 
@@ -97,13 +97,13 @@ def push(
     who: Requester,
     seed: bytes,
     policy: Policy,
-    counted: bool,
+    limits: FormLimits,
     now: Millis,
 ) -> PushedRequest | OAuthRefusal:
     """A job: keep the request of an authenticated client, if a browser could come with it."""
     lives_ms = policy.tokens.pushed_ms
     _sweep(db, now)
-    refused = _one_too_many(db, client, policy.limits, who, now) if counted else None
+    refused = _one_too_many(db, client, limits, who, now)
     if refused is None:
         refused = _unfit(asked, authorize.check(asked, client, site, who.origin))
     if refused is None and proof is not None:

@@ -76,7 +76,7 @@ async def create(parts: Parts, request: WireRequest) -> WireReply:
     def ask(who: Requester, now: Millis) -> Callable[[Db], Outcome]:
         said, seed = _read(parts, request), parts.entropy(SEED_BYTES)
         shown = bearer(request.headers.get("authorization"))
-        counted = posted.is_counted(parts, who)
+        tries = _tries(parts, who)
 
         def job(db: Db) -> Outcome:
             refused = _not_admitted(db, shown, policy, who, now) if policy.mode == "token" else None
@@ -84,7 +84,7 @@ async def create(parts: Parts, request: WireRequest) -> WireReply:
                 return refused
             if isinstance(said, OAuthRefusal):
                 return said
-            return enrol(db, said, policy=policy, counted=counted, who=who, seed=seed, now=now)
+            return enrol(db, said, policy=policy, tries=tries, who=who, seed=seed, now=now)
 
         return job
 
@@ -120,7 +120,7 @@ async def manage(parts: Parts, request: WireRequest) -> WireReply:
                 row,
                 said,
                 policy=parts.policy.registration,
-                counted=posted.is_counted(parts, who),
+                tries=_tries(parts, who),
                 access_token=Secret(shown),
                 who=who,
                 seed=seed,
@@ -155,6 +155,12 @@ async def _answer(
         case RegisteredClient():
             told = replies.answer(describe(outcome, parts.site.public(who.origin)))
             return replace(told, status=201) if outcome.created else told
+
+
+def _tries(parts: Parts, who: Requester) -> int:
+    """How many registrations and changes of one network count in a window."""
+    policy = parts.policy.registration
+    return policy.per_network_at_home if posted.is_at_home(parts, who) else policy.per_network
 
 
 def _read(parts: Parts, request: WireRequest) -> ClientMetadata | OAuthRefusal:
@@ -205,13 +211,13 @@ def enrol(
     metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
-    counted: bool,
+    tries: int,
     who: Requester,
     seed: bytes,
     now: Millis,
 ) -> RegisteredClient | OAuthRefusal:
     """A job. How many one network makes is counted in the store: it holds across restarts."""
-    refused = _one_too_many(db, "client.registered", policy, who, now) if counted else None
+    refused = _one_too_many(db, "client.registered", policy, tries, who, now)
     if refused is not None:
         return refused
     entropy, registration = Entropy(seed), metadata.registration
@@ -236,12 +242,12 @@ def enrol(
 
 
 def _one_too_many(
-    db: Db, event: str, policy: RegistrationPolicy, who: Requester, now: Millis
+    db: Db, event: str, policy: RegistrationPolicy, tries: int, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
     """Part of a job. A change leaves as much behind as a registration, and is counted like one."""
     window = policy.per_network_ms
     buckets = (
-        (f"register:{who.network}", Limit(tries=policy.per_network, window=window)),
+        (f"register:{who.network}", Limit(tries=tries, window=window)),
         ("register:all", Limit(tries=policy.everybody, window=window)),
     )
     closed = attempts.closed_until(db, buckets, now)
@@ -263,7 +269,7 @@ def change(
     metadata: ClientMetadata,
     *,
     policy: RegistrationPolicy,
-    counted: bool,
+    tries: int,
     access_token: Secret,
     who: Requester,
     seed: bytes,
@@ -279,7 +285,7 @@ def change(
         problem = "client_secret: not the present one; this server makes them"
     if problem:
         return OAuthRefusal(error="invalid_client_metadata", description=problem)
-    refused = _one_too_many(db, "client.changed", policy, who, now) if counted else None
+    refused = _one_too_many(db, "client.changed", policy, tries, who, now)
     if refused is not None:
         return refused
     keeps = held is not None and registration.auth_method in SECRET_METHODS

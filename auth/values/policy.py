@@ -62,6 +62,7 @@ class RegistrationPolicy:
     # SHA-256 of the initial access token, where mode is "token".
     token_hash: str = field(default="", repr=False)
     per_network: int = 20  # registrations, and changes to them
+    per_network_at_home: int = 300  # by the programs of this machine, which share an address
     per_network_ms: int = 15 * MINUTE
     everybody: int = 1_000  # by all together, in the same time: one IPv6 prefix is thousands of networks
     # Clients register anew with each login; what nobody ever let in is litter.
@@ -88,12 +89,12 @@ class KeyPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429."""
+    """What one requester may post to the OAuth endpoints. Well-known documents are never limited: clients give up on a 429.
+    None: what leaves no row is not counted."""
 
-    per_minute_per_client: int = (
-        120  # counted per client and network: a public client id is shared by everybody
-    )
-    per_minute_per_network: int = 600
+    # Counted per client and network: a public client id is shared by everybody.
+    per_minute_per_client: int | None = 120
+    per_minute_per_network: int | None = 600
     # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
     refused_per_minute_per_network: int = 30
     # Pushed authorization requests of clients that nobody here has entered; each leaves some KiB, and an audit row.
@@ -101,10 +102,20 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     pushed: int = 1_000  # that wait to be opened or decided, of everybody
 
 
+# All programs of this machine share an address, and whoever runs them has other ways to keep it busy; but not to fill a disk.
+AT_HOME = FormLimits(
+    per_minute_per_client=None,
+    per_minute_per_network=None,
+    refused_per_minute_per_network=600,
+    pushed_per_minute_per_network=300,
+)
+
+
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
     device: DevicePolicy = msgspec.field(default_factory=DevicePolicy)
     tokens: TokenPolicy = msgspec.field(default_factory=TokenPolicy)
     limits: FormLimits = msgspec.field(default_factory=FormLimits)
+    at_home: FormLimits = AT_HOME
     registration: RegistrationPolicy = msgspec.field(default_factory=RegistrationPolicy)
     keys: KeyPolicy = msgspec.field(default_factory=KeyPolicy)
     assertions: bool = False  # whether any provider's word to programs counts (upstream/assertion.py)

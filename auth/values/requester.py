@@ -10,6 +10,10 @@ import msgspec
 from auth.values.network import counted_as
 from auth.values.wire import WireRequest
 
+# After the network's name, where a web page of somebody else's asks from there. It is counted apart from the programs of that
+# network: whatever a page does in a person's browser, it uses up nothing of what the person's own terminal may do.
+BY_PAGE = " (page)"
+
 USER_AGENT_LENGTH = 200
 
 # Line ends; and what counts as a letter, a sign or a mark and shows nothing: fillers of Hangul, blank Braille, joiners of Khmer.
@@ -22,14 +26,24 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
     ip: str
     network: str  # what counts as one requester
     user_agent: str
+    page: bool = False  # a browser asks for a web page of somebody else's
 
     @classmethod
     def of(cls, request: WireRequest) -> Requester:
+        headers = request.headers
+        # What a browser says of the page that asks; no page can say it otherwise, and hardly any program says it at all.
+        site, sender = headers.get("sec-fetch-site"), headers.get("origin")
+        page = (
+            site not in ("same-origin", "none")
+            if site is not None
+            else sender is not None and sender != request.origin
+        )
         return cls(
             origin=request.origin,
             ip=request.ip,
-            network=counted_as(request.ip),
-            user_agent=_user_agent(request.headers.get("user-agent", "")[: USER_AGENT_LENGTH * 4]),
+            network=counted_as(request.ip) + BY_PAGE if page else counted_as(request.ip),
+            user_agent=_user_agent(headers.get("user-agent", "")[: USER_AGENT_LENGTH * 4]),
+            page=page,
         )
 
 

@@ -80,7 +80,7 @@ class CodeLogins(RuleBasedStateMachine):
                 who=world.who(),
                 seed=seed,
                 policy=world.policy,
-                counted=False,
+                limits=world.policy.at_home,
                 now=world.now,
             )
         )
