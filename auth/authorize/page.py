@@ -51,7 +51,7 @@ async def show(visit: PageVisit) -> WireReply:
             path = authorize.path_of(found.text)
     if len(quote(path)) > authorize.CHARACTERS:
         return no_place(visit, NoPlace(why="The request is too long."))
-    if found.pushed:
+    if found.pushed and (session is not None or not par.is_stranger(found.client)):
         await visit.parts.store.write(partial(par.opened, asked=asked, now=visit.now))
     wanted, silent = found.wanted, "none" in found.wanted.prompts
     if session is None or _must_prove_again(wanted, session, visit.now):

@@ -1,7 +1,8 @@
 """Pushed authorization requests (RFC 9126): a client hands in its request beforehand, and the browser brings only its address.
 
-A pushed request may be opened more than once, because signing in comes between, but decided once. It waits `pushed_ms` for its
-first opening; from then on a person has `OPENED_MS` since the push to sign in and read.
+A pushed request may be opened more than once, because signing in comes between, but decided once. It waits `pushed_ms` for
+somebody who is signed in; from then on they have `OPENED_MS` since the push to read. A browser in which nobody is signed in gets
+more time only for a program that proved who it is: strangers must not make each other's requests last.
 """
 
 from __future__ import annotations
@@ -36,6 +37,9 @@ from auth.values.wire import WireReply
 PREFIX: Final = "urn:ietf:params:oauth:request_uri:"
 OPENED_MS: Final[Millis] = 10 * MINUTE
 SWEPT: Final = 20  # requests that are over, by each that comes
+
+_UNENTERED: Final = ("dynamic", "document")
+_STRANGERS: Final = "(c.auth_method = 'none' OR c.kind IN ('dynamic', 'document'))"  # `is_stranger`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -159,13 +163,17 @@ def _sweep(db: Db, now: Millis) -> None:
 def _one_too_many(
     db: Db, client: Client, limits: FormLimits, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
-    """Part of a job: whether strangers keep as much here as they may. A program that the operator entered is none."""
-    if client.kind not in ("dynamic", "document"):
+    """Part of a job: whether strangers keep as much here as they may. What others let wait does not count."""
+    if not is_stranger(client):
         return None
     bucket = f"pushed:{who.network}"
     limit = Limit(tries=limits.pushed_per_minute_per_network, window=MINUTE)
     opens = attempts.closed_until(db, [(bucket, limit)], now)
-    waiting = db.fetch_one("SELECT COUNT(*) AS n FROM pushed_requests WHERE expires_at > ?", now)
+    waiting = db.fetch_one(
+        "SELECT COUNT(*) AS n FROM pushed_requests p JOIN clients c ON c.id = p.client_id"
+        f" WHERE p.expires_at > ? AND {_STRANGERS}",
+        now,
+    )
     if not opens and waiting is not None and waiting["n"] >= limits.pushed:
         opens = now + MINUTE
     if opens:
@@ -176,6 +184,12 @@ def _one_too_many(
         )
     attempts.count(db, bucket, now)
     return None
+
+
+def is_stranger(client: Client) -> bool:
+    """Whether anybody may be behind it: the operator entered no such program, or it has nothing to show, so that whoever knows
+    its id can name it. The built-in one is of that kind."""
+    return client.public or client.kind in _UNENTERED
 
 
 def _unproven(db: Db, asked: AuthorizationRequest, proof: DpopProof) -> OAuthRefusal | None:

@@ -42,7 +42,9 @@ class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     code_login_ms: int = 90 * DAY  # of a login through a browser
     code_ms: int = 60 * SECOND  # an authorization code: one redirect and one request
     consent_ms: int = 90 * DAY  # how long a yes is remembered
-    pushed_ms: int = 90 * SECOND  # RFC 9126 §2.2: from pushing the request to opening the browser
+    pushed_ms: int = (
+        90 * SECOND
+    )  # RFC 9126 §2.2: from pushing the request to a signed-in browser that opens it
     # Parallel processes share one stored refresh token and use it at the same moment; a thief comes later.
     replay_window_ms: int = 60 * SECOND
 
@@ -97,9 +99,9 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     per_minute_per_network: int | None = 600
     # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
     refused_per_minute_per_network: int = 30
-    # Pushed authorization requests of clients that nobody here has entered; each leaves some KiB, and an audit row.
+    # Pushed authorization requests of clients behind which anybody may be; each leaves some KiB, and an audit row.
     pushed_per_minute_per_network: int = 30
-    pushed: int = 1_000  # that wait to be opened or decided, of everybody
+    pushed: int = 1_000  # of theirs that wait to be opened or decided, of all networks together
 
 
 # All programs of this machine share an address, and whoever runs them has other ways to keep it busy; but not to fill a disk.

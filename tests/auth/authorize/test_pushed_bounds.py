@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
 
 from msgspec.structs import replace
 
+from auth.clients import registry as clients
+from auth.clients.registry import ClientRegistration
 from auth.identity import Identity
+from auth.values.model import AUTHORIZATION_CODE
 from auth.values.policy import FormLimits, Policy
 from auth.values.site import Site
+from auth.values.wire import WireRequest
 from tests.auth.code_fakes import CHALLENGE
 from tests.auth.identity_fakes import MINUTE, Clock, open_identity, post
 from tests.auth.registration_fakes import SEEN, ask, sent
@@ -37,6 +42,28 @@ def pushing(client_id: str, ip: str = FAR) -> Any:
     )
 
 
+async def entered(identity: Identity) -> clients.NewClient:
+    """A program that the operator entered, with a secret."""
+    registration = ClientRegistration(
+        name="Entered",
+        auth_method="client_secret_post",
+        grant_types=(AUTHORIZATION_CODE,),
+        redirect_uris=("http://127.0.0.1:38937/callback",),
+    )
+    now, seed = identity.parts.clock(), identity.parts.entropy(32)
+    added = await identity.parts.store.write(
+        lambda db: clients.add(db, registration, seed=seed, by="local:0", now=now)
+    )
+    assert added is not None
+    return added
+
+
+def pushing_as(program: clients.NewClient) -> WireRequest:
+    assert program.secret is not None
+    request = pushing(program.client.id)
+    return dataclasses.replace(request, form=(*request.form, ("client_secret", program.secret.reveal())))
+
+
 async def test_a_network_pushes_so_many_requests_a_minute_and_an_entered_program_as_many_as_it_needs() -> (
     None
 ):
@@ -50,12 +77,44 @@ async def test_a_network_pushes_so_many_requests_a_minute_and_an_entered_program
         statuses = [(await sent(identity, pushing(ids[turn % 2]))).status for turn in range(32)]
         assert statuses == [201] * 30 + [429] * 2
         assert (await sent(identity, pushing(ids[0], "198.51.100.1"))).status == 201
-        await identity.parts.store.write(
-            lambda db: db.execute("UPDATE clients SET kind = 'registered' WHERE id = ?", ids[0])
-        )
-        assert [(await sent(identity, pushing(ids[0]))).status for _ in range(40)] == [201] * 40
+        program = await entered(identity)
+        assert [(await sent(identity, pushing_as(program))).status for _ in range(40)] == [201] * 40
         clock.now += MINUTE
         assert (await sent(identity, pushing(ids[1]))).status == 201
+
+
+async def test_a_name_that_anybody_can_use_makes_nobody_less_of_a_stranger() -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        statuses = [(await sent(identity, pushing("ostiary-cli"))).status for _ in range(32)]
+        assert statuses == [201] * 30 + [429] * 2
+        registration = ClientRegistration(
+            name="Public",
+            client_id="entered-public",
+            grant_types=(AUTHORIZATION_CODE,),
+            redirect_uris=("http://127.0.0.1:38937/callback",),
+        )
+        await identity.parts.store.write(
+            lambda db: clients.add(db, registration, seed=b"s" * 32, by="local:0", now=Clock().now)
+        )
+        assert (await sent(identity, pushing("entered-public"))).status == 429
+
+
+async def test_requests_that_strangers_let_wait_keep_no_entered_program_out() -> None:
+    policy = replace(Policy(), limits=FormLimits(pushed=5))
+    async with open_identity(site=PUBLIC, policy=policy) as identity:
+        program = await entered(identity)
+        # What it lets wait itself leaves room for the others.
+        assert [(await sent(identity, pushing_as(program))).status for _ in range(9)] == [201] * 9
+        push = [pushing("ostiary-cli", f"198.51.100.{number}") for number in range(7)]
+        assert [(await sent(identity, each)).status for each in push] == [201] * 5 + [429] * 2
+        assert (await sent(identity, pushing_as(program))).status == 201
+
+
+async def test_programs_of_this_machine_push_a_bounded_number_too() -> None:
+    async with open_identity() as identity:
+        most = Policy().at_home.pushed_per_minute_per_network
+        push = pushing("ostiary-cli", "127.0.0.1")
+        assert [(await sent(identity, push)).status for _ in range(most + 2)] == [201] * most + [429] * 2
 
 
 async def test_pushed_requests_that_wait_are_bounded_and_those_that_are_over_make_room() -> None:

@@ -75,15 +75,17 @@ async def test_a_denied_one_cannot_be_allowed_afterwards() -> None:
         assert await porch.rows("authorization_codes") == []
 
 
-async def test_it_waits_ninety_seconds_and_ten_minutes_once_somebody_came_with_it() -> None:
+async def test_it_waits_ninety_seconds_and_ten_minutes_once_somebody_who_is_signed_in_came_with_it() -> None:
     async with open_porch() as porch:
         program = await porch.program()
-        browser = await porch.browser()
-        late, opened = await pushed(porch, program), await pushed(porch, program)
+        browser, stranger = await porch.browser(), await porch.browser(signed_in=False)
+        late, seen, opened = [await pushed(porch, program) for _ in "123"]
         porch.clock.now += 89 * SECOND
-        assert (await (await porch.browser(signed_in=False)).get(opened, follow=False)).status == 303
+        assert (await browser.get(opened, follow=False)).status == 200
+        assert (await stranger.get(seen, follow=False)).status == 303
         porch.clock.now += SECOND
         assert (await browser.get(late, follow=False)).status == 400
+        assert (await browser.get(seen, follow=False)).status == 400
         porch.clock.now += 8 * MINUTE
         assert (await browser.get(opened, follow=False)).status == 200
         porch.clock.now += par.OPENED_MS
