@@ -7,6 +7,7 @@ take the same one. Functions take the parts they use where that is few. Nothing 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Final, NoReturn, Protocol
 
 import msgspec
@@ -24,14 +25,44 @@ from auth.values.policy import Policy
 from auth.values.site import Site
 
 
+class HashingBusy(Exception):
+    """As many wait for a hash as may. Nothing was counted or begun: it can be tried again in a few seconds."""
+
+
+class HashPlace(Protocol):
+    """A place in the queue of those who need a hash."""
+
+    async def turn(self) -> None:
+        """Wait until it is this one's turn. What comes after it, to the end of the block, is the turn."""
+        ...
+
+
+class HashPlaces(Protocol):
+    """Who may hash when. `first`: this is somebody who was let in before, and goes before strangers."""
+
+    def __call__(self, *, first: bool) -> AbstractContextManager[HashPlace]:
+        """Raises `HashingBusy`."""
+        ...
+
+
+class _AlwaysNext:
+    async def turn(self) -> None:
+        """Nobody else is there."""
+
+
+def _no_queue(*, first: bool) -> AbstractContextManager[HashPlace]:
+    del first
+    return nullcontext(_AlwaysNext())
+
+
 class Hasher(Protocol):
-    """`users.hash_passphrase` in a thread of the caller's, at most two at once."""
+    """`users.hash_passphrase` in a thread of the caller's."""
 
     async def __call__(self, passphrase: str, salt: bytes) -> str: ...
 
 
 class PassphraseVerifier(Protocol):
-    """`users.verify_passphrase` in a thread of the caller's, at most two at once."""
+    """`users.verify_passphrase` in a thread of the caller's."""
 
     async def __call__(self, passphrase: str, phc: str) -> bool: ...
 
@@ -45,10 +76,12 @@ async def _verify_nothing(passphrase: str, phc: str) -> NoReturn:
 
 
 class Hashing(msgspec.Struct, frozen=True, kw_only=True):
-    """Passphrases are hashed elsewhere: it takes long, and much memory."""
+    """Passphrases are hashed elsewhere: it takes long, and much memory. Whoever needs a hash takes a place first, before
+    anything is counted."""
 
     hash_passphrase: Hasher
     verify_passphrase: PassphraseVerifier
+    place: HashPlaces = _no_queue
 
 
 NO_HASHING: Final = Hashing(hash_passphrase=_hash_nothing, verify_passphrase=_verify_nothing)

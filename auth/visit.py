@@ -18,11 +18,14 @@ from auth.people import known_browsers, sessions
 from auth.people.known_browsers import KnownBrowser
 from auth.people.sessions import BrowserSession
 from auth.values.model import Millis
+from auth.values.policy import SECOND
 from auth.values.requester import Requester
 from auth.values.wire import WireReply, WireRequest
 
 FORM_KEY: Final = "browser-forms"
 ATTEMPTS_KEY: Final = "attempts"
+# When whoever found too many before them may try again.
+BUSY_MS: Final[Millis] = 5 * SECOND
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -122,6 +125,10 @@ class PageVisit:
             headers=(("retry-after", str(-(-wait // 1_000))),),
             back=back,
         )
+
+    def hashing_busy(self, *, back: tuple[str, str]) -> WireReply:
+        """For `HashingBusy`."""
+        return self.too_many(self.now + BUSY_MS, back=back)
 
     def stale_form(self) -> WireReply:
         return self.error(

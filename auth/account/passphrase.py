@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Literal
 
@@ -11,7 +12,8 @@ from auth import audit
 from auth.account import notices
 from auth.device.code_entry import sign_in_then
 from auth.pages import redirect
-from auth.people import proving, sessions, users
+from auth.parts import HashingBusy
+from auth.people import proof, proving, sessions, users
 from auth.people.sessions import BrowserSession, cookie_from, set_cookie
 from auth.people.users import CountedGuess, Throttled, UnfitEntry
 from auth.values.db import Db
@@ -60,37 +62,26 @@ async def change(visit: PageVisit) -> WireReply:
     if wanted != users.fit_passphrase(visit.form.get("new_passphrase_again", "")):
         return again(problem="The two new passphrases differ. Type both again.")
 
-    admitted: CountedGuess | None = None
+    present: str | None = None
     if session.user.passphrase_hash is not None:
-        present = users.fit_passphrase(visit.form.get("passphrase", ""))
-        if isinstance(present, UnfitEntry):
+        typed = users.fit_passphrase(visit.form.get("passphrase", ""))
+        if isinstance(typed, UnfitEntry):
             return again(problem=WRONG)
-        tried = await visit.parts.store.write(
-            partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
-        )
-        if isinstance(tried, Throttled):
-            return visit.too_many(tried.until, back=("/account", "Back"))
-        admitted = tried
-        if not await visit.parts.hashing.verify_passphrase(present, tried.passphrase_hash):
-            await visit.parts.store.write(
-                partial(
-                    users.conclude,
-                    admitted=tried,
-                    matched=False,
-                    event="user.passphrase_changed",
-                    who=visit.who,
-                    now=visit.now,
-                )
-            )
-            return again(problem=WRONG)
-
-    hashed = await visit.parts.hashing.hash_passphrase(wanted, visit.parts.entropy(users.SALT_BYTES))
+        present = typed
+    try:
+        hashed = await _hashed(visit, session, present, wanted)
+    except HashingBusy:
+        return visit.hashing_busy(back=("/account", "Back"))
+    if isinstance(hashed, Throttled):
+        return visit.too_many(hashed.until, back=("/account", "Back"))
+    if hashed.new is None:
+        return again(problem=WRONG)
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
             change_passphrase,
-            admitted=admitted,
-            passphrase_hash=hashed,
+            admitted=hashed.admitted,
+            passphrase_hash=hashed.new,
             cookie=cookie,
             replaces=visit.cookie,
             who=visit.who,
@@ -107,6 +98,40 @@ async def change(visit: PageVisit) -> WireReply:
             return again(problem=WRONG)
         case "signed out":
             return redirect(sign_in_then("/account"))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Hashed:
+    admitted: CountedGuess | None  # at the present one; None: there is none to ask for
+    new: str | None = field(repr=False)  # None: that was not the present one
+
+
+async def _hashed(
+    visit: PageVisit, session: BrowserSession, present: str | None, wanted: str
+) -> _Hashed | Throttled:
+    """The new passphrase, if the present one was right, in one turn. Raises `HashingBusy`."""
+    hashing, admitted = visit.parts.hashing, None
+    with hashing.place(first=True) as place:
+        if present is not None:
+            tried = await proof.weighed(visit, session, present, place)
+            if isinstance(tried, Throttled):
+                return tried
+            admitted = tried.admitted
+            if not tried.matched:
+                await visit.parts.store.write(
+                    partial(
+                        users.conclude,
+                        admitted=admitted,
+                        matched=False,
+                        event="user.passphrase_changed",
+                        who=visit.who,
+                        now=visit.now,
+                    )
+                )
+                return _Hashed(admitted=admitted, new=None)
+        await place.turn()
+        salt = visit.parts.entropy(users.SALT_BYTES)
+        return _Hashed(admitted=admitted, new=await hashing.hash_passphrase(wanted, salt))
 
 
 def change_passphrase(

@@ -10,6 +10,7 @@ from functools import partial
 from shlex import quote
 
 from auth.pages import redirect
+from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
 from auth.passkeys import rows as passkeys
 from auth.passkeys.forms import PasskeyOffer
@@ -61,7 +62,10 @@ async def claim(visit: PageVisit) -> WireReply:
             return _form(visit, token, name=typed, problem=passphrase.sentence)
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
             return _form(visit, token, name=typed, problem="The two passphrases differ. Type both again.")
-        hashed = await visit.parts.hashing.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+        try:
+            hashed = await proof.hashed(visit, passphrase)
+        except HashingBusy:
+            return visit.hashing_busy(back=(links.path_of(token), "Back"))
 
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(

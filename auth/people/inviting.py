@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from auth.pages import clock, redirect
+from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
 from auth.passkeys import rows as passkeys
 from auth.passkeys.forms import PasskeyOffer
@@ -114,7 +115,10 @@ async def _take(visit: PageVisit, *, kind: str) -> WireReply:
             return _form(visit, kind, token, guest, problem=passphrase.sentence)
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
             return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
-        hashed = await visit.parts.hashing.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
+        try:
+            hashed = await proof.hashed(visit, passphrase)
+        except HashingBusy:
+            return visit.hashing_busy(back=(links.path_of(token, kind), "Back"))
 
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(

@@ -12,6 +12,7 @@ from typing import Final
 
 import msgspec
 
+from auth.parts import HashingBusy, HashPlace
 from auth.passkeys import ceremony
 from auth.passkeys import rows as passkeys
 from auth.passkeys.ceremony import NoPasskeys, PasskeyAnswer, PasskeyChallenge, PasskeyNotBelieved
@@ -22,7 +23,7 @@ from auth.people.users import CountedGuess, Throttled, UnfitEntry
 from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.requester import Requester
-from auth.visit import PageVisit
+from auth.visit import BUSY_MS, PageVisit
 
 EVENT: Final = "user.proven_again"
 FORM: Final = "passkey"  # what the token that a page's script sends along is for
@@ -98,13 +99,33 @@ async def given(visit: PageVisit, session: BrowserSession) -> Given | NoProof | 
     passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
     if isinstance(passphrase, UnfitEntry):
         return NoProof()
+    try:
+        with visit.parts.hashing.place(first=True) as place:
+            return await weighed(visit, session, passphrase, place)
+    except HashingBusy:
+        return Throttled(until=visit.now + BUSY_MS)
+
+
+async def weighed(
+    visit: PageVisit, session: BrowserSession, passphrase: str, place: HashPlace
+) -> ByPassphrase | Throttled:
+    """The passphrase, counted as a try, by somebody who has a place in the queue."""
     admitted = await visit.parts.store.write(
         partial(users.admit_again, user_id=session.user.id, who=visit.who, now=visit.now)
     )
     if isinstance(admitted, Throttled):
         return admitted
+    await place.turn()
     matched = await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
     return ByPassphrase(admitted=admitted, matched=matched)
+
+
+async def hashed(visit: PageVisit, passphrase: str) -> str:
+    """A new passphrase of somebody who may choose one: they hold a link. Raises `HashingBusy`."""
+    hashing = visit.parts.hashing
+    with hashing.place(first=True) as place:
+        await place.turn()
+        return await hashing.hash_passphrase(passphrase, visit.parts.entropy(users.SALT_BYTES))
 
 
 async def by_passkey(

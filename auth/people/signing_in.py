@@ -17,6 +17,7 @@ from auth.authorize import request as authorize
 from auth.device import code_entry
 from auth.device import request as device
 from auth.pages import redirect
+from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
 from auth.people import proof, sessions, users
 from auth.people.sessions import cookie_from, set_cookie
@@ -24,12 +25,16 @@ from auth.people.users import CountedGuess, Throttled, UnfitEntry, User
 from auth.values import paths
 from auth.values.db import Db
 from auth.values.model import Millis
+from auth.values.policy import SECOND
 from auth.values.requester import Requester
 from auth.values.wire import WireReply
 from auth.visit import ATTEMPTS_KEY, PageVisit
 
 LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/welcome"})
 DEFAULT_LANDING: Final = "/account"
+
+AGAIN: Final = ("/signin", "Back to sign in")
+GUESSES: Final = "\nguesses"  # where the tries of all strangers are counted
 
 WRONG: Final = "That name and passphrase do not go together."
 
@@ -53,13 +58,13 @@ async def sign_in(visit: PageVisit) -> WireReply:
     ):  # no account can have these: nothing to guess
         return await form(visit, landing, name=typed, problem=WRONG)
 
-    key = visit.parts.subkey(ATTEMPTS_KEY)
-    admitted = await visit.parts.store.write(
-        partial(users.admit, name=name, key=key, who=visit.who, now=visit.now, known=visit.known())
-    )
-    if isinstance(admitted, Throttled):
-        return visit.too_many(admitted.until, back=("/signin", "Back to sign in"))
-    matched = await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
+    try:
+        tried = await _try(visit, name, passphrase)
+    except HashingBusy:
+        return visit.hashing_busy(back=AGAIN)
+    if isinstance(tried, Throttled):
+        return visit.too_many(tried.until, back=AGAIN)
+    admitted, matched = tried
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     signed_in = await visit.parts.store.write(
         partial(
@@ -76,6 +81,25 @@ async def sign_in(visit: PageVisit) -> WireReply:
         return await form(visit, landing, name=typed, problem=WRONG)
     headers = (set_cookie(cookie, visit.secure, keep=True), visit.remember_for(signed_in.id))
     return redirect(landing, headers=headers)
+
+
+async def _try(visit: PageVisit, name: str, passphrase: str) -> tuple[CountedGuess, bool] | Throttled:
+    """The try as it was counted, and whether the passphrase fits. Raises `HashingBusy`: then it was not counted."""
+    known, throttle = visit.known(), visit.parts.throttle
+    most = visit.parts.policy.limits.guesses_per_minute
+    if known is None and (wait := throttle.closed_seconds(GUESSES, most, visit.now)):
+        return Throttled(until=visit.now + wait * SECOND)
+    with visit.parts.hashing.place(first=known is not None) as place:
+        key = visit.parts.subkey(ATTEMPTS_KEY)
+        admitted = await visit.parts.store.write(
+            partial(users.admit, name=name, key=key, who=visit.who, now=visit.now, known=known)
+        )
+        if isinstance(admitted, Throttled):
+            return admitted
+        if known is None:  # only now: who is over their own limits uses up nobody else's
+            throttle.count(GUESSES, visit.now)
+        await place.turn()
+        return admitted, await visit.parts.hashing.verify_passphrase(passphrase, admitted.passphrase_hash)
 
 
 def _conclude(

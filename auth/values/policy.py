@@ -101,6 +101,9 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     refused_per_minute_per_network: int = 30
     # Pushed authorization requests of clients behind which anybody may be; each leaves some KiB, and an audit row.
     pushed_per_minute_per_network: int = 30
+    # Tries at a passphrase from browsers that were never signed in here, of all networks together: each costs a hash. Names of
+    # accounts are treated like any other, or it would tell which there are.
+    guesses_per_minute: int = 600
     pushed: int = 1_000  # of theirs that wait to be opened or decided, of all networks together
 
 

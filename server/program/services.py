@@ -10,7 +10,6 @@ import os
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
 
 import msgspec
 import trio
@@ -35,6 +34,7 @@ from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
 from server.outgoing.providers import ProviderClient
+from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
@@ -45,9 +45,6 @@ from server.store.home import DataDirectory
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
-
-# Argon2id takes 26 ms and 19 MiB each: two at once keep the machine responsive while somebody guesses.
-HASHES_AT_ONCE: Final = 2
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,7 +179,7 @@ def _hashing() -> Hashing:
     async def verify_passphrase(passphrase: str, phc: str) -> bool:
         return await trio.to_thread.run_sync(users.verify_passphrase, passphrase, phc, limiter=limiter)
 
-    return Hashing(hash_passphrase=hash_passphrase, verify_passphrase=verify_passphrase)
+    return Hashing(hash_passphrase=hash_passphrase, verify_passphrase=verify_passphrase, place=HashQueue())
 
 
 def _refuse_what_is_untrue(identity: Identity) -> None:

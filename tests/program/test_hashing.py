@@ -12,7 +12,7 @@ import trio
 from test_app import running
 
 from auth.people import users
-from server.program.services import HASHES_AT_ONCE
+from server.program.hash_queue import HASHES_AT_ONCE
 
 CROWD = 8
 
