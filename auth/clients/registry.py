@@ -48,6 +48,7 @@ ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 CLI_CLIENT_ID: Final = "ostiary-cli"
 NAME_LENGTH: Final = 100
 ID_LENGTH: Final = 128
+LISTED: Final = 200  # on a page: one that registered itself may have some 20 KiB
 
 # `last_used_at` tells an operator which clients are dead; to the hour is enough, and spares a write per login.
 USE_NOTED_EVERY_MS: Final = 60 * MINUTE
@@ -299,8 +300,14 @@ def insert(
     )
 
 
-def listing(db: Db) -> list[Client]:
-    return [Client.of(row) for row in db.fetch_all("SELECT * FROM clients ORDER BY created_at, id")]
+def listing(db: Db, *, after: tuple[Millis, str] = (-1, ""), at_most: int = LISTED) -> list[Client]:
+    """A page of all there are, the oldest first: those after the one that was made then and has this id."""
+    rows = db.fetch_all(
+        "SELECT * FROM clients WHERE (created_at, id) > (?, ?) ORDER BY created_at, id LIMIT ?",
+        *after,
+        at_most,
+    )
+    return [Client.of(row) for row in rows]
 
 
 def disable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:

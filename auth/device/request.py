@@ -236,6 +236,14 @@ def pending(db: Db, now: Millis) -> list[DeviceRequest]:
     return [_request(row) for row in rows]
 
 
+def waiting(db: Db, now: Millis) -> int:
+    """How many wait for a decision."""
+    row = db.fetch_one(
+        "SELECT COUNT(*) AS n FROM device_codes WHERE state = 'pending' AND expires_at > ?", now
+    )
+    return 0 if row is None else row["n"]
+
+
 def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
     """The request that waits under this code; None for unknown, expired and decided alike."""
     row = db.fetch_one(

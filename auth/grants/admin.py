@@ -13,7 +13,15 @@ from auth.values.db import Db, JobStore, Row
 from auth.values.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
 
 SHOWN: Final = 1_000  # a page of logins; a private agent has tens
+# Of one person's logins, how many are ended one by one, each with its row in the audit trail, when all of them are; one row
+# speaks for the rest.
+NAMED: Final = 500
 PIECE: Final = 200  # logins ended in one write when there are many: some milliseconds of the writer's time
+
+AT_ONCE: Final = (
+    20 * PIECE
+)  # ended for one command, which is then given again: its terminal must not wait in vain
+MADE_ROOM: Final = 20  # logins ended for a new one at most
 
 Standing = Literal["verified", "registered", "unverified"]
 
@@ -39,23 +47,23 @@ def sessions(
     subject: str | None = None,
     client_id: str | None = None,
     limit: int = SHOWN,
+    after: str | None = None,
 ) -> list[LoginRecord]:
-    """Every login that is neither revoked nor over, last used first; of one person, or one client, if so asked."""
-    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
+    """Logins that are neither revoked nor over, last used first; of one person, or one client, if so asked. `after`: only those
+    whose id comes after this one, and a page is those with the next ids."""
+    living, values = _living(db, now, subject, client_id)
+    if after is not None:
+        living, values = f"{living} AND g.id > ?", (*values, after)
     rows = db.fetch_all(
         "SELECT g.*, u.name AS user_name, u.state AS user_state, u.expires_at AS user_expires_at,"
         " c.name AS registered_name, c.state AS client_state, c.kind AS client_kind, c.auth_method AS auth_method"
         " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id"
-        " WHERE g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
-        + "".join(f" AND g.{column} = ?" for column, _ in filters)
-        + ("" if subject is None else " AND g.principal_kind = 'user'")
-        + " ORDER BY g.last_used_at DESC, g.id LIMIT ?",
-        now,
-        now,
-        epoch(db),
-        *(value for _, value in filters),
+        f" WHERE {living} ORDER BY {'g.last_used_at DESC, g.id' if after is None else 'g.id'} LIMIT ?",
+        *values,
         limit,
     )
+    if after is not None:
+        rows.sort(key=lambda row: (-row["last_used_at"], row["id"]))
     return [
         LoginRecord(
             grant=Grant.of(row),
@@ -67,6 +75,25 @@ def sessions(
         )
         for row in rows
     ]
+
+
+def count(db: Db, now: Millis, *, subject: str | None = None, client_id: str | None = None) -> int:
+    """How many `sessions` would list, were there no page."""
+    living, values = _living(db, now, subject, client_id)
+    row = db.fetch_one(f"SELECT COUNT(*) AS n FROM grants g WHERE {living}", *values)
+    return 0 if row is None else row["n"]
+
+
+def _living(
+    db: Db, now: Millis, subject: str | None, client_id: str | None
+) -> tuple[str, tuple[object, ...]]:
+    filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
+    where = (
+        "g.revoked_at IS NULL AND g.expires_at > ? AND g.idle_until > ? AND g.epoch = ?"
+        + "".join(f" AND g.{column} = ?" for column, _ in filters)
+        + ("" if subject is None else " AND g.principal_kind = 'user'")
+    )
+    return where, (now, now, epoch(db), *(value for _, value in filters))
 
 
 def _standing(row: Row) -> Standing:
@@ -126,30 +153,69 @@ def revoke_all(
     reason: str,
     by: str,
     now: Millis,
-    limit: int | None = None,
+    limit: int = PIECE,
 ) -> int:
-    """A job: end every login of a person, of a client, or of everybody; those that ran out are left. How many ended: as
-    many as `limit` means that there may be more."""
+    """A job: end logins of a person, of a client, or of everybody; those that ran out are left. How many ended: as many as
+    `limit` means that there may be more."""
     filters = [(column, value) for column, value in (("subject", subject), ("client_id", client_id)) if value]
     rows = db.fetch_all(
         "SELECT id FROM grants WHERE revoked_at IS NULL AND expires_at > ?"
         + "".join(f" AND {column} = ?" for column, _ in filters)
         + ("" if subject is None else " AND principal_kind = 'user'")
-        + " ORDER BY id"
-        + (" LIMIT ?" if limit is not None else ""),
+        + " ORDER BY id LIMIT ?",
         now,
         *(value for _, value in filters),
-        *(() if limit is None else (limit,)),
+        limit,
     )
     return sum(revoke(db, row["id"], reason=reason, by=by, now=now) for row in rows)
 
 
-async def in_pieces(store: JobStore, job: Callable[[Db], int]) -> int:
+def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis) -> int:
+    """Part of a job that tells of the person's change as well: all of their logins at once, however many there are."""
+    ended = revoke_all(db, subject=subject, reason=reason, by=by, now=now, limit=NAMED)
+    more = db.execute(
+        "UPDATE grants SET revoked_at = ?, revoked_reason = ?"
+        " WHERE subject = ? AND principal_kind = 'user' AND revoked_at IS NULL AND expires_at > ?",
+        now,
+        reason,
+        subject,
+        now,
+    )
+    if more:
+        why = f"{reason}: {more} more logins of {subject}"
+        audit.record(db, at=now, event="grant.revoked", actor=audit.actor(by), reason=why)
+    return ended + more
+
+
+def make_room(db: Db, subject: str, *, most: int, now: Millis) -> None:
+    """Part of a job that begins another login of this person: beyond `most`, those that were not used for longest end."""
+    row = db.fetch_one(
+        "SELECT COUNT(*) AS n FROM grants WHERE subject = ? AND revoked_at IS NULL AND expires_at > ?"
+        " AND principal_kind = 'user'",
+        subject,
+        now,
+    )
+    beyond = 0 if row is None else row["n"] + 1 - most
+    if beyond <= 0:
+        return
+    rows = db.fetch_all(
+        "SELECT id FROM grants WHERE subject = ? AND revoked_at IS NULL AND expires_at > ?"
+        " AND principal_kind = 'user' ORDER BY last_used_at, id LIMIT ?",
+        subject,
+        now,
+        min(beyond, MADE_ROOM),
+    )
+    for each in rows:
+        revoke(db, each["id"], reason="another login took its place", by=subject, now=now)
+
+
+async def in_pieces(store: JobStore, job: Callable[[Db], int], *, at_most: int | None = None) -> int:
     """How many logins were ended by a job that ends `PIECE` of them at most: in pieces, so that nobody's login waits for the
-    whole of it."""
+    whole of it. With `at_most`, as many as that means that there may be more."""
     ended = 0
-    while True:
+    while at_most is None or ended < at_most:
         piece = await store.write(job)
         ended += piece
         if piece < PIECE:
-            return ended
+            break
+    return ended

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from auth.clients import registry as clients
+from auth.grants import admin
 from auth.grants.exchange import GrantRequest, Issue, epoch
 from auth.values.db import Db
 from auth.values.model import Client, Millis, PrincipalKind
@@ -31,6 +32,8 @@ class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
 def begin(db: Db, client: Client, exchange: GrantRequest, grant_id: str, terms: GrantTerms) -> Issue:
     """Part of a job: the caller has made sure that this happens once, and records it."""
     now, who = exchange.now, exchange.requester
+    if terms.kind == PrincipalKind.USER:
+        admin.make_room(db, terms.subject, most=exchange.policy.tokens.logins_per_person, now=now)
     db.execute(
         "INSERT INTO grants (id, principal_kind, subject, client_id, client_name, hostname, how, redirect_host, server,"
         " origin, scope, ip, last_ip, user_agent, approved_by, auth_time, created_at, counter, epoch, rotated_at,"

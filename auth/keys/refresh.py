@@ -18,6 +18,7 @@ from auth.values.policy import TokenPolicy
 
 SEAL_PURPOSE: Final = "refresh-keys"
 SECRET_BYTES: Final = 32
+PAGE: Final = 1_000  # rows read at once
 ALGORITHM: Final = "HS256"
 # A database of an older version has logins that were proven with this subkey, as version 1.
 DERIVED_PURPOSE: Final = "refresh-token-1"
@@ -106,7 +107,15 @@ class RefreshRing:
 
 
 def rows(db: Db) -> list[Row]:
-    return db.fetch_all("SELECT * FROM refresh_keys ORDER BY version")
+    found: list[Row] = []
+    while True:  # in pages, however many there are
+        last = found[-1]["version"] if found else -1
+        page = db.fetch_all(
+            "SELECT * FROM refresh_keys WHERE version > ? ORDER BY version LIMIT ?", last, PAGE
+        )
+        found += page
+        if len(page) < PAGE:
+            return found
 
 
 def is_over(row: Row, now: Millis) -> bool:

@@ -24,6 +24,7 @@ from auth.values.encode import json_bytes
 from auth.values.model import Millis
 
 SEAL_PURPOSE: Final = "signing-keys"
+PAGE: Final = 1_000  # rows read at once
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,7 +142,17 @@ def etag(document: bytes) -> str:
 
 def rows(db: Db) -> list[Row]:
     """A job. Unsealing is left to the caller: it is no business of the store's thread."""
-    return db.fetch_all("SELECT * FROM signing_keys ORDER BY signs_from, kid")
+    found: list[Row] = []
+    while True:  # in pages: those that were dropped stay for a while, and somebody may rotate often
+        last = (found[-1]["signs_from"], found[-1]["kid"]) if found else (-1, "")
+        page = db.fetch_all(
+            "SELECT * FROM signing_keys WHERE (signs_from, kid) > (?, ?) ORDER BY signs_from, kid LIMIT ?",
+            *last,
+            PAGE,
+        )
+        found += page
+        if len(page) < PAGE:
+            return found
 
 
 # Rows of `signing_keys` and of `refresh_keys`.

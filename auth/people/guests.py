@@ -287,7 +287,8 @@ def _shut_out(db: Db, user: User, *, reason: str, by: str, now: Millis) -> None:
     db.execute("DELETE FROM consents WHERE user_id = ?", user.id)
     db.execute("DELETE FROM authorization_codes WHERE subject = ? AND state = 'live'", user.id)
     db.execute("UPDATE device_codes SET state = 'denied' WHERE subject = ? AND state = 'approved'", user.id)
-    grants.revoke_all(db, subject=user.id, reason=reason, by=by, now=now)
+    grants.revoke_of_person(db, user.id, reason=reason, by=by, now=now)
+    # There are never more of them than a job may fetch (`api_keys.MAX_KEYS`).
     for key in db.fetch_all("SELECT id FROM api_keys WHERE user_id = ? AND revoked_at IS NULL", user.id):
         db.execute("UPDATE api_keys SET revoked_at = ? WHERE id = ?", now, key["id"])
         db.changed("api_key", key["id"])
@@ -317,22 +318,22 @@ class ListedPerson(msgspec.Struct, frozen=True, kw_only=True):
     only_owner: bool  # who can be neither disabled, locked nor removed
 
 
-def listing(db: Db, now: Millis, name: str | None = None) -> list[ListedPerson]:
-    """A job: everybody, the owner first; with a name only who has it."""
+def listing(db: Db, now: Millis, name: str | None = None, *, after: str = "") -> list[ListedPerson]:
+    """A job: a page of everybody, those whose name comes after this one, the owner first; with a `name` only who has it."""
     rows = db.fetch_all(
         "SELECT u.*,"
         " (SELECT COUNT(*) FROM grants g WHERE g.subject = u.id AND g.principal_kind = 'user' AND g.revoked_at IS NULL"
         " AND g.expires_at > ? AND g.idle_until > ?) AS logins,"
         " (SELECT MAX(l.expires_at) FROM one_time_links l WHERE l.user_id = u.id AND l.used_at IS NULL"
         " AND l.expires_at > ?) AS link_expires_at"
-        " FROM users u WHERE u.name = ? OR ? = 1 ORDER BY CASE u.role WHEN 'owner' THEN 0 ELSE 1 END, u.name LIMIT ?",
+        f" FROM users u WHERE {'u.name > ?' if name is None else 'u.name = ?'} ORDER BY u.name LIMIT ?",
         now,
         now,
         now,
-        name or "",
-        1 if name is None else 0,
+        after if name is None else name,
         SHOWN,
     )
+    rows.sort(key=lambda row: (row["role"] != "owner", row["name"]))
     return [
         ListedPerson(
             user=(user := User.of(row)),
@@ -342,6 +343,11 @@ def listing(db: Db, now: Millis, name: str | None = None) -> list[ListedPerson]:
         )
         for row in rows
     ]
+
+
+def last_of(page: list[ListedPerson]) -> str | None:
+    """After whom the next page of a list begins; None: this was the last."""
+    return max(person.user.name for person in page) if len(page) == SHOWN else None
 
 
 def _there(db: Db, user_id: str) -> User:

@@ -27,6 +27,7 @@ IDLE: Final[Millis] = 12 * 60 * MINUTE
 ABSOLUTE: Final[Millis] = 7 * DAY
 TOUCHED_EVERY: Final[Millis] = MINUTE  # a write per page would be too many, and idleness is counted in hours
 ID_CHARACTERS: Final = 24  # of the hash, to name a session by
+LISTED: Final = 1_000  # on a page
 PER_USER: Final = 20  # browsers that one person uses; the least recently used goes first
 
 _VALUE: Final = re.compile(r"[A-Za-z0-9_-]{43}")
@@ -162,18 +163,21 @@ class SignedInBrowser(msgspec.Struct, frozen=True, kw_only=True):
     user_agent: str
 
 
-def listing(db: Db, *, now: Millis, user_id: str | None = None, limit: int = 1_000) -> list[SignedInBrowser]:
-    """A job: the live sessions, of one person or of everybody, last used first."""
+def listing(db: Db, *, now: Millis, user_id: str | None = None, after: str = "") -> list[SignedInBrowser]:
+    """A job: a page of the live sessions, of one person or of everybody, whose ids come after this one; last used first."""
     rows = db.fetch_all(
         "SELECT b.*, u.name AS user_name FROM browser_sessions b JOIN users u ON u.id = b.user_id"
         " WHERE b.expires_at > ? AND b.last_used_at > ?"
         + ("" if user_id is None else " AND b.user_id = ?")
-        + " ORDER BY b.last_used_at DESC, b.id_hash LIMIT ?",
+        + " AND substr(b.id_hash, 1, ?) > ? ORDER BY b.id_hash LIMIT ?",
         now,
         now - IDLE,
         *(() if user_id is None else (user_id,)),
-        limit,
+        ID_CHARACTERS,
+        after,
+        LISTED,
     )
+    rows.sort(key=lambda row: (-row["last_used_at"], row["id_hash"]))
     return [
         SignedInBrowser(
             id=row["id_hash"][:ID_CHARACTERS],

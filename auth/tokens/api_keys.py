@@ -30,6 +30,8 @@ HINT_LETTERS: Final = 4
 
 # All of them are held in memory, so that a made-up key costs no look into the store: about 1 KiB each.
 MAX_KEYS: Final = 10_000
+REVOKED_KNOWN: Final = 2_000  # of those that were revoked, the last ones
+LISTED: Final = 1_000  # on a page
 MAX_NAME: Final = 100
 MAX_SELECTION: Final = 2_048
 
@@ -196,17 +198,30 @@ def find(db: Db, key_id: str) -> ApiKey | None:
 
 
 def every(db: Db) -> list[ApiKey]:
-    """Also those that ended, as long as they are kept: a refused one is then known by its name. Living ones come first."""
-    rows = db.fetch_all(
-        f"{_SELECT} ORDER BY CASE WHEN k.revoked_at IS NULL THEN 0 ELSE 1 END, k.created_at DESC, k.id LIMIT ?",
-        2 * MAX_KEYS,
+    """All that live; and the last ones that were revoked, as long as they are kept: a refused one is then known by its name."""
+    living: list[ApiKey] = []
+    while True:
+        some = page(db, living[-1].id if living else "")
+        living += some
+        if len(some) < LISTED:
+            break
+    revoked = db.fetch_all(
+        f"{_SELECT} WHERE k.revoked_at IS NOT NULL ORDER BY k.revoked_at DESC, k.id LIMIT ?", REVOKED_KNOWN
     )
-    return [ApiKey.of(row) for row in rows]
+    return [*living, *(ApiKey.of(row) for row in revoked)]
 
 
-def listing(db: Db, *, user_id: str | None = None, limit: int = MAX_KEYS) -> list[ApiKey]:
+def listing(db: Db, *, user_id: str | None = None, limit: int = LISTED) -> list[ApiKey]:
     """Those that were not revoked, the newest first."""
     whose = () if user_id is None else (user_id,)
     sql = f"{_SELECT} WHERE k.revoked_at IS NULL" + " AND k.user_id = ?" * len(whose)
     rows = db.fetch_all(sql + " ORDER BY k.created_at DESC, k.id LIMIT ?", *whose, limit)
+    return [ApiKey.of(row) for row in rows]
+
+
+def page(db: Db, after: str) -> list[ApiKey]:
+    """Those that were not revoked whose ids come after this one, some of them."""
+    rows = db.fetch_all(
+        f"{_SELECT} WHERE k.revoked_at IS NULL AND k.id > ? ORDER BY k.id LIMIT ?", after, LISTED
+    )
     return [ApiKey.of(row) for row in rows]

@@ -40,6 +40,7 @@ class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     refresh_idle_ms: int = 30 * DAY
     device_login_ms: int = 30 * DAY  # absolute: then a person approves again
     code_login_ms: int = 90 * DAY  # of a login through a browser
+    logins_per_person: int = 500  # that live; beyond it the one that was not used for longest makes room
     code_ms: int = 60 * SECOND  # an authorization code: one redirect and one request
     consent_ms: int = 90 * DAY  # how long a yes is remembered
     pushed_ms: int = (

@@ -17,7 +17,7 @@ from auth.values.db import Db, JobStore
 from auth.values.entropy import SEED_BYTES
 from auth.values.model import Millis
 from auth.values.scopes import Vocabulary
-from server.admin.control import CommandRefused, Handler
+from server.admin.control import CommandRefused, Handler, ListPage
 from server.rights import selection
 from server.rights.selection import BadSelection, SelectableNames
 
@@ -40,7 +40,11 @@ class ApiKeyAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return [_shown(key, self.clock()) for key in await self.store.read(api_keys.listing)]
+        """`at` is the last id of the page before; the newest of a page come first."""
+        found = await self.store.read(partial(api_keys.page, after=_optional(arguments, "at") or ""))
+        go_on = found[-1].id if len(found) == api_keys.LISTED else None
+        found.sort(key=lambda key: (-key.created_at, key.id))
+        return ListPage(rows=[_shown(key, self.clock()) for key in found], go_on=go_on)
 
     async def create(self, arguments: Mapping[str, Any], actor: str) -> Any:
         now = self.clock()

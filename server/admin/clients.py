@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
@@ -18,7 +19,7 @@ from auth.values.db import JobStore
 from auth.values.entropy import SEED_BYTES
 from auth.values.model import AUTHORIZATION_CODE, Client, Millis
 from auth.values.scopes import Vocabulary
-from server.admin.control import CommandRefused, Handler
+from server.admin.control import CommandRefused, Handler, ListPage
 
 # What a registration may be at most, whoever makes it.
 LIST_ITEMS: Final = 10
@@ -45,7 +46,14 @@ class ClientAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def clients(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        return [_client(client) for client in await self.store.read(clients.listing)]
+        """`at` is where the page before ended."""
+        job = partial(clients.listing, after=_after(arguments))
+        found = await self.store.read(job)
+        last = found[-1] if len(found) == clients.LISTED else None
+        return ListPage(
+            rows=[_client(client) for client in found],
+            go_on=None if last is None else [last.created_at, last.id],
+        )
 
     async def add(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`name`, and what of the rest is not as usual; `public_key` is a PEM public key, a JWK or a JWK set."""
@@ -117,6 +125,16 @@ def _registration(arguments: Mapping[str, Any]) -> ClientRegistration:
         server=_text(arguments, "server") if arguments.get("server") is not None else None,
         **({"scope": _text(arguments, "scope")} if arguments.get("scope") else {}),
     )
+
+
+def _after(arguments: Mapping[str, Any]) -> tuple[Millis, str]:
+    match arguments.get("at"):
+        case None:
+            return -1, ""
+        case [int(created_at), str(client_id)]:
+            return created_at, client_id
+        case _:
+            raise CommandRefused("at is where the page before ended")
 
 
 def _keys(arguments: Mapping[str, Any]) -> str | None:

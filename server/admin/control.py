@@ -55,6 +55,14 @@ class CommandAnswer(msgspec.Struct, frozen=True, kw_only=True):
     hint: str = ""
     version: str = ""  # the server's; empty from one that does not say
     unknown: bool = False  # there is no such command
+    go_on: Any = None  # of a list that goes on: what `at` of the question for its next page is
+
+
+class ListPage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a command answers that lists: some of the rows. Whoever asks gets all of them, page by page."""
+
+    rows: list[Any]
+    go_on: Any = None  # None: that was all
 
 
 class CommandRefused(Exception):
@@ -196,7 +204,10 @@ async def _answer(line: bytes, commands: Mapping[str, Handler], log: Logger, uid
     if handler is None:
         return CommandAnswer(ok=False, unknown=True, error=f"this server knows no command {command.name!r}")
     try:
-        return CommandAnswer(ok=True, result=await handler(command.arguments, f"local:{uid}"))
+        result = await handler(command.arguments, f"local:{uid}")
+        if isinstance(result, ListPage):
+            return CommandAnswer(ok=True, result=result.rows, go_on=result.go_on)
+        return CommandAnswer(ok=True, result=result)
     except CommandRefused as refusal:
         return CommandAnswer(ok=False, error=str(refusal), hint=refusal.hint)
     except Exception:
@@ -223,7 +234,20 @@ def _peer_uid(sock: trio.socket.SocketType) -> int:
 
 
 def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -> CommandAnswer:
-    """Put one command to the server that holds this data directory. Raises `CommandRefused`, also when none is running."""
+    """Put one command to the server that holds this data directory; of a list, all pages. Raises `CommandRefused`, also when
+    none is running."""
+    arguments = dict(arguments or {})
+    answer = _ask(data_dir, name, arguments)
+    if answer.go_on is None:
+        return answer
+    rows: list[Any] = list(answer.result)
+    while answer.go_on is not None:
+        answer = _ask(data_dir, name, {**arguments, "at": answer.go_on})
+        rows += answer.result
+    return msgspec.structs.replace(answer, result=rows)
+
+
+def _ask(data_dir: Path, name: str, arguments: Mapping[str, Any]) -> CommandAnswer:
     not_running = CommandRefused(
         f"no server is running on {data_dir}",
         "start one with `ostiary serve`, or name its directory: --data-dir",
@@ -236,7 +260,7 @@ def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -
         ) from error
     except OSError as error:
         raise not_running from error
-    question = msgspec.json.encode(Command(name=name, arguments=dict(arguments or {}))) + b"\n"
+    question = msgspec.json.encode(Command(name=name, arguments=dict(arguments))) + b"\n"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
         sock.settimeout(DEADLINE_SECONDS + 5)
         try:

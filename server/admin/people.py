@@ -27,7 +27,7 @@ from auth.values.entropy import SEED_BYTES
 from auth.values.model import Millis
 from auth.values.scopes import Vocabulary
 from server.admin.api_keys import check_selection
-from server.admin.control import CommandRefused, Handler
+from server.admin.control import CommandRefused, Handler, ListPage
 from server.rights.selection import SelectableNames
 
 IDS: Final = 100  # logins named in one command
@@ -54,6 +54,7 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "users.remove": self.remove,
             **{f"users.{verb}": self._switch(verb) for verb in people.SWITCHES},
             "sessions": self.sessions,
+            "sessions.count": self.count,
             "browsers": self.browsers,
             "revoke": self.revoke,
         }
@@ -90,12 +91,16 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return {**self._link(links.INVITE, token, outcome.link_expires_at), **_user(outcome.user)}
 
     async def users(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Everybody; `name` leaves the others out."""
         now = self.clock()
         name = None if arguments.get("name") is None else _name(arguments)
-        found = await self.store.read(partial(people.listing, now=now, name=name))
+        found = await self.store.read(partial(people.listing, now=now, name=name, after=_after(arguments)))
         if name is not None and not found:
             raise _unknown(name)
-        return [_person(each, now) for each in found]
+        return ListPage(
+            rows=[_person(each, now) for each in found],
+            go_on=people.last_of(found),
+        )
 
     async def change(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`name`, and some of `scope`, `tools`, `account_ms`, `never` (the account's end is taken away)."""
@@ -154,24 +159,45 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def sessions(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Every login; `user` and `client` leave the others out."""
-        now, wanted = self.clock(), _filters(arguments)
+        now, wanted, after = self.clock(), _filters(arguments), _after(arguments)
 
         def job(db: Db) -> list[LoginRecord]:
             which = _resolved(db, wanted)
-            return grants.sessions(db, now, subject=which.subject, client_id=which.client_id)
+            return grants.sessions(db, now, subject=which.subject, client_id=which.client_id, after=after)
 
-        return [_session(login) for login in await self.store.read(job)]
+        found = await self.store.read(job)
+        full = len(found) == grants.SHOWN
+        return ListPage(
+            rows=[_session(login) for login in found],
+            go_on=max(login.grant.id for login in found) if full else None,
+        )
 
-    async def browsers(self, arguments: Mapping[str, Any], actor: str) -> Any:
+    async def count(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """How many logins there are; `user` and `client` as for `sessions`."""
         now, wanted = self.clock(), _filters(arguments)
 
-        def job(db: Db) -> list[SignedInBrowser]:
-            return sessions.listing(db, now=now, user_id=_resolved(db, wanted).subject)
+        def job(db: Db) -> int:
+            which = _resolved(db, wanted)
+            return grants.count(db, now, subject=which.subject, client_id=which.client_id)
 
-        return [_browser(each) for each in await self.store.read(job)]
+        return {"logins": await self.store.read(job)}
+
+    async def browsers(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        now, wanted, after = self.clock(), _filters(arguments), _after(arguments)
+
+        def job(db: Db) -> list[SignedInBrowser]:
+            return sessions.listing(db, now=now, user_id=_resolved(db, wanted).subject, after=after)
+
+        found = await self.store.read(job)
+        full = len(found) == sessions.LISTED
+        return ListPage(
+            rows=[_browser(each) for each in found],
+            go_on=max(each.id for each in found) if full else None,
+        )
 
     async def revoke(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        """`ids` of logins and browsers; or a `user`, a `client`, or `all`, and everything they let in."""
+        """`ids` of logins and browsers; or a `user`, a `client`, or `all`, and everything they let in: so many, and whether there
+        may be more."""
         wanted, now = _filters(arguments), self.clock()
         if arguments.get("ids") is not None:
             return await self._revoke_named(_ids(arguments), actor, now)
@@ -190,7 +216,8 @@ class PeopleAdmin(msgspec.Struct, frozen=True, kw_only=True):
                 limit=grants.PIECE,
             )
 
-        return {"ended": await grants.in_pieces(self.store, job)}
+        ended = await grants.in_pieces(self.store, job, at_most=grants.AT_ONCE)
+        return {"ended": ended, "more": ended >= grants.AT_ONCE}
 
     async def _revoke_named(self, ids: tuple[str, ...], actor: str, now: Millis) -> Any:
         def job(db: Db) -> list[str]:
@@ -249,6 +276,16 @@ def _millis(arguments: Mapping[str, Any], name: str) -> Millis | None:
     if not isinstance(value, int) or isinstance(value, bool) or not 0 < value <= LONGEST:
         raise CommandRefused(f"{name} is no length of time that can be used")
     return value
+
+
+def _after(arguments: Mapping[str, Any]) -> str:
+    """Where the page before ended; the first one begins before everything."""
+    at = arguments.get("at")
+    if at is None:
+        return ""
+    if not isinstance(at, str) or len(at) > TEXT:
+        raise CommandRefused("at is where the page before ended")
+    return at
 
 
 def _ids(arguments: Mapping[str, Any]) -> tuple[str, ...]:

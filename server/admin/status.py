@@ -18,7 +18,7 @@ def counted(db: Db, now: Millis) -> dict[str, Any]:
     return {
         "people": people["n"] if people is not None else 0,
         "unclaimed": not users.claimed(db),
-        "logins": len(grants.sessions(db, now)),
-        "waiting": len(device.pending(db, now)),
+        "logins": grants.count(db, now),
+        "waiting": device.waiting(db, now),
         "key_created_at": key["at"] if key is not None else None,
     }

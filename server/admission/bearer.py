@@ -14,7 +14,7 @@ from auth.tokens.presentation import Presentation
 from auth.values.model import ANONYMOUS, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
-from server.store.jobs import StoreUnavailable
+from server.store.jobs import StoreError
 
 
 class EntryRefusal(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Admission(msgspec.Struct, frozen=True):
             return found
         try:
             checked = await self.identity.check(shown)
-        except StoreUnavailable:
+        except StoreError:  # of whatever kind: nobody is let in, and nobody is told that they may not
             return BUSY
         if not isinstance(checked, Principal):
             return _refusal(checked)

@@ -220,7 +220,8 @@ def enable(client_id: str, data_dir: str | None, config: str | None, as_json: bo
 @local.which_server
 @terminal.json_option
 def remove(client_id: str, yes: bool, data_dir: str | None, config: str | None, as_json: bool) -> int | None:
-    logins = len(local.ask("sessions", {"client": client_id}, data_dir=data_dir, config=config))
+    answer = local.ask("sessions.count", {"client": client_id}, data_dir=data_dir, config=config)
+    logins = answer["logins"]
     question = f"remove {terminal.clean(client_id)}, with {logins} login{'' if logins == 1 else 's'}"
     if logins and not terminal.agreed(question, yes=yes):
         terminal.say("nothing was removed")

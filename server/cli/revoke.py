@@ -36,7 +36,7 @@ def command(
         answer = local.ask("revoke", {"ids": list(logins)}, data_dir=data_dir, config=config)
     else:
         which = {"user": user, "client": client}
-        found = local.ask("sessions", which, data_dir=data_dir, config=config)
+        found = local.ask("sessions.count", which, data_dir=data_dir, config=config)["logins"]
         if not found:
             terminal.say("there is nothing to revoke")
             if as_json:
@@ -44,11 +44,15 @@ def command(
             elif client is None:
                 _say_what_goes_on(user, data_dir=data_dir, config=config)
             return None
-        many = f"{len(found)} login{'' if len(found) == 1 else 's'}"
+        many = f"{found} login{'' if found == 1 else 's'}"
         if not terminal.agreed(f"end {many}", yes=yes):
             terminal.say("nothing was ended")
             return terminal.EXIT_FAILED
-        answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
+        answer, ended, more = {}, 0, True
+        while more:  # so many at a time
+            answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
+            ended, more = ended + answer["ended"], answer["more"]
+        answer = {"ended": ended}
     if as_json:
         terminal.out_json(answer)
     elif logins:

@@ -31,6 +31,7 @@ def command() -> None: ...
 @terminal.json_option
 def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     found = local.ask("users", data_dir=data_dir, config=config)
+    found.sort(key=lambda user: (user["role"] != "owner", user["name"]))  # it came in pages
     if as_json:
         terminal.out_json(found)
         return

@@ -49,7 +49,7 @@ async def test_a_key_that_was_made_comes_in_and_is_listed_without_itself() -> No
         who = await identity.check(present(None, server="agent", origin=ORIGIN, api_key=made["key"]))
         assert isinstance(who, Principal)
         assert (who.subject, who.scopes, who.tools) == (made["id"], {"mcp:tools"}, "search,-delete")
-        (listed,) = await commands["api_keys"]({}, "local:0")
+        (listed,) = (await commands["api_keys"]({}, "local:0")).rows
         assert {**listed, "key": made["key"]} == made
         assert (listed["created_by"], listed["expires_at"], listed["state"]) == (
             "local:7",
@@ -58,7 +58,7 @@ async def test_a_key_that_was_made_comes_in_and_is_listed_without_itself() -> No
         )
         assert made["key"] not in str(listed)
         await commands["api_keys.revoke"]({"id": made["id"]}, "local:0")
-        assert await commands["api_keys"]({}, "local:0") == []
+        assert (await commands["api_keys"]({}, "local:0")).rows == []
         assert not isinstance(
             await identity.check(present(None, server="agent", origin=ORIGIN, api_key=made["key"])), Principal
         )
@@ -95,7 +95,7 @@ async def test_what_cannot_be_made_is_refused_in_words_and_changes_nothing(
     async with table() as (_, commands):
         with pytest.raises(CommandRefused, match=words):
             await commands["api_keys.make"](arguments, "local:0")
-        assert await commands["api_keys"]({}, "local:0") == []
+        assert (await commands["api_keys"]({}, "local:0")).rows == []
 
 
 async def test_a_selection_for_all_servers_may_name_what_one_of_them_has() -> None:

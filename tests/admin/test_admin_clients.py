@@ -64,7 +64,9 @@ async def test_what_is_not_said_follows_from_what_is(
     async with table() as (_, commands):
         added = await commands["clients.add"]({"name": "Tool", **arguments}, "local:0")
         assert {name: added[name] for name in answered} == answered
-        (listed,) = [one for one in await commands["clients"]({}, "local:0") if one["id"] == added["id"]]
+        (listed,) = [
+            one for one in (await commands["clients"]({}, "local:0")).rows if one["id"] == added["id"]
+        ]
         assert listed == {name: added[name] for name in listed}
         assert set(added) - set(listed) == {"client_secret"}
 

@@ -133,7 +133,7 @@ async def test_no_answer_about_people_holds_a_passphrase() -> None:
             lambda db: db.execute("UPDATE users SET passphrase_hash = '$argon2id$secret', state = 'enabled'")
         )
         await commands["invite"]({"name": "bob"}, BY)
-        assert "argon2" not in str(await commands["users"]({}, BY))
+        assert "argon2" not in str((await commands["users"]({}, BY)).rows)
         assert "argon2" not in str(await commands["users.set"]({"name": "owner", "tools": "all"}, BY))
 
 
@@ -161,13 +161,13 @@ async def test_logins_named_together_end_together_and_a_missing_one_is_named() -
     async with table() as (identity, commands):
         await logged_in(identity)
         await logged_in(identity)
-        first, second = [login["id"] for login in await commands["sessions"]({}, BY)]
+        first, second = [login["id"] for login in (await commands["sessions"]({}, BY)).rows]
         with pytest.raises(CommandRefused, match=f"no login grt_x to revoke; ended: {first}"):
             await commands["revoke"]({"ids": [first, "grt_x"]}, BY)
-        (left,) = await commands["sessions"]({}, BY)
+        (left,) = (await commands["sessions"]({}, BY)).rows
         assert left["id"] == second
-        assert await commands["revoke"]({"all": True}, BY) == {"ended": 1}
-        assert await commands["revoke"]({"all": True}, BY) == {"ended": 0}
+        assert await commands["revoke"]({"all": True}, BY) == {"ended": 1, "more": False}
+        assert await commands["revoke"]({"all": True}, BY) == {"ended": 0, "more": False}
 
 
 async def test_an_account_that_is_over_is_listed_so_and_more_time_opens_it() -> None:
@@ -178,10 +178,10 @@ async def test_an_account_that_is_over_is_listed_so_and_more_time_opens_it() -> 
             lambda db: db.execute("UPDATE users SET state = 'enabled' WHERE name = 'bob'")
         )
         clock.now += DAY
-        (bob,) = await commands["users"]({"name": "bob"}, BY)
+        (bob,) = (await commands["users"]({"name": "bob"}, BY)).rows
         assert bob["over"]
         await commands["users.set"]({"name": "bob", "account_ms": DAY}, BY)
-        (bob,) = await commands["users"]({"name": "bob"}, BY)
+        (bob,) = (await commands["users"]({"name": "bob"}, BY)).rows
         assert (bob["over"], bob["expires_at"]) == (False, START + 2 * DAY)
         await commands["users.set"]({"name": "bob", "never": True}, BY)
         user = await identity.parts.store.read(lambda db: users.named(db, "bob"))
@@ -201,5 +201,5 @@ async def test_more_logins_than_one_write_ends_are_all_ended() -> None:
                 db.execute(f"INSERT INTO grants ({', '.join(each)}) VALUES ({marks})", *each.values())
 
         await identity.parts.store.write(copy)
-        assert await commands["revoke"]({"user": "OWNER"}, BY) == {"ended": many}
-        assert await commands["sessions"]({}, BY) == []
+        assert await commands["revoke"]({"user": "OWNER"}, BY) == {"ended": many, "more": False}
+        assert (await commands["sessions"]({}, BY)).rows == []

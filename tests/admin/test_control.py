@@ -31,7 +31,14 @@ async def break_down(arguments: Mapping[str, Any], actor: str) -> Any:
     raise ZeroDivisionError("a private detail")
 
 
-COMMANDS = {"echo": echo, "refuse": refuse, "break": break_down}
+async def count_up(arguments: Mapping[str, Any], actor: str) -> Any:
+    """Three a page, up to `to`."""
+    at, to = arguments.get("at", 0), arguments["to"]
+    rows = list(range(at, min(at + 3, to)))
+    return control.ListPage(rows=rows, go_on=at + 3 if at + 3 < to else None)
+
+
+COMMANDS = {"echo": echo, "refuse": refuse, "break": break_down, "count_up": count_up}
 
 
 @pytest.fixture
@@ -53,6 +60,11 @@ async def ask(data: Path, name: str, arguments: Mapping[str, Any] | None = None)
 
 async def test_a_command_reaches_its_handler_with_the_peers_uid_as_actor(running: Path) -> None:
     assert await ask(running, "echo", {"n": 1}) == {"arguments": {"n": 1}, "actor": f"local:{os.getuid()}"}
+
+
+async def test_a_list_comes_whole_however_many_pages_it_has(running: Path) -> None:
+    for to in (0, 1, 3, 4, 20):
+        assert await ask(running, "count_up", {"to": to}) == list(range(to))
 
 
 async def test_a_refusal_comes_back_with_its_hint(running: Path) -> None:

@@ -17,7 +17,7 @@ from auth.values import scopes
 from auth.values.db import Db
 from auth.values.model import Principal, PrincipalKind
 from server.admission.bearer import Admission, EntryRefusal, anybody
-from server.store.jobs import StoreClosed
+from server.store.jobs import StatementRefused, StoreClosed, StoreError
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
 
 T = TypeVar("T")
@@ -58,13 +58,16 @@ async def test_a_tool_that_the_login_does_not_cover_is_refused_with_all_that_it_
         assert "oauth-protected-resource/mcp/" in refused.www_authenticate
 
 
-async def test_a_login_that_cannot_be_looked_up_is_not_let_in_and_not_called_invalid() -> None:
+@pytest.mark.parametrize("trouble", [StoreClosed, StatementRefused])
+async def test_a_login_that_cannot_be_looked_up_is_not_let_in_and_not_called_invalid(
+    trouble: type[StoreError],
+) -> None:
     async with open_identity() as identity:
         token = (await logged_in(identity))["access_token"]
 
         class Closed:
             async def read(self, job: Callable[[Any], T]) -> T:
-                raise StoreClosed("the store is closed")
+                raise trouble("the store cannot")
 
         async def load(_: str) -> Any:
             return await Closed().read(lambda db: db)

@@ -1,0 +1,4 @@
+-- Ways to find few rows among very many.
+
+CREATE INDEX clients_by_age ON clients (created_at, id);                                       -- their list, in pages
+CREATE INDEX grants_not_ended ON grants (subject, expires_at) WHERE revoked_at IS NULL;        -- how many one person has
