@@ -39,6 +39,9 @@ MANAGE_METHODS: Final = ("GET", "PUT", "DELETE", "OPTIONS")
 # Refusals that are written down. A body that makes no sense is told so and leaves nothing behind.
 _AUDITED: Final = frozenset({"invalid_token", "temporarily_unavailable"})
 
+MADE_ROOM: Final = 20  # for each that comes
+_UNDER_WAY: Final = ("device_codes", "authorization_codes", "pushed_requests")
+
 # What an unknown client's token is compared with, so that the answer takes as long as for a known one.
 _NOBODY: Final = hashlib.sha256(b"nobody's").hexdigest()
 
@@ -220,6 +223,7 @@ def enrol(
     refused = _one_too_many(db, "client.registered", policy, tries, who, now)
     if refused is not None:
         return refused
+    _make_room(db, policy.unused, now)
     entropy, registration = Entropy(seed), metadata.registration
     client_id, token, secret = (
         entropy.identifier("cli"),
@@ -241,6 +245,26 @@ def enrol(
     return _told(db, client_id, token=Secret(token), secret=secret, created=True)
 
 
+def _make_room(db: Db, most: int, now: Millis) -> None:
+    """Part of a job that adds one: of those that nobody ever let in, and that nobody may be letting in now, the oldest go."""
+    there = db.fetch_one("SELECT COUNT(*) AS n FROM clients WHERE kind = 'dynamic' AND authorized_at IS NULL")
+    beyond = 0 if there is None else there["n"] + 1 - most
+    if beyond <= 0:
+        return
+    rows = db.fetch_all(
+        "SELECT id FROM clients WHERE kind = 'dynamic' AND authorized_at IS NULL AND state = 'enabled'"
+        + "".join(
+            f" AND NOT EXISTS (SELECT 1 FROM {table} u WHERE u.client_id = clients.id AND u.expires_at > ?)"
+            for table in _UNDER_WAY
+        )
+        + " ORDER BY created_at, id LIMIT ?",
+        *(now for _ in _UNDER_WAY),
+        min(beyond, MADE_ROOM),
+    )
+    for row in rows:
+        clients.delete(db, row["id"])
+
+
 def _one_too_many(
     db: Db, event: str, policy: RegistrationPolicy, tries: int, who: Requester, now: Millis
 ) -> OAuthRefusal | None:
@@ -248,6 +272,10 @@ def _one_too_many(
     window = policy.per_network_ms
     buckets = (
         (f"register:{who.network}", Limit(tries=tries, window=window)),
+        (
+            f"register:around {who.neighbourhood}",
+            Limit(tries=max(tries, policy.per_neighbourhood), window=window),
+        ),
         ("register:all", Limit(tries=policy.everybody, window=window)),
     )
     closed = attempts.closed_until(db, buckets, now)

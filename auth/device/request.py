@@ -13,6 +13,8 @@ from typing import Final, Literal
 import msgspec
 
 from auth import audit
+from auth.people import attempts
+from auth.people.attempts import Limit
 from auth.values import scopes
 from auth.values.db import Db, Row
 from auth.values.entropy import Entropy
@@ -124,7 +126,7 @@ def request_code(
     """A job: the device authorization endpoint for an authenticated client. A refusal leaves its audit row."""
     server = site.meant(ask.resources, (ask.requester.origin,), client.server)
     scope = site.scopes.asked(ask.scope, client.scope)
-    refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester.network, policy, now)
+    refusal = _unfit(client, server, scope) or _over_a_cap(db, client.id, ask.requester, policy, now)
     if refusal is not None:
         _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)
         return refusal
@@ -185,8 +187,13 @@ def _free_code(db: Db, entropy: Entropy, mac_key: bytes) -> str:
 
 
 def _over_a_cap(
-    db: Db, client_id: str, network: str, policy: DevicePolicy, now: Millis
+    db: Db, client_id: str, who: Requester, policy: DevicePolicy, now: Millis
 ) -> OAuthRefusal | None:
+    network, around = who.network, f"device:around {who.neighbourhood}"
+    wide = Limit(
+        tries=max(policy.codes_per_neighbourhood, policy.codes_per_minute_per_network),
+        window=policy.lifetime_ms,
+    )
     live = "state IN ('pending', 'approved') AND expires_at > ?"
     mine, mine_frees = _count(
         db, "expires_at", f"{live} AND network = ? AND client_id = ?", now, network, client_id
@@ -199,6 +206,9 @@ def _over_a_cap(
         return _later("too many logins were started in the last minute", oldest + MINUTE - now)
     if everybody >= policy.live_codes:
         return _later("too many logins are waiting for approval", frees - now)
+    if opens := attempts.closed_until(db, [(around, wide)], now):
+        return _later("too many logins were started in the last minutes", opens - now)
+    attempts.count(db, around, now)
     return None
 
 

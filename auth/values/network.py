@@ -37,6 +37,16 @@ def counted_as(ip: str) -> str:
     return str(address)
 
 
+@lru_cache(maxsize=1024)
+def neighbourhood(ip: str) -> str:
+    """What one subscriber, or one who rents addresses, may have whole: a /48 of IPv6, thousands of what `counted_as` counts; a /24
+    of IPv4."""
+    address = _address(ip)
+    if address is None:
+        return "unknown"
+    return str(ip_network(f"{address}/{48 if isinstance(address, IPv6Address) else 24}", strict=False))
+
+
 def same_network(one: str, other: str) -> bool:
     """Whether both are one address, one /24 or /64, or both this machine. An unreadable address is elsewhere."""
     first, second = _address(one), _address(other)

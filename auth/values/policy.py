@@ -26,6 +26,7 @@ class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
     codes_per_minute_per_network: int = 20
     # Where a person may say yes: in any browser, in one on the asking device's network, or at the server's own terminal only.
     approve_from: Literal["anywhere", "same-network", "terminal"] = "anywhere"
+    codes_per_neighbourhood: int = 200  # in a code's lifetime: one IPv6 prefix is thousands of networks
     live_codes: int = 1_000  # with 34.6 bits per code a blind guess then hits with 4 * 10^-8
 
     def __post_init__(self) -> None:
@@ -67,7 +68,10 @@ class RegistrationPolicy:
     per_network: int = 20  # registrations, and changes to them
     per_network_at_home: int = 300  # by the programs of this machine, which share an address
     per_network_ms: int = 15 * MINUTE
-    everybody: int = 1_000  # by all together, in the same time: one IPv6 prefix is thousands of networks
+    per_neighbourhood: int = 100  # in the same time: one IPv6 prefix is thousands of networks
+    everybody: int = 1_000  # by all together, in the same time
+    # Registered programs that nobody ever let in: the oldest makes room, so that a flood keeps nobody else from registering.
+    unused: int = 5_000
     # Clients register anew with each login; what nobody ever let in is litter.
     unused_ms: int = 7 * DAY
     idle_ms: int = 90 * DAY
@@ -102,10 +106,12 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     refused_per_minute_per_network: int = 30
     # Pushed authorization requests of clients behind which anybody may be; each leaves some KiB, and an audit row.
     pushed_per_minute_per_network: int = 30
+    # Refusals of strangers that leave an audit row of their own, of all networks together; one row speaks for the others.
+    strangers_rows_per_minute: int = 600
     # Tries at a passphrase from browsers that were never signed in here, of all networks together: each costs a hash. Names of
     # accounts are treated like any other, or it would tell which there are.
     guesses_per_minute: int = 600
-    pushed: int = 1_000  # of theirs that wait to be opened or decided, of all networks together
+    pushed: int = 300  # of theirs that wait to be opened or decided, of all networks together
 
 
 # All programs of this machine share an address, and whoever runs them has other ways to keep it busy; but not to fill a disk.

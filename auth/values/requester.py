@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import msgspec
 
-from auth.values.network import counted_as
+from auth.values.network import counted_as, neighbourhood
 from auth.values.wire import WireRequest
 
 # After the network's name, where a web page of somebody else's asks from there. It is counted apart from the programs of that
@@ -27,6 +27,11 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
     network: str  # what counts as one requester
     user_agent: str
     page: bool = False  # a browser asks for a web page of somebody else's
+
+    @property
+    def neighbourhood(self) -> str:
+        """A wider network, for what one who has many may do from all of them together. Pages are apart here too."""
+        return neighbourhood(self.ip) + (BY_PAGE if self.page else "")
 
     @classmethod
     def of(cls, request: WireRequest) -> Requester:

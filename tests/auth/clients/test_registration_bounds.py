@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from auth.identity import Identity
 from auth.values.policy import Policy, RegistrationPolicy
 from auth.values.site import Site
-from tests.auth.identity_fakes import MINUTE, Clock, open_identity
+from tests.auth.identity_fakes import MINUTE, Clock, open_identity, post
 from tests.auth.registration_fakes import SEEN, ask, sent
 
 PUBLIC = Site(issuer="https://agent.example", loopback=False, servers={"agent": "/mcp"})
@@ -63,3 +63,51 @@ async def test_a_clock_that_is_set_back_locks_nobody_out_until_it_has_caught_up(
         clock.now = right
         statuses = [(await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).status for _ in range(21)]
         assert statuses == [201] * 20 + [429]
+
+
+async def test_a_flood_of_registrations_shuts_out_nobody_and_leaves_so_many_rows() -> None:
+    policy, clock = replace(Policy(), registration=RegistrationPolicy(unused=10)), Clock()
+    async with open_identity(site=PUBLIC, policy=policy, clock=clock) as identity:
+        honest = json.loads((await sent(identity, ask("/register", SEEN["Codex"], ip=FAR))).body)["client_id"]
+        under_way = json.loads(
+            (await sent(identity, ask("/register", SEEN["a device without a browser"], ip=FAR))).body
+        )["client_id"]
+        asked = await sent(identity, post("/device_authorization", client_id=under_way, ip=FAR))
+        assert asked.status == 200
+        await identity.parts.store.write(
+            lambda db: db.execute("UPDATE clients SET authorized_at = 1 WHERE id = ?", honest)
+        )
+        for number in range(30):
+            clock.now += 1_000
+            made = await sent(identity, ask("/register", SEEN["Codex"], ip=f"198.51.{number}.1"))
+            assert made.status == 201
+        left = [row["id"] for row in await rows(identity, "clients") if row["kind"] == "dynamic"]
+        assert len(left) == 1 + 10, "the one that was let in counts apart"
+        newest = json.loads(made.body)["client_id"]
+        assert {honest, under_way, newest} <= set(left)
+
+
+async def test_a_prefix_of_many_networks_registers_no_more_than_a_neighbourhood() -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        statuses = [
+            (await sent(identity, ask("/register", SEEN["Codex"], ip=f"2001:db8:1:{number:x}::1"))).status
+            for number in range(105)
+        ]
+        assert statuses == [201] * 100 + [429] * 5
+        assert (await sent(identity, ask("/register", SEEN["Codex"], ip="2001:db8:2::1"))).status == 201
+
+
+async def test_a_prefix_of_many_networks_lets_no_more_logins_wait_than_a_neighbourhood() -> None:
+    async with open_identity(site=PUBLIC) as identity:
+        statuses = [
+            (
+                await sent(
+                    identity,
+                    post("/device_authorization", client_id="ostiary-cli", ip=f"2001:db8:1:{number:x}::1"),
+                )
+            ).status
+            for number in range(205)
+        ]
+        assert statuses == [200] * 200 + [429] * 5
+        far = post("/device_authorization", client_id="ostiary-cli", ip="2001:db8:2::1")
+        assert (await sent(identity, far)).status == 200
