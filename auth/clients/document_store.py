@@ -91,10 +91,18 @@ class ClientDocuments:
     """`documents.Documents` over the store. Without `fetch`, pinned documents are all there are."""
 
     def __init__(
-        self, store: JobStore, *, fetch: FetchDocument | None, share: ShareWork, policy: RegistrationPolicy
+        self,
+        store: JobStore,
+        *,
+        fetch: FetchDocument | None,
+        share: ShareWork,
+        policy: RegistrationPolicy,
+        fetch_for_people: FetchDocument | None = None,
     ) -> None:
+        """`fetch_for_people`: for those who are signed in, where strangers must not take its time; otherwise there is one for all."""
         self._store = store
         self._fetch = fetch
+        self._fetch_for_people = fetch_for_people or fetch
         self._share = share
         self._policy = policy
 
@@ -107,12 +115,14 @@ class ClientDocuments:
         if hosts and not (isinstance(address, DocumentAddress) and address.host in hosts):
             return "this server takes no client ids at this host"
         known = await self._store.read(partial(find, url=client_id))
-        if self._fetch is None:
+        fetch = self._fetch_for_people if signed_in else self._fetch
+        if fetch is None:
             return await self._pinned_only(client_id, known, network, now)
         if known is not None and known.fresh_until > now:
             return known.verdict()
-        renew = partial(self._renew, client_id, self._fetch, network=network, signed_in=signed_in, now=now)
-        return await self._share(client_id, renew)
+        renew = partial(self._renew, client_id, fetch, network=network, signed_in=signed_in, now=now)
+        # Nobody who is signed in waits behind what a stranger has begun.
+        return await self._share(f"{'people' if signed_in else 'strangers'} {client_id}", renew)
 
     async def _pinned_only(
         self, url: str, known: KnownDocument | None, network: str, now: Millis

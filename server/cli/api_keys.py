@@ -81,7 +81,7 @@ def create(
 @terminal.json_option
 def list_keys(data_dir: str | None, config: str | None, as_json: bool) -> None:
     found = local.ask("api_keys", data_dir=data_dir, config=config)
-    found.sort(key=lambda key: (-key["created_at"], key["id"]))  # it came in pages
+    found = local.in_order(found, lambda key: (-key["created_at"], key["id"]))
     if as_json:
         terminal.out_json(found)
         return

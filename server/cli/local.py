@@ -90,6 +90,11 @@ def _spoken(refused: CommandRefused) -> terminal.CliError:
     return terminal.CliError(str(refused), hint=refused.hint or None)
 
 
+def in_order(rows: list[Any], key: Callable[[Mapping[str, Any]], Any]) -> list[Any]:
+    """A list that came in pages, each of them in an order of its own."""
+    return sorted(rows, key=key)
+
+
 def invalid_settings(invalid: Any) -> terminal.CliError:
     """Every problem on a line of its own, then the error that says how many there are."""
     for problem in invalid.problems:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import click
 
 from server.cli import local, terminal
@@ -48,11 +50,7 @@ def command(
         if not terminal.agreed(f"end {many}", yes=yes):
             terminal.say("nothing was ended")
             return terminal.EXIT_FAILED
-        answer, ended, more = {}, 0, True
-        while more:  # so many at a time
-            answer = local.ask("revoke", {**which, "all": everything}, data_dir=data_dir, config=config)
-            ended, more = ended + answer["ended"], answer["more"]
-        answer = {"ended": ended}
+        answer = _revoke_all({**which, "all": everything}, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(answer)
     elif logins:
@@ -63,6 +61,16 @@ def command(
         if client is None:
             _say_what_goes_on(user, data_dir=data_dir, config=config)
     return None
+
+
+def _revoke_all(which: dict[str, Any], *, data_dir: str | None, config: str | None) -> dict[str, Any]:
+    """So many at a time, until none is left."""
+    ended = 0
+    while True:
+        answer = local.ask("revoke", which, data_dir=data_dir, config=config)
+        ended += answer["ended"]
+        if not answer["more"]:
+            return {"ended": ended}
 
 
 def _say_what_goes_on(user: str | None, *, data_dir: str | None, config: str | None) -> None:

@@ -36,7 +36,7 @@ def command(
         raise terminal.Misuse("a browser is signed in by itself, not by a program", hint="leave --client out")
     name = "browsers" if browsers else "sessions"
     found = local.ask(name, {"user": user, "client": client}, data_dir=data_dir, config=config)
-    found.sort(key=lambda one: (-one["last_used_at"], one["id"]))  # it came in pages
+    found = local.in_order(found, lambda one: (-one["last_used_at"], one["id"]))
     if as_json:
         terminal.out_json(found)
         return

@@ -31,7 +31,7 @@ def command() -> None: ...
 @terminal.json_option
 def list_users(data_dir: str | None, config: str | None, as_json: bool) -> None:
     found = local.ask("users", data_dir=data_dir, config=config)
-    found.sort(key=lambda user: (user["role"] != "owner", user["name"]))  # it came in pages
+    found = local.in_order(found, lambda user: (user["role"] != "owner", user["name"]))
     if as_json:
         terminal.out_json(found)
         return

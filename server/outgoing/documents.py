@@ -5,7 +5,7 @@ Nothing is asked at the start, nor loaded: what calls outside takes its time to 
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from auth.clients.document_store import ClientDocuments
@@ -29,28 +29,46 @@ def open_documents(
         case "pinned":
             return ClientDocuments(store, fetch=None, share=share, policy=policy), None
         case "on":
-            fetch_document, fetch_keys = _fetches(reach)
-            documents = ClientDocuments(store, fetch=fetch_document, share=share, policy=policy)
-            return documents, fetch_keys
+            fetches = _Fetches(reach)
+            documents = ClientDocuments(
+                store,
+                fetch=fetches.document,
+                fetch_for_people=fetches.document_for_people,
+                share=share,
+                policy=policy,
+            )
+            return documents, fetches.keys
 
 
-def _fetches(reach: Reach | None) -> tuple[FetchDocument, FetchDocument]:
-    """For documents and for key sets; both are made, over one reach, when the first of them is used."""
+class _Fetches:
+    """For documents and for key sets, over one reach; and over another for people who are signed in: strangers may take all
+    exchanges and look-ups of theirs. Each is made when it is first used."""
 
-    @cache
-    def made() -> tuple[FetchDocument, FetchDocument]:
+    def __init__(self, reach: Reach | None) -> None:
+        self._given = reach
+
+    async def document(self, url: str) -> FetchedDocument:
+        return await self._for_strangers[0](url)
+
+    async def keys(self, url: str) -> FetchedDocument:
+        return await self._for_strangers[1](url)
+
+    async def document_for_people(self, url: str) -> FetchedDocument:
+        return await self._for_people(url)
+
+    @cached_property
+    def _for_strangers(self) -> tuple[FetchDocument, FetchDocument]:
         from server.outgoing import pinned as pinned_fetch
 
-        outside = reach or pinned_fetch.Reach.system()
+        outside = self._given or pinned_fetch.Reach.system()
         return (
             pinned_fetch.make_fetch(outside, limit=pinned_fetch.DOCUMENT_BYTES),
             pinned_fetch.make_fetch(outside, limit=pinned_fetch.KEY_SET_BYTES),
         )
 
-    async def fetch_document(url: str) -> FetchedDocument:
-        return await made()[0](url)
+    @cached_property
+    def _for_people(self) -> FetchDocument:
+        from server.outgoing import pinned as pinned_fetch
 
-    async def fetch_keys(url: str) -> FetchedDocument:
-        return await made()[1](url)
-
-    return fetch_document, fetch_keys
+        outside = self._given.apart() if self._given is not None else pinned_fetch.Reach.system()
+        return pinned_fetch.make_fetch(outside, limit=pinned_fetch.DOCUMENT_BYTES)

@@ -108,6 +108,10 @@ class Reach(msgspec.Struct, frozen=True, kw_only=True):
             slots=trio.Semaphore(EXCHANGES),
         )
 
+    def apart(self) -> Reach:
+        """The same outside, with exchanges of its own."""
+        return msgspec.structs.replace(self, slots=trio.Semaphore(EXCHANGES))
+
 
 def make_fetch(reach: Reach, *, limit: int = DOCUMENT_BYTES) -> FetchDocument:
     """A fetch of bodies of up to `limit` bytes. Those that share a `reach` share its bound on exchanges at once."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import trio
+import trio.testing
 
 from auth.clients.documents import Documents, FetchDocument
 from auth.identity import Identity
@@ -16,6 +17,7 @@ from auth.values.db import JobStore
 from auth.values.model import DEVICE_CODE
 from auth.values.policy import RegistrationPolicy
 from server.outgoing.documents import open_documents
+from server.outgoing.pinned import EXCHANGES
 from tests.auth.identity_fakes import DAY, Clock, open_identity, post
 from tests.stranger import HOST, PUBLIC, Stranger, a_stranger, answer, says
 
@@ -138,3 +140,31 @@ async def test_key_sets_may_be_larger_than_documents(tmp_path: Path) -> None:
         status, refused = await asked(identity)
         assert status == 401
         assert refused["error_description"].endswith("answered with more than 5120 bytes")
+
+
+async def test_strangers_who_let_every_exchange_wait_keep_nobody_who_is_signed_in_waiting(
+    tmp_path: Path,
+) -> None:
+    async with a_stranger(tmp_path) as stranger, home(stranger) as (identity, _):
+        stranger.publishes({"/client.json": DOCUMENT})
+        deaf = "93.184.216.99"
+        stranger.deaf.add(deaf)
+        slow = [f"https://slow{number}.example/client.json" for number in range(2 * EXCHANGES)]
+        stranger.names |= {url.split("/")[2]: [[deaf]] for url in slow}
+        now, documents = identity.parts.clock(), identity.parts.documents
+
+        async def look(url: str, network: str) -> None:
+            await documents.ensure(url, network=network, signed_in=False, now=now)
+
+        async with trio.open_nursery() as nursery:
+            for number, url in enumerate(slow):
+                nursery.start_soon(look, url, f"192.0.2.{number}")
+            while len(stranger.connected) < EXCHANGES:
+                await trio.lowlevel.checkpoint()
+            nursery.start_soon(look, URL, "192.0.2.199")
+            await trio.testing.wait_all_tasks_blocked()
+            assert stranger.requests == []  # the stranger's own look at this one waits behind the others
+            assert await documents.ensure(URL, network="192.0.2.200", signed_in=True, now=now) is None
+            assert len(stranger.requests) == 1
+            assert {address for address, _ in stranger.connected} == {deaf, PUBLIC}
+            nursery.cancel_scope.cancel()
