@@ -47,6 +47,7 @@ class Caps(msgspec.Struct, frozen=True, kw_only=True):
     running_overall: int
     kept: int
     kept_overall: int
+    kept_bytes: int  # of one person, by whichever programs: another client id costs nothing
 
 
 class StoredTask(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +77,9 @@ def insert(
     """The task, with the lease of whoever is about to run it; or why there is no room."""
     if full := _full(db, task.caller, caps, now):
         return full
+    size = sum(map(len, task.parts.values()))
+    if _bytes_of(db, person_of(task.caller), now) + size > caps.kept_bytes:
+        return TasksFull.CALLER
     db.execute(
         "INSERT INTO tasks (id_hash, sealed_id, server, tool, caller, face, state, tool_failed, replays, runs, version,"
         " created_at, updated_at, expires_at, owner, lease_until, fence)"
@@ -95,6 +99,24 @@ def _full(db: StoreDb, caller: str, caps: Caps, now: int) -> TasksFull | None:
     if _count(db, RUNNING) >= caps.running_overall or _count(db, "expires_at > ?", now) >= caps.kept_overall:
         return TasksFull.SERVER
     return None
+
+
+def person_of(caller: str) -> str:
+    """`kind:subject:` of a caller, whose client comes after it; `anonymous` has none."""
+    kind, _, rest = caller.partition(":")
+    subject, client, _ = rest.partition(":")
+    return f"{kind}:{subject}:" if client else caller
+
+
+def _bytes_of(db: StoreDb, person: str, now: int) -> int:
+    row = db.fetch_one(
+        "SELECT SUM(LENGTH(p.sealed)) AS n FROM tasks t JOIN task_parts p ON p.id_hash = t.id_hash"
+        " WHERE t.caller >= ? AND t.caller < ? AND t.expires_at > ?",
+        person,
+        person + "\U0010ffff",
+        now,
+    )
+    return 0 if row is None else row["n"] or 0
 
 
 def _count(db: StoreDb, condition: str, *params: object) -> int:

@@ -114,6 +114,7 @@ class TaskLedger:
             running_overall=terms.overall,
             kept=terms.kept_per_owner if owner.known else terms.kept_overall // 2,
             kept_overall=terms.kept_overall,
+            kept_bytes=terms.kept_bytes,
         )
         snapshot = Snapshot(
             id=task_id,

@@ -89,6 +89,8 @@ class TaskTerms(msgspec.Struct, frozen=True, kw_only=True):
     overall: int = 10_000
     kept_per_owner: int = 1000  # with those that have ended and are not forgotten yet
     kept_overall: int = 100_000
+    # Of one person's, with arguments and results, when another one is begun; those without a login are one.
+    kept_bytes: int = 256 * 1024 * 1024
     # Whoever runs a task says so every few seconds; silent for longer than this, it is taken for dead.
     lease_ms: int = 20_000
     renew_seconds: float = 5.0

@@ -19,7 +19,7 @@ from server.store.migrate import migrate, packaged_migrations
 from server.store.tasks import AbandonedTask, Caps, NewTask, StoredTask, TasksFull
 
 MILLIS = 20_000
-CAPS = Caps(running=100, running_overall=100, kept=100, kept_overall=100)
+CAPS = Caps(running=100, running_overall=100, kept=100, kept_overall=100, kept_bytes=10_000)
 
 
 def new(name: str = "a", **changed: Any) -> NewTask:
@@ -107,11 +107,27 @@ async def test_a_new_task_is_at_work_and_leased_to_its_maker(store: AnyStore) ->
 @pytest.mark.parametrize(
     ("caps", "caller", "found"),
     [
-        (Caps(running=1, running_overall=9, kept=9, kept_overall=9), "alice", TasksFull.CALLER),
-        (Caps(running=1, running_overall=9, kept=9, kept_overall=9), "bob", None),
-        (Caps(running=9, running_overall=1, kept=9, kept_overall=9), "bob", TasksFull.SERVER),
-        (Caps(running=9, running_overall=9, kept=1, kept_overall=9), "alice", TasksFull.CALLER),
-        (Caps(running=9, running_overall=9, kept=9, kept_overall=1), "bob", TasksFull.SERVER),
+        (
+            Caps(running=1, running_overall=9, kept=9, kept_overall=9, kept_bytes=10_000),
+            "alice",
+            TasksFull.CALLER,
+        ),
+        (Caps(running=1, running_overall=9, kept=9, kept_overall=9, kept_bytes=10_000), "bob", None),
+        (
+            Caps(running=9, running_overall=1, kept=9, kept_overall=9, kept_bytes=10_000),
+            "bob",
+            TasksFull.SERVER,
+        ),
+        (
+            Caps(running=9, running_overall=9, kept=1, kept_overall=9, kept_bytes=10_000),
+            "alice",
+            TasksFull.CALLER,
+        ),
+        (
+            Caps(running=9, running_overall=9, kept=9, kept_overall=1, kept_bytes=10_000),
+            "bob",
+            TasksFull.SERVER,
+        ),
     ],
 )
 async def test_a_cap_that_is_reached_refuses_and_leaves_no_row(
@@ -124,8 +140,22 @@ async def test_a_cap_that_is_reached_refuses_and_leaves_no_row(
     assert (stored is None) is (found is not None)
 
 
+async def test_what_a_person_keeps_is_counted_over_all_their_programs(store: AnyStore) -> None:
+    caps = CAPS
+    half = {"order": b"x" * (caps.kept_bytes // 2)}
+    for program in ("one", "two"):
+        assert isinstance(
+            await insert(store, new(program, caller=f"user:alice:{program}", parts=half)), Lease
+        )
+    third = new("third", caller="user:alice:three", parts={"order": b"x"})
+    assert await insert(store, third) is TasksFull.CALLER
+    # Neither is somebody else one whose name begins alike.
+    for other in ("user:alice2:one", "user:al:one", "anonymous"):
+        assert isinstance(await insert(store, new(other, caller=other, parts=half)), Lease)
+
+
 async def test_of_many_that_begin_at_once_no_more_than_the_cap_do(store: AnyStore) -> None:
-    caps = Caps(running=3, running_overall=9, kept=9, kept_overall=9)
+    caps = Caps(running=3, running_overall=9, kept=9, kept_overall=9, kept_bytes=10_000)
     made: list[Lease | TasksFull] = []
 
     async def one(number: int) -> None:
