@@ -32,7 +32,6 @@ from server.http.probes import Probe
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
-from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
 from server.program.answering import public_router
 from server.program.clock_watch import keep_watching
@@ -79,7 +78,7 @@ def run(
     *,
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
-    flush_log: Callable[[], None] = lambda: None,
+    lines_dropped: Callable[[], int] = lambda: 0,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
 
@@ -92,7 +91,7 @@ def run(
                 log,
                 announce=announce,
                 shows_claim_link=shows_claim_link,
-                flush_log=flush_log,
+                lines_dropped=lines_dropped,
             )
         )
     except* (
@@ -122,7 +121,7 @@ async def serve(
     *,
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
-    flush_log: Callable[[], None] = lambda: None,
+    lines_dropped: Callable[[], int] = lambda: 0,
 ) -> None:
     config, draining = resolved.config, trio.Event()
     tls = _tls(resolved)
@@ -133,9 +132,11 @@ async def serve(
             key = await open_key(resolved, home, store)
             async with trio.open_nursery() as background:
                 services = await build(resolved, log, store, key, port=public.port, background=background)
+                services.metrics.counter(
+                    "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
+                )
                 background.start_soon(_sweep, services)
                 background.start_soon(_keep_keys, services)
-                background.start_soon(_keep_flushing, flush_log)
                 background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
                 background.start_soon(services.crew.run)
@@ -294,12 +295,6 @@ def _reload(tls: Tls, log: Logger) -> None:
         log.error("tls.not_reloaded", reason=str(problem))
     else:
         log.info("tls.reloaded")
-
-
-async def _keep_flushing(flush_log: Callable[[], None]) -> None:
-    while True:
-        await trio.sleep(FLUSHED_EVERY_SECONDS)
-        flush_log()
 
 
 async def _sweep(services: Services) -> None:

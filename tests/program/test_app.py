@@ -107,6 +107,7 @@ async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_di
         assert 'ostiary_tool_calls_total{outcome="ok",server="main",tool="echo"} 1.0' in metrics
         assert 'ostiary_http_requests_total{route="/mcp",status="200"} 1.0' in metrics
         assert "ostiary_connections_accepted_total" in metrics
+        assert "ostiary_log_lines_dropped_total 0.0" in metrics
         assert (await server.get("/metrics")).status_code == 404
         assert (await server.get("/metrics", admin=True, host="evil.example")).status_code == 403
 
