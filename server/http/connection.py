@@ -128,11 +128,14 @@ class Connection:
             self._scope.cancel()
 
     def begin_drain(self) -> None:
-        """Closed without loss between requests; a request in progress is told, if it wants to know."""
+        """Closed without loss between requests; a request in progress is told, if it wants to know; a peer that owes something has
+        a moment for it."""
         if self.idle:
             self._scope.cancel()
         elif self.at_drain is not None:
             self.at_drain()
+        elif self.deadline < math.inf:
+            self.deadline = min(self.deadline, self.serving.owed_by)
 
     def abandon(self) -> None:
         self.gone = True
@@ -189,16 +192,16 @@ class Connection:
     async def _serve(self) -> None:
         """One loop, not several functions: whatever waits for the peer here is woken for every request."""
         serving = self.serving
-        limits, known = serving.limits, serving.heads.known
+        known = serving.heads.known
         if self._tls is not None:
-            self.due_in(limits.handshake_seconds)
+            self.due_in(serving.limits.handshake_seconds)
             self.idle = True
             try:
                 await self._tls.do_handshake()
             except trio.BrokenResourceError:
                 return
             self.idle = False
-        self.due_in(limits.head_seconds)
+        self.due_in(serving.limits.head_seconds)
         try:
             while True:
                 self.sent = False
@@ -208,7 +211,7 @@ class Connection:
                     break
                 else:
                     if self._served:
-                        self.deadline = serving.now + limits.idle_seconds
+                        self.deadline = serving.now + serving.limits.idle_seconds
                         self._answers_late = False
                     self.idle = True
                     try:
@@ -241,7 +244,7 @@ class Connection:
             if not self.sent:
                 await self._refuse(refusal)
         if self._tls is not None and not self.gone:
-            self.due_in(limits.handshake_seconds)
+            self.due_in(serving.limits.handshake_seconds)
             with contextlib.suppress(trio.BrokenResourceError):
                 await self._tls.aclose()
 

@@ -54,5 +54,21 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long work in flight may go on after the drain began.
     drain_seconds: float = 10.0
+    # From then on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
+    # about to have done it, and from the others nothing will ever come.
+    drain_owed_seconds: float = 1.0
+    # And a reader has stopped reading when it has taken nothing for so long.
+    drain_stall_seconds: float = 2.0
     # How often deadlines are looked at: the lateness of every deadline above.
     tick_seconds: float = 1.0
+
+    def while_draining(self) -> HttpLimits:
+        owed = self.drain_owed_seconds
+        return msgspec.structs.replace(
+            self,
+            handshake_seconds=min(owed, self.handshake_seconds),
+            head_seconds=min(owed, self.head_seconds),
+            body_seconds=min(owed, self.body_seconds),
+            linger_seconds=min(owed, self.linger_seconds),
+            write_stall_seconds=min(self.drain_stall_seconds, self.write_stall_seconds),
+        )

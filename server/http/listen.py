@@ -85,7 +85,7 @@ async def serve(
                     scheme = "http" if settings.tls is None else "https"
                     task_status.started([url_of(listener, scheme) for listener in listeners])
                     await draining.wait()
-                    serving.closing = True
+                    serving.begin_drain()
                     listening.cancel_scope.cancel()
                 sockets.close()
                 roster.begin_drain()

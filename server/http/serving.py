@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -42,6 +43,7 @@ class Serving:
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
     closing: bool = False  # the drain has begun: no further requests on a connection
+    owed_by: float = math.inf  # when, in a drain, peers must have done what they owe
     # The Date line of responses, renewed with `now`.
     date: bytes = field(default_factory=date_line)
     counters: Counters = field(default_factory=Counters)
@@ -53,3 +55,8 @@ class Serving:
 
     def __post_init__(self) -> None:
         self.heads = Heads(self.limits)
+
+    def begin_drain(self) -> None:
+        self.closing = True
+        self.limits = self.limits.while_draining()
+        self.owed_by = trio.current_time() + self.limits.drain_owed_seconds

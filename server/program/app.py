@@ -109,7 +109,10 @@ def run(
         raise CannotStart(str(problem), hint, details) from problem
     except* StoreError as group:
         problem = _first(group)
-        log.error("store.stopped", reason=str(problem))
+        fault = problem.__cause__
+        log.error(
+            "store.stopped", reason=str(problem), exc_info=None if isinstance(fault, StoreError) else fault
+        )
         raise CannotStart(
             f"the store had to stop: {problem}", problem.hint or "the log has the details"
         ) from problem
@@ -163,6 +166,8 @@ async def serve(
                         _warn_of_open_servers(services)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
+                        store.hurry()
+                        services.servers.begin_draining()
                         log.info("server.draining", seconds=config.drain_seconds)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()

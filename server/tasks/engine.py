@@ -51,6 +51,7 @@ Announce = Callable[[str, str], None]  # server, task id; must not wait
 
 # How often somebody who waits looks for what another process has changed; in this one, changes wake them.
 LOOK_SECONDS: Final = 2.0
+ASK_AGAIN: Final = "the server is stopping: ask again"
 # What is left to a task's last write when the server stops. Longer, and the stop would look like a hang.
 LAST_WRITE_SECONDS: Final = 5.0
 
@@ -86,6 +87,7 @@ class Tasks:
         self._watch = TaskWatch(self, self._ledger, allowed=allowed, log=log)
         self.works: dict[str, TaskRun] = {}  # those that are tasks, by the hash of their ids
         self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
+        self._draining = False
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
         # Its length is bounded by who may begin work: requests, and the caps on tasks.
@@ -111,6 +113,13 @@ class Tasks:
             with suppress(trio.WouldBlock):
                 while True:
                     self._begun.receive_nowait().settled.set()  # whoever waits for it is told
+
+    def begin_draining(self) -> None:
+        """The server is about to stop: nobody waits for a task any longer, for it is the next process that may see its end."""
+        self._draining = True
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.ring()
 
     async def stop(self) -> None:
         """What runs is stopped, and given back, when this returns: so that back-ends which close later fail none of it."""
@@ -332,7 +341,8 @@ class Tasks:
         return await self._ledger.page(owner, after=after, limit=limit) if owner.known else ()
 
     async def wait(self, task_id: str, owner: Owner, *, seen: frozenset[str] = frozenset()) -> Snapshot:
-        """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`."""
+        """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`, and `BackendFailed`
+        when the server is about to stop."""
         id_hash = hash_id(task_id)
         bell = Bell()
         ringers = self._bells.setdefault(id_hash, set())
@@ -343,6 +353,8 @@ class Tasks:
                 snapshot = await self.get(task_id, owner)
                 if snapshot.over or not snapshot.questions.keys() <= seen:
                     return snapshot
+                if self._draining:
+                    raise BackendFailed(ASK_AGAIN)
                 with trio.move_on_after(LOOK_SECONDS):
                     await rung.wait()
         finally:
