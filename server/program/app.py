@@ -51,6 +51,7 @@ KEYS_SECONDS: Final = 3600
 CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "accepted": "Connections accepted",
+        "accept_errors": "Times that no connection could be accepted, for want of descriptors or memory",
         "over_cap": "Connections refused because of the cap on all",
         "over_ip_cap": "Connections refused because of the cap per address",
         "refused": "Requests refused as malformed, too large or too late",
