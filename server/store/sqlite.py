@@ -262,6 +262,7 @@ class SqliteStore:
             self._in_trio(self._answer_writes, group.taken, effects)
             if group.is_last:
                 return
+            del group, effects  # the next may be long in coming, and jobs hold what they write
 
     def _serve_reads(self, reader: Transactions) -> None:
         while True:
@@ -274,6 +275,7 @@ class SqliteStore:
             self._in_trio(self._reads.answer, group.taken)
             if group.is_last:
                 return
+            del group
 
     def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
         changes, entries = apart(effects)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -190,8 +191,12 @@ class Tasks:
                 work.scope.cancel()
         if work.snapshot is not None:
             return work.snapshot
-        if work.error is not None:
-            raise work.error
+        error, work.error = work.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or it and this frame would hold each other
         if work.ending is None:
             raise BackendFailed("the server is stopping")
         return work.ending
@@ -243,7 +248,7 @@ class Tasks:
             events=events,
             checkpointed=checkpointed,
             announce=lambda: self._announce(server, task_id),
-            lost=lambda: self.drop(work),
+            lost=partial(self._lose, lease),
         )
         work.snapshot = snapshot
         work.over_at = snapshot.created_at + snapshot.ttl_ms
@@ -268,8 +273,10 @@ class Tasks:
             self._log.exception("task.not_kept", tool=work.order.tool, request=work.order.call_id)
         finally:
             work.settled.set()
-            if work.outlet is not None and self._forget(work):
-                await self._release(work.outlet)
+            if work.outlet is not None:
+                work.error = None  # its frames hold the work
+                if self._forget(work):
+                    await self._release(work.outlet)
 
     async def _perform_once(self, work: TaskRun) -> None:
         try:
@@ -319,6 +326,11 @@ class Tasks:
             return False
         del self.works[key]
         return True
+
+    def _lose(self, lease: Lease) -> None:
+        work = self.works.get(lease.key)
+        if work is not None and work.outlet is not None and work.outlet.lease == lease:
+            self.drop(work)
 
     def drop(self, work: TaskRun) -> None:
         """It is not ours any more: the work stops, and nothing of it is written."""
