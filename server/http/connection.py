@@ -36,6 +36,7 @@ class Connection:
         "_lot",
         "_scope",
         "_served",
+        "_size",
         "_stream",
         "_timed_out",
         "_tls",
@@ -86,6 +87,7 @@ class Connection:
         self._answers_late = False  # when the deadline passes: 408, or a silent close
         self._timed_out = False
         self._writing = False
+        self._size = 0  # of what is being written, if that takes several pieces
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._kind: Hashable = None if proxied else (self.scheme, server and server[0])
 
@@ -122,10 +124,14 @@ class Connection:
             self._timed_out = True
             self.serving.counters.late += 1
             self._scope.cancel()
-        elif self._wire.overdue(now, self.serving.limits):
-            self.gone = self.cut = True
-            self.serving.counters.stalled += 1
-            self._scope.cancel()
+        elif self._wire.overdue(now, self.serving.limits, self._size):
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Its peer does not read what it is sent."""
+        self.gone = self.cut = True
+        self.serving.counters.stalled += 1
+        self._scope.cancel()
 
     def begin_drain(self) -> None:
         """Closed without loss between requests; a request in progress is told, if it wants to know; a peer that owes something has
@@ -173,6 +179,8 @@ class Connection:
             if len(data) <= piece:
                 await self._stream.send_all(data)
             else:
+                self._size = len(data)
+                self.serving.unsent.add(self, len(data))
                 view = memoryview(data)
                 for start in range(0, len(data), piece):
                     await self._stream.send_all(view[start : start + piece])
@@ -184,6 +192,9 @@ class Connection:
             raise
         finally:
             self._writing = False
+            if self._size:
+                self._size = 0
+                self.serving.unsent.remove(self)
             if self._lot is not None:
                 self._lot.unpark()
 

@@ -33,6 +33,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # The slowest reader served: below this, measured over time spent waiting for it, a reader is an attack on memory.
     write_floor_bytes_per_second: int = 1024
     write_window_seconds: float = 60.0
+    # And it grows with what is sent at once: a large answer is to be read within this time.
+    write_whole_seconds: float = 300.0
+    # Of what is sent at once in several pieces, over all connections: a dozen of the largest answers. Beyond it whoever has waited
+    # for longest is cut.
+    unsent_bytes: int = 64 * 1024 * 1024
 
     # An answer sent before its request was read: up to so much is read off to keep the connection …
     discard_bytes: int = 64 * 1024

@@ -18,6 +18,7 @@ from .handler import Resolve
 from .head import Heads
 from .limits import HttpLimits
 from .response import date_line
+from .unsent import Unsent
 
 
 class Counters(msgspec.Struct):
@@ -48,6 +49,7 @@ class Serving:
     date: bytes = field(default_factory=date_line)
     counters: Counters = field(default_factory=Counters)
     heads: Heads = field(init=False)
+    unsent: Unsent = field(init=False)
     # Of requests that wait for what answers them. The reaper starts one when its request has lasted for a tick.
     companions: set[Companion] = field(default_factory=set[Companion])
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -55,6 +57,7 @@ class Serving:
 
     def __post_init__(self) -> None:
         self.heads = Heads(self.limits)
+        self.unsent = Unsent(self.limits.unsent_bytes)
 
     def begin_drain(self) -> None:
         self.closing = True

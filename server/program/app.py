@@ -33,6 +33,7 @@ from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
+from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
@@ -128,6 +129,7 @@ async def serve(
     lines_dropped: Callable[[], int] = lambda: 0,
 ) -> None:
     config, draining = resolved.config, trio.Event()
+    give_large_blocks_back()
     tls = _tls(resolved)
     public = _listen(config.host, config.port)
     admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
