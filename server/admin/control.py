@@ -36,6 +36,7 @@ LINE_BYTES: Final = 64 * 1024
 ANSWER_BYTES: Final = 8 * 1024 * 1024
 DEADLINE_SECONDS: Final = 15.0
 MAX_AT_ONCE: Final = 16
+ACCEPT_AGAIN_SECONDS: Final = 0.2
 # Names of sockets end after 103 bytes or more, by system; that of a directory made for one is 24 bytes, and a slash.
 ADDRESS_BYTES: Final = 100
 TEMP_BYTES: Final = 60
@@ -149,11 +150,32 @@ async def serve(
         task_status.started(address)
         slots = trio.CapacityLimiter(MAX_AT_ONCE)
         converse = partial(_converse, table=_Table(make_commands), log=log, slots=slots)
-        # Trio's own loop: it waits when the process is out of file descriptors, where `accept` by itself would end us.
-        await trio.serve_listeners(converse, [trio.SocketListener(listener)])
+        async with trio.open_nursery() as conversations:
+            await _accept(listener, converse, conversations, log)
     finally:
         listener.close()
         _take_away(address)
+
+
+async def _accept(
+    listener: trio.socket.SocketType,
+    converse: Callable[[trio.SocketStream], Awaitable[None]],
+    conversations: trio.Nursery,
+    log: Logger,
+) -> None:
+    """For ever. While the process is out of descriptors, it tries again now and then, and says so once."""
+    failing = False
+    while True:
+        try:
+            connected, _ = await listener.accept()
+        except OSError as error:
+            if not failing:
+                log.error("control.accept_failed", error=error.strerror)
+            failing = True
+            await trio.sleep(ACCEPT_AGAIN_SECONDS)
+            continue
+        failing = False
+        conversations.start_soon(converse, trio.SocketStream(connected))
 
 
 class _Table:

@@ -201,9 +201,15 @@ class AgentCall:
                     self._requests.remove(size)
                     await outlet.close_stream()
                 case CallFailed():
-                    raise failure(event, self._refusal)
-                case _Raised():
-                    raise event.error
+                    raise failure(event, self._take_refusal())
+                case _Raised(error):
+                    del event
+                    try:
+                        raise error
+                    finally:
+                        del (
+                            error
+                        )  # or it and this frame, and all that the call brought, would hold each other
 
     async def _follow_asking(self, question: ToolQuestion, size: int, outlet: Outlet, send: Send) -> Finished:
         """From the first question on, each of which is put beside the call, for a function may end while one is open."""
@@ -218,8 +224,12 @@ class AgentCall:
             except Exception as error:
                 outcome = error
             nursery.cancel_scope.cancel()
+        self._news.clear()  # nobody follows it any more
         if isinstance(outcome, Exception):
-            raise outcome
+            try:
+                raise outcome
+            finally:
+                del outcome  # as above
         return outcome
 
     async def _ask(self, asked: ToolQuestion, size: int, outlet: Outlet, send: Send, turn: AgentTurn) -> None:
@@ -231,7 +241,7 @@ class AgentCall:
                 finally:
                     await turn.go_on()
             except (CannotAsk, NotAnswered) as error:
-                self._refusal = error
+                self._refusal = error.with_traceback(None)
                 asked_in_vain = isinstance(error, NotAnswered)
                 await send(QuestionRefused(id=self.id, ask=asked.ask, reason=str(error), asked=asked_in_vain))
             else:
@@ -240,6 +250,10 @@ class AgentCall:
             self._add(_Raised(error), 0)
         finally:
             self._requests.remove(size)
+
+    def _take_refusal(self) -> CannotAsk | None:
+        refusal, self._refusal = self._refusal, None
+        return refusal
 
     def _leave_follower(self, _: object) -> trio.lowlevel.Abort:
         """It is cancelled, and woken by that."""

@@ -163,6 +163,7 @@ class Worker:
             line = write(make(id=number))
             if not self._outbox.put(line):
                 await self._outbox.send(line)
+            del line  # the call may last for days
             sent = True
             return await running.follow(outlet, self._send)
         except BrokenLine as error:

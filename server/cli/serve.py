@@ -15,8 +15,8 @@ from server.cli import local, terminal
 
 if TYPE_CHECKING:
     from server.endpoint.opening import CannotStart
+    from server.observe.lines import Lines
     from server.observe.log import Logger
-    from server.observe.logs import Lines
     from server.program.app import StartedServer
     from server.settings.resolve import Resolved
     from server.settings.shapes import ServerConfig
@@ -86,7 +86,8 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
-    from server.observe.logs import Lines, make_logger, quieten_foreign_loggers
+    from server.observe.lines import Lines
+    from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
 
@@ -106,12 +107,13 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
     if not closed:
         log.warning("server.memory_not_closed", to="processes of the same user")
     try:
-        if stdio:
-            _over_pipes(resolved, log, _named(resolved, server))
-        else:
-            _over_http(resolved, log, lines, as_json=as_json)
+        with lines.held():
+            if stdio:
+                _over_pipes(resolved, log, _named(resolved, server))
+            else:
+                _over_http(resolved, log, lines, as_json=as_json)
     finally:
-        _let_go(sys.stderr)
+        _let_go(sys.stderr, stuck=lines.stuck)
 
 
 def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
@@ -119,14 +121,13 @@ def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) 
     from server.program import app
 
     try:
-        with lines.held():
-            app.run(
-                resolved,
-                log,
-                announce=_announce_json if as_json else _announce,
-                shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
-                flush_log=lines.flush,
-            )
+        app.run(
+            resolved,
+            log,
+            announce=_announce_json if as_json else _announce,
+            shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
+            lines_dropped=lambda: lines.dropped,
+        )
     except CannotStart as problem:
         raise _cannot_start(problem) from problem
 
@@ -159,12 +160,16 @@ def _named(resolved: Resolved, name: str | None) -> ServerConfig:
     raise terminal.Misuse(f"there is no server {name}", hint=f"the settings have {names}")
 
 
-def _let_go(stream: TextIO) -> None:
-    """A log whose reader has gone must not turn a clean end into an exit code of the interpreter's."""
+def _let_go(stream: TextIO, *, stuck: bool) -> None:
+    """A log whose reader has gone must not turn a clean end into an exit code of the interpreter's, nor one whose reader is stuck
+    turn it into no end at all."""
     try:
-        stream.flush()
+        if not stuck:
+            stream.flush()
+            return
     except OSError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        pass
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _announce_json(started: StartedServer) -> None:

@@ -77,6 +77,12 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Tasks
     boot_id: str
 
+    def begin_draining(self) -> None:
+        """What waits for something that cannot come any more is told so."""
+        self.tasks.begin_draining()
+        for sessions in self.sessions.values():
+            sessions.begin_draining()
+
 
 def now_millis() -> Millis:
     return time.time_ns() // 1_000_000

@@ -36,6 +36,7 @@ class Connection:
         "_lot",
         "_scope",
         "_served",
+        "_size",
         "_stream",
         "_timed_out",
         "_tls",
@@ -86,6 +87,7 @@ class Connection:
         self._answers_late = False  # when the deadline passes: 408, or a silent close
         self._timed_out = False
         self._writing = False
+        self._size = 0  # of what is being written, if that takes several pieces
         self._lot: trio.lowlevel.ParkingLot | None = None
         self._kind: Hashable = None if proxied else (self.scheme, server and server[0])
 
@@ -122,17 +124,24 @@ class Connection:
             self._timed_out = True
             self.serving.counters.late += 1
             self._scope.cancel()
-        elif self._wire.overdue(now, self.serving.limits):
-            self.gone = self.cut = True
-            self.serving.counters.stalled += 1
-            self._scope.cancel()
+        elif self._wire.overdue(now, self.serving.limits, self._size):
+            self.give_up()
+
+    def give_up(self) -> None:
+        """Its peer does not read what it is sent."""
+        self.gone = self.cut = True
+        self.serving.counters.stalled += 1
+        self._scope.cancel()
 
     def begin_drain(self) -> None:
-        """Closed without loss between requests; a request in progress is told, if it wants to know."""
+        """Closed without loss between requests; a request in progress is told, if it wants to know; a peer that owes something has
+        a moment for it."""
         if self.idle:
             self._scope.cancel()
         elif self.at_drain is not None:
             self.at_drain()
+        elif self.deadline < math.inf:
+            self.deadline = min(self.deadline, self.serving.owed_by)
 
     def abandon(self) -> None:
         self.gone = True
@@ -170,6 +179,8 @@ class Connection:
             if len(data) <= piece:
                 await self._stream.send_all(data)
             else:
+                self._size = len(data)
+                self.serving.unsent.add(self, len(data))
                 view = memoryview(data)
                 for start in range(0, len(data), piece):
                     await self._stream.send_all(view[start : start + piece])
@@ -181,6 +192,9 @@ class Connection:
             raise
         finally:
             self._writing = False
+            if self._size:
+                self._size = 0
+                self.serving.unsent.remove(self)
             if self._lot is not None:
                 self._lot.unpark()
 
@@ -189,16 +203,16 @@ class Connection:
     async def _serve(self) -> None:
         """One loop, not several functions: whatever waits for the peer here is woken for every request."""
         serving = self.serving
-        limits, known = serving.limits, serving.heads.known
+        known = serving.heads.known
         if self._tls is not None:
-            self.due_in(limits.handshake_seconds)
+            self.due_in(serving.limits.handshake_seconds)
             self.idle = True
             try:
                 await self._tls.do_handshake()
             except trio.BrokenResourceError:
                 return
             self.idle = False
-        self.due_in(limits.head_seconds)
+        self.due_in(serving.limits.head_seconds)
         try:
             while True:
                 self.sent = False
@@ -208,7 +222,7 @@ class Connection:
                     break
                 else:
                     if self._served:
-                        self.deadline = serving.now + limits.idle_seconds
+                        self.deadline = serving.now + serving.limits.idle_seconds
                         self._answers_late = False
                     self.idle = True
                     try:
@@ -241,7 +255,7 @@ class Connection:
             if not self.sent:
                 await self._refuse(refusal)
         if self._tls is not None and not self.gone:
-            self.due_in(limits.handshake_seconds)
+            self.due_in(serving.limits.handshake_seconds)
             with contextlib.suppress(trio.BrokenResourceError):
                 await self._tls.aclose()
 

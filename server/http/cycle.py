@@ -248,7 +248,7 @@ class ConnectionCycle:
                 await connection.write(CONTINUE)
         if self._body_due == math.inf:
             self._body_due = trio.current_time() + connection.serving.limits.body_seconds
-        connection.due_at(self._body_due, answer=True)
+        connection.due_at(min(self._body_due, connection.serving.owed_by), answer=True)
         try:
             connection.buffer = await connection.read()
         finally:

@@ -33,6 +33,11 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
     # The slowest reader served: below this, measured over time spent waiting for it, a reader is an attack on memory.
     write_floor_bytes_per_second: int = 1024
     write_window_seconds: float = 60.0
+    # And it grows with what is sent at once: a large answer is to be read within this time.
+    write_whole_seconds: float = 300.0
+    # Of what is sent at once in several pieces, over all connections: a dozen of the largest answers. Beyond it whoever has waited
+    # for longest is cut.
+    unsent_bytes: int = 64 * 1024 * 1024
 
     # An answer sent before its request was read: up to so much is read off to keep the connection …
     discard_bytes: int = 64 * 1024
@@ -54,5 +59,21 @@ class HttpLimits(msgspec.Struct, frozen=True, kw_only=True):
 
     # How long work in flight may go on after the drain began.
     drain_seconds: float = 10.0
+    # From then on, what a peer has for whatever it owes: the rest of a head or body, the reading of a refusal. Honest ones are
+    # about to have done it, and from the others nothing will ever come.
+    drain_owed_seconds: float = 1.0
+    # And a reader has stopped reading when it has taken nothing for so long.
+    drain_stall_seconds: float = 2.0
     # How often deadlines are looked at: the lateness of every deadline above.
     tick_seconds: float = 1.0
+
+    def while_draining(self) -> HttpLimits:
+        owed = self.drain_owed_seconds
+        return msgspec.structs.replace(
+            self,
+            handshake_seconds=min(owed, self.handshake_seconds),
+            head_seconds=min(owed, self.head_seconds),
+            body_seconds=min(owed, self.body_seconds),
+            linger_seconds=min(owed, self.linger_seconds),
+            write_stall_seconds=min(self.drain_stall_seconds, self.write_stall_seconds),
+        )

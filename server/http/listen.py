@@ -57,7 +57,7 @@ async def serve(
     Raises `ListenError` (`PortInUse`) before that, and nothing that a peer could cause at any time.
     Cancelled, it ends at once, without a drain.
     """
-    limits = settings.limits
+    limits = _within_descriptors(settings)
     serving = Serving(
         resolve=resolve,
         limits=limits,
@@ -68,10 +68,6 @@ async def serve(
         counters=settings.counters,
     )
     roster = Roster(serving, exempt=settings.trusted_proxies)
-    wanted = limits.connections + limits.spare_descriptors
-    allowed = allow_descriptors(wanted)
-    if allowed < wanted:
-        settings.log.warning("http.few_descriptors", allowed=allowed, wanted=wanted)
     with contextlib.ExitStack() as sockets:
         listeners = open_listeners(settings.binds, backlog=limits.backlog)
         for listener in listeners:
@@ -85,12 +81,24 @@ async def serve(
                     scheme = "http" if settings.tls is None else "https"
                     task_status.started([url_of(listener, scheme) for listener in listeners])
                     await draining.wait()
-                    serving.closing = True
+                    serving.begin_drain()
                     listening.cancel_scope.cancel()
                 sockets.close()
                 roster.begin_drain()
                 connections.cancel_scope.deadline = trio.current_time() + limits.drain_seconds
             reaper.cancel_scope.cancel()
+
+
+def _within_descriptors(settings: ListenSettings) -> HttpLimits:
+    """No more connections than the process may have files open, with some left for everything else: the store, the admin socket,
+    health, agents. Whoever comes beyond that is refused, and nothing starves."""
+    limits = settings.limits
+    wanted = limits.connections + limits.spare_descriptors
+    allowed = allow_descriptors(wanted)
+    connections = min(limits.connections, allowed - min(limits.spare_descriptors, allowed // 4))
+    if connections < limits.connections:
+        settings.log.warning("http.few_descriptors", allowed=allowed, wanted=wanted, connections=connections)
+    return msgspec.structs.replace(limits, connections=connections)
 
 
 async def _accept(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,6 +18,7 @@ from .handler import Resolve
 from .head import Heads
 from .limits import HttpLimits
 from .response import date_line
+from .unsent import Unsent
 
 
 class Counters(msgspec.Struct):
@@ -42,10 +44,12 @@ class Serving:
     # The reaper's clock, up to a tick (or a stall of the loop) behind: good enough for a deadline far away, and free.
     now: float
     closing: bool = False  # the drain has begun: no further requests on a connection
+    owed_by: float = math.inf  # when, in a drain, peers must have done what they owe
     # The Date line of responses, renewed with `now`.
     date: bytes = field(default_factory=date_line)
     counters: Counters = field(default_factory=Counters)
     heads: Heads = field(init=False)
+    unsent: Unsent = field(init=False)
     # Of requests that wait for what answers them. The reaper starts one when its request has lasted for a tick.
     companions: set[Companion] = field(default_factory=set[Companion])
     boot_id: str = field(default_factory=lambda: secrets.token_hex(4))
@@ -53,3 +57,9 @@ class Serving:
 
     def __post_init__(self) -> None:
         self.heads = Heads(self.limits)
+        self.unsent = Unsent(self.limits.unsent_bytes)
+
+    def begin_drain(self) -> None:
+        self.closing = True
+        self.limits = self.limits.while_draining()
+        self.owed_by = trio.current_time() + self.limits.drain_owed_seconds

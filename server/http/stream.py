@@ -83,8 +83,9 @@ class PeerStream(trio.abc.HalfCloseableStream):
             self._taken += sent
             rest = rest[sent:]
 
-    def overdue(self, now: float, limits: HttpLimits) -> bool:
-        """Whether the peer reads too slowly to be served any longer: asked every tick, about the wait in progress."""
+    def overdue(self, now: float, limits: HttpLimits, size: int) -> bool:
+        """Whether the peer reads too slowly to be served any longer: asked every tick, about the wait in progress. `size`: how
+        much it is being sent at once."""
         since = self._waiting_since
         if since is None:
             return False
@@ -93,7 +94,7 @@ class PeerStream(trio.abc.HalfCloseableStream):
         waited = self._waited + now - since
         if waited < limits.write_window_seconds:
             return False
-        if self._taken < waited * limits.write_floor_bytes_per_second:
+        if self._taken < waited * max(limits.write_floor_bytes_per_second, size / limits.write_whole_seconds):
             return True
         self._waited = since - now  # A new window begins: the wait so far belongs to the old one.
         self._taken = 0

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -20,6 +20,12 @@ class McpError(Exception):
     """A refusal that the caller is told. `str(error)` is written for the caller and holds no secret."""
 
     data: Mapping[str, Any] | None = None
+
+    def as_value(self) -> Self:
+        """Once it is caught for good: without the frames that it came through, which hold all that its request brought, and are
+        held by it."""
+        self.__traceback__ = self.__cause__ = self.__context__ = None
+        return self
 
 
 class ParseError(McpError):

@@ -3,7 +3,7 @@ globally, except that foreign loggers are kept quiet: Authlib's print tokens at 
 
 Redaction here is the last net, not the rule: callers do not pass secrets in the first place.
 
-Every call of every tool writes a line, so the way of one is short: the function that is called, and `Lines.info`.
+Every call of every tool writes a line, so the way of one is short: the function that is called, and `Lines.info` (lines.py).
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final, Literal, TextIO, cast
 
 import msgspec
 
+from server.observe.lines import Lines
 from server.observe.log import Logger
 from server.observe.visible import escaped
 
@@ -37,11 +38,6 @@ SECRET_NAMES: Final = frozenset(
 SECRET_SHAPES: Final = re.compile(
     r"eyJ[\w-]{8,}\.[\w-]+\.[\w-]+|rt\d+\.[\w-]+\.\d+\.[\w-]+|(?i:bearer)\s+[\w.~+/=-]{8,}"
 )
-
-
-# Lines that may wait for the next flush; a busy server fills this in some hundredths of a second.
-LINES_HELD: Final = 512
-FLUSHED_EVERY_SECONDS: Final = 0.1
 
 
 class _Said(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,20 +61,32 @@ def make_logger(
     out = stream or sys.stderr
     taken = lines or Lines(out)
     for_people = style == "console" or (style == "auto" and out.isatty())
+    writes = partial(_for_people, coloured=out.isatty()) if for_people else _as_json
     writers: dict[str, Callable[..., None]] = {}
     for name in LEVELS:
-        put = taken.info if name in ("debug", "info") else taken.warning
         if LEVELS.index(name) < LEVELS.index(level):
             writers[name] = _say_nothing
-        elif for_people:
-            writers[name] = _for_people(name, put, coloured=out.isatty())
         else:
-            writers[name] = _as_json(name, put)
+            writers[name] = writes(name, taken.info if name in ("debug", "info") else taken.warning)
+    taken.words_for_lost = _words_for_lost(writes)
     return _Said(**writers, exception=_with_exception(writers["error"]))
 
 
 def _say_nothing(event: str, **fields: object) -> None:
     pass
+
+
+def _words_for_lost(
+    writes: Callable[[str, Callable[[str], object]], Callable[..., None]],
+) -> Callable[[int], str]:
+    """The line that says how many are missing. It goes where they would have gone, past whatever dropped them."""
+
+    def words(count: int) -> str:
+        said: list[str] = []
+        writes("warning", said.append)("log.dropped", count=count)
+        return said[0]
+
+    return words
 
 
 def _with_exception(error: Callable[..., None]) -> Callable[..., None]:
@@ -88,7 +96,7 @@ def _with_exception(error: Callable[..., None]) -> Callable[..., None]:
     return exception
 
 
-def _as_json(level: str, put: Callable[[str], None]) -> Callable[..., None]:
+def _as_json(level: str, put: Callable[[str], object]) -> Callable[..., None]:
     encode, time_ns = msgspec.json.Encoder(enc_hook=repr).encode, time.time_ns
     stamp = (0, "")  # many lines fall into one millisecond
 
@@ -115,7 +123,7 @@ def _as_json(level: str, put: Callable[[str], None]) -> Callable[..., None]:
     return write
 
 
-def _for_people(level: str, put: Callable[[str], None], *, coloured: bool) -> Callable[..., None]:
+def _for_people(level: str, put: Callable[[str], object], *, coloured: bool) -> Callable[..., None]:
     from server.observe import console
 
     paint = console.COLOURED if coloured else console.PLAIN
@@ -173,45 +181,6 @@ class _Forward(logging.Handler):
             said=_scrub(record.getMessage()),
             exc_info=record.exc_info,
         )
-
-
-class Lines:
-    """Where lines go: whole ones, in order. A line that nobody can take (whoever read the log has gone, its disk is full) is
-    dropped: callers are served all the same.
-
-    While somebody promises to call `flush` (`held`), ordinary lines wait for it, because at thousands of calls a second the
-    writing costs more than the rest of a line. Whatever is a warning or worse is written at once, with all that came before.
-    """
-
-    def __init__(self, out: TextIO) -> None:
-        self._out = out
-        self._waiting: list[str] = []
-        self._held = False
-
-    @contextmanager
-    def held(self) -> Generator[None]:
-        self._held = True
-        try:
-            yield
-        finally:
-            self._held = False
-            self.flush()
-
-    def flush(self) -> None:
-        lines, self._waiting = self._waiting, []
-        if lines:
-            with suppress(OSError):
-                self._out.write("".join(lines))
-                self._out.flush()
-
-    def info(self, line: str) -> None:
-        self._waiting.append(line)
-        if not self._held or len(self._waiting) >= LINES_HELD:
-            self.flush()
-
-    def warning(self, line: str) -> None:
-        self._waiting.append(line)
-        self.flush()
 
 
 def _scrub(text: str) -> str:

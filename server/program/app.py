@@ -32,9 +32,9 @@ from server.http.probes import Probe
 from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
-from server.observe.logs import FLUSHED_EVERY_SECONDS
 from server.observe.metrics import CONTENT_TYPE
 from server.program import store_watch
+from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
@@ -55,6 +55,7 @@ KEYS_SECONDS: Final = 3600
 CONNECTION_COUNTS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "accepted": "Connections accepted",
+        "accept_errors": "Times that no connection could be accepted, for want of descriptors or memory",
         "over_cap": "Connections refused because of the cap on all",
         "over_ip_cap": "Connections refused because of the cap per address",
         "refused": "Requests refused as malformed, too large or too late",
@@ -82,7 +83,7 @@ def run(
     *,
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
-    flush_log: Callable[[], None] = lambda: None,
+    lines_dropped: Callable[[], int] = lambda: 0,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
 
@@ -95,7 +96,7 @@ def run(
                 log,
                 announce=announce,
                 shows_claim_link=shows_claim_link,
-                flush_log=flush_log,
+                lines_dropped=lines_dropped,
             )
         )
     except* (
@@ -114,7 +115,10 @@ def run(
         raise CannotStart(str(problem), hint, details, lasting=lasting) from problem
     except* StoreError as group:
         problem = _first(group)
-        log.error("store.stopped", reason=str(problem))
+        fault = problem.__cause__
+        log.error(
+            "store.stopped", reason=str(problem), exc_info=None if isinstance(fault, StoreError) else fault
+        )
         raise CannotStart(
             f"the store had to stop: {problem}", problem.hint or "the log has the details"
         ) from problem
@@ -126,9 +130,10 @@ async def serve(
     *,
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
-    flush_log: Callable[[], None] = lambda: None,
+    lines_dropped: Callable[[], int] = lambda: 0,
 ) -> None:
     config, draining = resolved.config, trio.Event()
+    give_large_blocks_back()
     tls = _tls(resolved)
     public = _listen(config.host, config.port)
     admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
@@ -145,9 +150,11 @@ async def serve(
             await store.write(leases.end_all)
             async with trio.open_nursery() as background:
                 services = await build(resolved, log, store, key, port=public.port, background=background)
+                services.metrics.counter(
+                    "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
+                )
                 background.start_soon(_sweep, services)
                 background.start_soon(_keep_keys, services)
-                background.start_soon(_keep_flushing, flush_log)
                 background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
                 background.start_soon(services.probe.run)
@@ -184,6 +191,8 @@ async def serve(
                         _warn_of_open_servers(services)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
+                        store.hurry()
+                        services.servers.begin_draining()
                         log.info("server.draining", seconds=config.drain_seconds)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()
@@ -309,12 +318,6 @@ def _reload(tls: Tls, log: Logger) -> None:
         log.error("tls.not_reloaded", reason=str(problem))
     else:
         log.info("tls.reloaded")
-
-
-async def _keep_flushing(flush_log: Callable[[], None]) -> None:
-    while True:
-        await trio.sleep(FLUSHED_EVERY_SECONDS)
-        flush_log()
 
 
 async def _sweep(services: Services) -> None:

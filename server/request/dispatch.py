@@ -86,7 +86,7 @@ async def run_in_session(session: Session, request: Request, line: Line) -> Outc
 
 
 def refused(request: Request, error: McpError) -> Outcome:
-    return Outcome(encode_error(request.id, error, request.revision), error)
+    return Outcome(encode_error(request.id, error, request.revision), error.as_value())
 
 
 async def begin_session(request: Request, sessions: Sessions, address: str) -> tuple[Session | None, Outcome]:

@@ -71,7 +71,7 @@ async def answer(request: Request) -> Outcome:
         result = await HANDLERS[method.name](request)
         return Outcome(encode_result(route.id, result, route.revision, request.endpoint.identity))
     except McpError as error:
-        return Outcome(encode_error(route.id, error, route.revision), error)
+        return Outcome(encode_error(route.id, error, route.revision), error.as_value())
     except StoreUnavailable as problem:  # only tasks need it
         request.endpoint.log.warning("store.unavailable", method=method.name, reason=str(problem))
         error = BackendFailed(f"tasks are not available: {problem}")

@@ -18,7 +18,7 @@ import trio
 # Some minutes of a busy session; who stays away longer starts its requests anew.
 MAX_EVENTS: Final = 512
 MAX_BYTES: Final = 2 * 1024 * 1024
-# All sessions of a server together. Beyond it each keeps only a little and its newest event, as long as that lasts.
+# All sessions of a server together. Beyond it each keeps only a little, and what its client is about to be given.
 MAX_BYTES_OVERALL: Final = 64 * 1024 * 1024
 # Which nobody can take from it by keeping much: as many sessions as there may be keep no more than that again.
 MIN_BYTES: Final = 16 * 1024
@@ -96,14 +96,20 @@ class EventLog:
         self._bytes = 0
 
     def keep(self, stream: EventStream, size: int) -> None:
-        """The stream has a new event; others make room for it. The newest of all is kept whatever its size."""
+        """The stream has a new event; others make room for it."""
         self._order.append(stream)
         self._bytes += size
         self._allowance.used += size
+        self.make_room()
+
+    def make_room(self) -> None:
+        """The newest of all is kept whatever its size, as long as all sessions together keep no more than they may."""
         if not self._exceeds(1, len(self._order)):
             return
         owed = deque[EventStream]()
-        while len(self._order) > 1 and self._exceeds(1, count := len(self._order) + len(owed)):
+        while self._order and self._exceeds(1, count := len(self._order) + len(owed)):
+            if len(self._order) == 1 and not self._exceeds_allowance(1):
+                break
             oldest = self._order.popleft()
             if oldest.owes and not self._exceeds(OWED, count):
                 owed.append(oldest)
@@ -116,12 +122,15 @@ class EventLog:
 
     def _exceeds(self, times: int, count: int) -> bool:
         """Whether that many events, and their bytes, are more than so many times what may be kept."""
-        allowance = self._allowance
         return (
             count > self._max_events * times
             or self._bytes > self._max_bytes * times
-            or (allowance.used > allowance.limit * times and self._bytes > allowance.least)
+            or self._exceeds_allowance(times)
         )
+
+    def _exceeds_allowance(self, times: int) -> bool:
+        allowance = self._allowance
+        return allowance.used > allowance.limit * times and self._bytes > allowance.least
 
     def tidy(self, stream: EventStream) -> None:
         if stream.ended and not stream.holds_any:
@@ -211,6 +220,11 @@ class EventStream:
             return None
         return self.last - len(self._kept) + index + 1, self._kept[index]
 
+    def handed_over(self, place: int) -> None:
+        """Its reader has this event: what is the past now may have to make room."""
+        self.handed = max(self.handed, place)
+        self._log.make_room()
+
     def read_up(self) -> None:
         if self._unread is not None:
             self._unread.set()
@@ -246,7 +260,7 @@ class StreamReader:
             found = self._stream.event_after(self.handed)
             if found is not None:
                 self.handed, message = found
-                self._stream.handed = max(self._stream.handed, self.handed)
+                self._stream.handed_over(self.handed)
                 return Event(self._stream.id_of(self.handed), message)
             self._stream.read_up()
             if self._stream.ended:

@@ -38,22 +38,23 @@ _NOTHING: Final = Raw(b"null")
 class _Asked:
     """A request of ours, until its answer is there."""
 
-    __slots__ = ("_there", "answer", "id")
+    __slots__ = ("_answer", "_there", "id")
 
     def __init__(self, request_id: str) -> None:
         self.id: Final = request_id
-        self.answer: ResponseMessage | None = None  # None although `wait` has returned: the session has ended
+        self._answer: ResponseMessage | str = ""
         self._there = trio.Event()
 
-    def settle(self, answer: ResponseMessage | None) -> None:
-        self.answer = answer
+    def settle(self, answer: ResponseMessage | str) -> None:
+        """A text says why there will be none."""
+        self._answer = answer
         self._there.set()
 
     async def wait(self) -> ResponseMessage:
         await self._there.wait()
-        if self.answer is None:
-            raise NotAnswered("the session has ended")
-        return self.answer
+        if isinstance(self._answer, str):
+            raise NotAnswered(self._answer)
+        return self._answer
 
     @property
     def open(self) -> bool:
@@ -66,7 +67,7 @@ class Outstanding:
     def __init__(self) -> None:
         self._waiting: dict[str, _Asked] = {}
         self._count = 0
-        self._closed = False
+        self._closed = ""  # why nothing is asked any more
 
     def answer(self, response: ResponseMessage) -> None:
         """Ignored unless somebody waits for it: it may just be late."""
@@ -74,10 +75,12 @@ class Outstanding:
         if asked is not None and asked.open:
             asked.settle(response)
 
-    def close(self) -> None:
-        self._closed = True
+    def close(self, why: str) -> None:
+        """Nothing is asked any more, and what was asked has no answer."""
+        self._closed = self._closed or why
         for asked in self._waiting.values():
-            asked.settle(None)
+            if asked.open:
+                asked.settle(why)
 
     async def ask(
         self, send: Send, questions: Mapping[str, Question], meta: Mapping[str, Any] | None
@@ -110,7 +113,7 @@ class Outstanding:
 
     async def _put(self, send: Send, put: list[_Asked], method: str, params: Mapping[str, Any]) -> _Asked:
         if self._closed:
-            raise NotAnswered("the session has ended")
+            raise NotAnswered(self._closed)
         self._count += 1
         asked = _Asked(f"server-{self._count}")
         put.append(asked)

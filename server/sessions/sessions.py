@@ -210,6 +210,10 @@ class Session:
             raise BackendError("the client cannot be asked for this now")
         return await self._outstanding.request(send, method, params)
 
+    def stop_asking(self) -> None:
+        """The server is about to stop, and takes no connection any more by which an answer could come."""
+        self._outstanding.close("the server is stopping: ask again")
+
     # ── its end ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def close(self) -> None:
@@ -219,7 +223,7 @@ class Session:
         self._ready.set()
         for running in list(self._running.values()):
             running.cancel()
-        self._outstanding.close()
+        self._outstanding.close("the session has ended")
         self._changes.clear()
         self.log.close()
 
@@ -309,6 +313,10 @@ class Sessions:
         if not own:
             del self._by_caller[session.caller]
         session.close()
+
+    def begin_draining(self) -> None:
+        for session in self._all.values():
+            session.stop_asking()
 
     def publish(self, kind: str) -> None:
         """Tell every session that one of the lists has changed: `tools`, `prompts` or `resources`."""

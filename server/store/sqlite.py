@@ -28,6 +28,7 @@ from server.store.jobs import (
     StoreClosed,
     StoreDamaged,
     StoreDb,
+    StoreError,
     StoreFull,
     StoreUnavailable,
     T,
@@ -52,6 +53,8 @@ class StoreLimits(msgspec.Struct, frozen=True, kw_only=True):
     readers: int = 2
     # A writer that has not answered by then hangs on a dead disk.
     write_seconds: float = 60.0
+    # When the process is to end, whoever waits for it will not be patient; and what was accepted is still finished.
+    hurried_write_seconds: float = 10.0
     # What was accepted is finished at closing, but a dead disk must not hold the process.
     close_seconds: float = 30.0
 
@@ -179,6 +182,8 @@ class SqliteStore:
         self._reads = _Lane(limits.waiting)
         self._closed = False
         self._watching = trio.CancelScope()
+        self._napping = trio.CancelScope()
+        self._write_seconds = limits.write_seconds
         self.fault: BaseException | None = None
         self.health = StoreHealth()
         self._writer = _Thread("store-writer", self._serve_writes, writer, self._in_trio)
@@ -236,6 +241,11 @@ class SqliteStore:
     def chain_audit(self, key: bytes) -> None:
         self._transactions.chain_audit(key)
 
+    def hurry(self) -> None:
+        """The process is about to end: a dead disk is found out sooner."""
+        self._write_seconds = min(self._write_seconds, self._limits.hurried_write_seconds)
+        self._napping.cancel()
+
     async def aclose(self) -> None:
         """Refuse new jobs, finish the accepted ones, end the threads. Bounded by `close_seconds`, also when cancelled."""
         self._closed = True
@@ -255,13 +265,13 @@ class SqliteStore:
     async def _watch(self) -> None:
         """Give up the writes that a dead disk does not answer. One task for all: a deadline for each would cost more than the
         rest of its waiting."""
-        seconds = self._limits.write_seconds
         with self._watching:
             while True:
-                now = time.monotonic()
+                now, seconds = time.monotonic(), self._write_seconds
                 oldest = self._writes.give_up(now - seconds)
                 # Whatever is submitted from now on is not overdue before then.
-                await trio.sleep(seconds if oldest is None else oldest + seconds - now)
+                with trio.CancelScope() as self._napping:
+                    await trio.sleep(seconds if oldest is None else oldest + seconds - now)
 
     def _serve_writes(self, writer: Transactions) -> None:
         while True:
@@ -278,6 +288,7 @@ class SqliteStore:
             self._in_trio(self._answer_writes, group.taken, effects)
             if group.is_last:
                 return
+            del group, effects  # the next may be long in coming, and jobs hold what they write
 
     def _serve_reads(self, reader: Transactions) -> None:
         while True:
@@ -290,6 +301,7 @@ class SqliteStore:
             self._in_trio(self._reads.answer, group.taken)
             if group.is_last:
                 return
+            del group
 
     def _answer_writes(self, tickets: Sequence[_Ticket[Any]], effects: Sequence[Effect]) -> None:
         changes, entries = apart(effects)
@@ -382,7 +394,15 @@ async def open_store(
         finally:
             await store.aclose()
     if store.fault is not None:
-        raise StoreBroken("the store had to stop") from store.fault
+        raise StoreBroken(_why_stopped(store.fault)) from store.fault
+
+
+def _why_stopped(fault: BaseException) -> str:
+    return (
+        str(fault)
+        if isinstance(fault, StoreError)
+        else f"it met with an error of ours: {type(fault).__name__}"
+    )
 
 
 def _open(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +52,7 @@ Announce = Callable[[str, str], None]  # server, task id; must not wait
 
 # How often somebody who waits looks for what another process has changed; in this one, changes wake them.
 LOOK_SECONDS: Final = 2.0
+ASK_AGAIN: Final = "the server is stopping: ask again"
 # What is left to a task's last write when the server stops. Longer, and the stop would look like a hang.
 LAST_WRITE_SECONDS: Final = 5.0
 
@@ -86,6 +88,7 @@ class Tasks:
         self._watch = TaskWatch(self, self._ledger, allowed=allowed, log=log)
         self.works: dict[str, TaskRun] = {}  # those that are tasks, by the hash of their ids
         self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
+        self._draining = False
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
         # Its length is bounded by who may begin work: requests, and the caps on tasks.
@@ -111,6 +114,13 @@ class Tasks:
             with suppress(trio.WouldBlock):
                 while True:
                     self._begun.receive_nowait().settled.set()  # whoever waits for it is told
+
+    def begin_draining(self) -> None:
+        """The server is about to stop: nobody waits for a task any longer, for it is the next process that may see its end."""
+        self._draining = True
+        for bells in self._bells.values():
+            for bell in bells:
+                bell.ring()
 
     async def stop(self) -> None:
         """What runs is stopped, and given back, when this returns: so that back-ends which close later fail none of it."""
@@ -181,8 +191,12 @@ class Tasks:
                 work.scope.cancel()
         if work.snapshot is not None:
             return work.snapshot
-        if work.error is not None:
-            raise work.error
+        error, work.error = work.error, None
+        if error is not None:
+            try:
+                raise error
+            finally:
+                del error  # or it and this frame would hold each other
         if work.ending is None:
             raise BackendFailed("the server is stopping")
         return work.ending
@@ -234,7 +248,7 @@ class Tasks:
             events=events,
             checkpointed=checkpointed,
             announce=lambda: self._announce(server, task_id),
-            lost=lambda: self.drop(work),
+            lost=partial(self._lose, lease),
         )
         work.snapshot = snapshot
         work.over_at = snapshot.created_at + snapshot.ttl_ms
@@ -259,8 +273,10 @@ class Tasks:
             self._log.exception("task.not_kept", tool=work.order.tool, request=work.order.call_id)
         finally:
             work.settled.set()
-            if work.outlet is not None and self._forget(work):
-                await self._release(work.outlet)
+            if work.outlet is not None:
+                work.error = None  # its frames hold the work
+                if self._forget(work):
+                    await self._release(work.outlet)
 
     async def _perform_once(self, work: TaskRun) -> None:
         try:
@@ -311,6 +327,11 @@ class Tasks:
         del self.works[key]
         return True
 
+    def _lose(self, lease: Lease) -> None:
+        work = self.works.get(lease.key)
+        if work is not None and work.outlet is not None and work.outlet.lease == lease:
+            self.drop(work)
+
     def drop(self, work: TaskRun) -> None:
         """It is not ours any more: the work stops, and nothing of it is written."""
         self._forget(work)
@@ -332,7 +353,8 @@ class Tasks:
         return await self._ledger.page(owner, after=after, limit=limit) if owner.known else ()
 
     async def wait(self, task_id: str, owner: Owner, *, seen: frozenset[str] = frozenset()) -> Snapshot:
-        """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`."""
+        """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`, and `BackendFailed`
+        when the server is about to stop."""
         id_hash = hash_id(task_id)
         bell = Bell()
         ringers = self._bells.setdefault(id_hash, set())
@@ -343,6 +365,8 @@ class Tasks:
                 snapshot = await self.get(task_id, owner)
                 if snapshot.over or not snapshot.questions.keys() <= seen:
                     return snapshot
+                if self._draining:
+                    raise BackendFailed(ASK_AGAIN)
                 with trio.move_on_after(LOOK_SECONDS):
                     await rung.wait()
         finally:

@@ -213,9 +213,9 @@ class TaskAttempt:
         self._line: Outlet | None = line  # let go of when nobody waits at its other end
         self._can_as_task = can_as_task
         self._clock = clock
-        self._make = make
+        # None: the work has ended. Whoever makes a task of the work knows it, and it knows this: they would hold each other.
+        self._make: Callable[[TaskAttempt], Awaitable[TaskOutlet | None]] | None = make
         self._making = trio.Lock()
-        self._ended = False
         self._asking = set[trio.CancelScope]()
         self._bell = Bell()  # rings when one of them has ended
 
@@ -258,7 +258,7 @@ class TaskAttempt:
 
     async def become_task(self) -> bool:
         async with self._making:
-            if self.task is None and not self._ended:
+            if self.task is None and self._make is not None:
                 self.task = await self._make(self)
                 if self.task is not None:
                     self._line = None
@@ -279,4 +279,4 @@ class TaskAttempt:
     async def end(self) -> None:
         """The work has ended: it becomes a task no more. A task that is just being made is made first."""
         async with self._making:
-            self._ended = True
+            self._make = None

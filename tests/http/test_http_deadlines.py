@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
@@ -174,3 +175,41 @@ async def test_two_thousand_idle_connections_do_not_keep_a_good_client_waiting()
         print(f"2000 idle connections, client side included: {(after - before) / 2000:.1f} KiB each")
         for stream in streams:
             await trio.aclose_forcefully(stream)
+
+
+async def test_a_large_answer_has_to_be_read_faster_than_a_small_one() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        return await respond(send, 200, b"x" * 20_000_000)
+
+    limits = HttpLimits(
+        tick_seconds=0.02,
+        write_window_seconds=0.3,
+        write_floor_bytes_per_second=1,
+        write_whole_seconds=2.0,
+    )
+    async with running(app, limits) as server, await server.connect(receive_buffer=4096) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        while not server.counters.stalled:
+            assert await peer.stream.receive_some(1000)
+            await trio.sleep(0.01)
+        assert server.counters.stalled == 1
+
+
+async def test_what_all_readers_have_not_taken_is_bounded_and_whoever_has_waited_for_longest_gives_way() -> (
+    None
+):
+    size = 8_000_000
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        return await respond(send, 200, b"x" * size)
+
+    async with running(app, HttpLimits(unsent_bytes=2 * size)) as server, AsyncExitStack() as stack:
+        peers = [await stack.enter_async_context(await server.connect(receive_buffer=4096)) for _ in range(4)]
+        for number, peer in enumerate(peers):
+            await peer.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+            await peer.more()  # it has come, and waits
+            await until(lambda: server.counters.stalled == max(0, number - 1))  # noqa: B023
+        for peer in peers[2:]:
+            assert len((await peer.answer()).body) == size
+        for peer in peers[:2]:
+            assert len(await peer.to_end()) < size

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
 import trio
+import trio.testing
 from loopback_server import GOOD, Echo, Running, respond, running
 
 from server.http.limits import HttpLimits
@@ -184,3 +186,66 @@ async def test_a_producer_that_never_waits_can_be_cancelled_all_the_same() -> No
             server.draining.set()
             await server.ended.wait()
     assert not ran_out
+
+
+# What ends a peer that owes something, soon enough for a test; without it the drain would last a minute.
+SOON = HttpLimits(drain_seconds=60, drain_owed_seconds=0.1, drain_stall_seconds=0.1, tick_seconds=0.05)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"GET / HTTP/1.1\r\nHo",
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\nhalf",
+    ],
+    ids=["head", "body"],
+)
+async def test_who_owes_the_rest_of_a_request_has_a_moment_for_it(begun: bytes) -> None:
+    async with running(Echo(), SOON) as server, await server.connect() as peer:
+        await peer.ask(GOOD)  # served before, so that it is no newcomer
+        await peer.send(begun)
+        await trio.testing.wait_all_tasks_blocked()
+        server.draining.set()
+        assert (await peer.answer()).status == 408
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_a_body_that_drips_in_does_not_hold_the_drain() -> None:
+    async with running(Echo(), SOON) as server, await server.connect() as peer:
+        await peer.send(b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n\r\n")
+        await trio.testing.wait_all_tasks_blocked()
+        server.draining.set()
+        with trio.fail_after(5):
+            while not server.ended.is_set():
+                with contextlib.suppress(trio.BrokenResourceError):
+                    await peer.stream.send_all(b"x")
+                await trio.sleep(0.02)
+
+
+async def test_who_has_the_rest_of_its_request_in_time_is_answered() -> None:
+    async with running(Echo(), HttpLimits(drain_seconds=60)) as server, await server.connect() as peer:
+        await peer.send(GOOD[:10])
+        await trio.testing.wait_all_tasks_blocked()
+        server.draining.set()
+        await trio.testing.wait_all_tasks_blocked()
+        await peer.send(GOOD[10:])
+        answer = await peer.answer()
+        assert (answer.status, answer.headers["connection"]) == (200, "close")
+        with trio.fail_after(5):
+            await server.ended.wait()
+
+
+async def test_a_reader_that_has_stopped_reading_does_not_hold_the_drain() -> None:
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while True:
+            await send({"type": "http.response.body", "body": b"x" * 1_000_000, "more_body": True})
+
+    async with running(app, SOON) as server, await server.connect(receive_buffer=4096) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await peer.more()
+        server.draining.set()
+        with trio.fail_after(5):
+            await server.ended.wait()
+        assert server.counters.stalled == 1

@@ -12,7 +12,8 @@ from typing import Any, Literal
 import pytest
 import structlog
 
-from server.observe.logs import LINES_HELD, Lines, make_logger, quieten_foreign_loggers
+from server.observe.lines import Lines
+from server.observe.logs import make_logger, quieten_foreign_loggers
 
 JWT = "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ1c3IifQ.c2lnbmF0dXJl"
 
@@ -66,42 +67,6 @@ def test_foreign_loggers_speak_only_from_warning_and_are_scrubbed() -> None:
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
     assert [line["event"] for line in lines] == ["library.reported"]
     assert JWT not in out.getvalue()
-
-
-class Gone(io.StringIO):
-    """A log whose reader has left, or whose disk is full."""
-
-    def write(self, text: str, /) -> int:
-        raise BrokenPipeError
-
-
-@pytest.mark.parametrize("style", ["json", "console"])
-def test_a_line_that_nobody_can_take_is_dropped_and_whoever_logs_goes_on(
-    style: Literal["json", "console"],
-) -> None:
-    make_logger(level="info", style=style, stream=Gone()).info("tool.called")
-
-
-def test_ordinary_lines_wait_for_the_flush_that_was_promised_and_a_warning_takes_them_along() -> None:
-    out = io.StringIO()
-    lines = Lines(out)
-    log = make_logger(level="info", style="json", stream=out, lines=lines)
-    log.info("at once")
-    assert out.getvalue().count("\n") == 1
-    with lines.held():
-        log.info("waits")
-        assert out.getvalue().count("\n") == 1
-        log.warning("now")
-        assert [json.loads(line)["event"] for line in out.getvalue().splitlines()] == [
-            "at once",
-            "waits",
-            "now",
-        ]
-        for _ in range(LINES_HELD):
-            log.info("many")
-        assert out.getvalue().count("many") == LINES_HELD
-        log.info("last")
-    assert "last" in out.getvalue()
 
 
 def python_calls(work: Callable[[], None]) -> int:

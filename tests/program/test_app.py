@@ -113,6 +113,7 @@ async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_di
         assert "ostiary_store_waiting 0.0" in metrics
         assert float(re.findall(r"\nostiary_store_commit_seconds_total (\S+)", metrics)[0]) > 0
         assert float(re.findall(r"\nostiary_store_free_bytes (\S+)", metrics)[0]) > 0
+        assert "ostiary_log_lines_dropped_total 0.0" in metrics
         assert (await server.get("/metrics")).status_code == 404
         assert (await server.get("/metrics", admin=True, host="evil.example")).status_code == 403
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from contextlib import ExitStack
 
 import pytest
@@ -304,3 +305,45 @@ async def test_whoever_keeps_much_leaves_the_others_a_little() -> None:
         event = await reader.next()
     assert event is not None
     assert event.message[:1] == b"z", "no more than its little"
+
+
+@pytest.mark.requirement("safety.queues")
+async def test_answers_that_were_given_leave_no_more_behind_than_all_sessions_may_keep_however_large_they_are() -> (
+    None
+):
+    allowance = Allowance(100, least=10)
+    for _ in range(20):
+        stream = EventLog(allowance).open()
+        with trio.fail_after(5), stream.read() as reader:
+            stream.append(b"x" * 70)
+            stream.end()
+            event = await reader.next()
+            assert event is not None
+            assert len(event.message) == 70
+            assert await reader.next() is None
+    assert allowance.used <= 100
+
+
+@pytest.mark.requirement("safety.queues")
+async def test_answers_that_nobody_fetches_are_bounded_as_well_and_their_loss_is_said() -> None:
+    allowance = Allowance(100, least=10)
+    logs = [EventLog(allowance) for _ in range(20)]
+    for made in logs:
+        stream = made.open()
+        stream.append(b"x" * 70)
+        stream.end()
+    assert allowance.used <= 100
+    assert logs[0].find("1-0") is None
+    found = [made.find("0-0") is not None for made in logs]
+    assert found == [True, *[False] * 19]
+
+
+@pytest.mark.requirement("safety.queues")
+async def test_answers_that_are_being_given_are_kept_beyond_it_but_not_without_bound() -> None:
+    allowance = Allowance(100, least=10)
+    with contextlib.ExitStack() as readers:
+        for _ in range(20):
+            stream = EventLog(allowance).open()
+            readers.enter_context(stream.read())
+            stream.append(b"x" * 70)
+        assert 100 < allowance.used <= 100 * OWED

@@ -569,6 +569,28 @@ async def test_the_end_of_the_session_is_the_end_of_every_question() -> None:
     assert len(client.sent) == 1
 
 
+async def test_a_server_that_is_about_to_stop_waits_for_no_answer_and_asks_nothing_more() -> None:
+    sessions = Sessions()
+    session = ready(sessions)
+    client = Client(session, lambda _sent: None)
+    failures: list[str] = []
+
+    async def ask() -> None:
+        with pytest.raises(BackendError) as caught:
+            await session.ask(client.send, {"k": form()})
+        failures.append(str(caught.value))
+
+    with trio.fail_after(5), session.running(1) as running:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            sessions.begin_draining()
+        await ask()
+    assert failures == ["the server is stopping: ask again"] * 2
+    assert [sent["method"] for sent in client.sent] == ["elicitation/create"]
+    assert not running.cancelled  # what asked may go on without an answer
+
+
 async def test_a_client_is_asked_only_so_much_at_a_time() -> None:
     session = ready()
     client = Client(session, lambda _sent: None)

@@ -290,7 +290,7 @@ async def test_closing_does_not_wait_for_a_dead_disk_for_ever(directory: Path) -
             async with opened(directory, StoreLimits(close_seconds=0.05)) as store:
                 outer.start_soon(store.write, gate.job)
                 await gate.wait_entered()
-        assert "in time" in str(caught.value.__cause__)
+        assert str(caught.value) == "the store did not finish in time; the disk may be stuck"
         gate.open.set()
         await until(lambda: not any(thread.name.startswith("store-") for thread in threading.enumerate()))
 
@@ -344,6 +344,25 @@ async def test_each_write_is_given_up_in_its_own_time_and_those_that_are_answere
             gate.open.set()
         assert ended == {"gate": "given up", "second": "given up", "third": "third"}
         assert await store.read(keys) == ["before", "third"]
+
+
+async def test_once_the_server_stops_a_dead_disk_is_not_waited_for_as_long(directory: Path) -> None:
+    async with opened(directory, StoreLimits(write_seconds=3600, hurried_write_seconds=0.05)) as store:
+        gate = Gate()
+        async with trio.open_nursery() as nursery:
+
+            async def stuck() -> None:
+                with pytest.raises(StoreBroken, match="may or may not"):
+                    await store.write(gate.job)
+
+            nursery.start_soon(stuck)
+            await gate.wait_entered()
+            with trio.fail_after(10):
+                store.hurry()
+        with trio.fail_after(10), pytest.raises(StoreBroken):
+            await store.write(partial(put, key="given up as soon"))
+        gate.open.set()
+        await until(lambda: store._writes.pending == 0)
 
 
 async def test_a_closed_store_leaves_no_watch_behind(directory: Path) -> None:
@@ -407,6 +426,7 @@ async def test_a_fault_of_the_writer_itself_stops_the_store_and_strands_nobody(d
             await trio.sleep_forever()
             stranded.append("body")
     assert isinstance(caught.value.__cause__, LookupError)
+    assert str(caught.value) == "it met with an error of ours: LookupError"
     assert stranded == []
 
 

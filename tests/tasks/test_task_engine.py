@@ -12,7 +12,7 @@ from trio.testing import MockClock
 
 from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.backends.base import BackendError, CannotAsk, LogLevel, LogMessage, Outlet, Progress
-from server.mcp.errors import TaskOver, TooManyTasks, UnknownTask, UnknownTool
+from server.mcp.errors import BackendFailed, TaskOver, TooManyTasks, UnknownTask, UnknownTool
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, place_of
@@ -460,3 +460,34 @@ async def test_waiting_ends_with_a_question_not_seen_yet_and_not_before(
         with trio.move_on_after(50) as still:
             await made.tasks.wait(task.id, OWNER, seen=frozenset({"who"}))
         assert still.cancelled_caught
+
+
+async def test_who_waits_when_the_server_is_about_to_stop_is_told_to_ask_again_and_who_need_not_wait_is_answered(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    async def never(_order: TaskOrder, _outlet: Outlet) -> Ending:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    async def at_once(_order: TaskOrder, _outlet: Outlet) -> Ending:
+        return text("done")
+
+    async with engine(store, {"t": never, "u": at_once}) as made:
+        done = await made.start("u")
+        await made.ended(done)
+        task, told = await made.start(), list[str]()
+
+        async def wait() -> None:
+            with pytest.raises(BackendFailed) as caught:
+                await made.tasks.wait(task.id, OWNER)
+            told.append(str(caught.value))
+
+        begun = trio.current_time()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(wait)
+            await trio.testing.wait_all_tasks_blocked()
+            made.tasks.begin_draining()
+        await wait()
+        assert told == ["the server is stopping: ask again"] * 2
+        assert trio.current_time() == begun
+        assert (await made.tasks.wait(done.id, OWNER)).ending == text("done")
