@@ -251,7 +251,7 @@ class AgentCall:
         finally:
             self._requests.remove(size)
 
-    def _take_refusal(self) -> CannotAsk | None:
+    def _take_refusal(self) -> CannotAsk | NotAnswered | None:
         refusal, self._refusal = self._refusal, None
         return refusal
 
