@@ -1,6 +1,7 @@
 """The audit trail: one row for every decision of identity. Never a token, a code, a passphrase.
 
-A poll that is merely still pending (or too early) decides nothing and leaves no row: a waiting terminal would fill the table.
+A poll that is merely still pending (or too early) decides nothing and leaves no row: a waiting terminal would fill the table. Of refusals
+that concern nobody in particular, each minute has room for so many; the rest is counted, and one row says how many they were.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from typing import Final, Literal
 
 from auth.values.db import AuditEntry, Db
 from auth.values.model import Millis
+from auth.values.policy import MINUTE, REFUSALS_PER_MINUTE
 
+REFUSALS: Final = "audit_refusals"  # in `meta`: a minute, and how many it has had
 KEY_PURPOSE: Final = "audit-chain"
 
 Outcome = Literal["ok", "refused"]
@@ -33,4 +36,52 @@ def record(
     ip: str | None = None,
     user_agent: str | None = None,
 ) -> None:
-    db.audit(AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason))
+    entry = AuditEntry(at, event, actor, client_id, grant_id, ip, user_agent, outcome, reason)
+    if outcome == "ok" or not _of_nobody(entry) or _has_room(db, at):
+        db.audit(entry)
+
+
+def settle(db: Db, now: Millis) -> None:
+    """A job, for now and then: say how many refusals were only counted, once their minute is over."""
+    minute, count = _counted(db)
+    if count > REFUSALS_PER_MINUTE and minute != now // MINUTE:
+        _tell_of_more(db, now, count)
+        _put(db, now // MINUTE, 0)
+
+
+def is_settled(db: Db, now: Millis) -> bool:
+    """A job that reads: whether `settle` has nothing to do."""
+    minute, count = _counted(db)
+    return count <= REFUSALS_PER_MINUTE or minute == now // MINUTE
+
+
+def _of_nobody(entry: AuditEntry) -> bool:
+    """No person, no login, no key: anybody on the network can cause as many as the limits allow."""
+    return entry.grant_id is None and (entry.actor == "anonymous" or entry.actor.startswith("client:"))
+
+
+def _has_room(db: Db, at: Millis) -> bool:
+    minute, count = _counted(db)
+    if minute != at // MINUTE:
+        if count > REFUSALS_PER_MINUTE:
+            _tell_of_more(db, at, count)
+        count = 0
+    _put(db, at // MINUTE, count + 1)
+    return count < REFUSALS_PER_MINUTE
+
+
+def _tell_of_more(db: Db, at: Millis, count: int) -> None:
+    reason = f"and {count - REFUSALS_PER_MINUTE} more of nobody in particular, within a minute"
+    db.audit(AuditEntry(at, "audit.refusals", "anonymous", None, None, None, None, "refused", reason))
+
+
+def _counted(db: Db) -> tuple[int, int]:
+    """The minute of the last refusal of nobody in particular, and how many it has had."""
+    row = db.fetch_one("SELECT value FROM meta WHERE key = ?", REFUSALS)
+    minute, _, count = ("0:0" if row is None else row["value"]).partition(":")
+    return int(minute), int(count)
+
+
+def _put(db: Db, minute: int, count: int) -> None:
+    sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
+    db.execute(sql, REFUSALS, f"{minute}:{count}")

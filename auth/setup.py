@@ -32,7 +32,6 @@ BUILT_IN: Final = {
     ),
 }
 SETUP: Final = "local:setup"
-AUDIT_CHAIN: Final = "audit_chain"  # in `meta`: the store's record of the chain of audit rows
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,7 +62,6 @@ def found(db: Db, preparation: Preparation, now: Millis) -> str:
     entropy = Entropy(preparation.seed)
     owner_id, epoch = entropy.identifier("usr"), entropy.identifier("epo")
     owner = db.fetch_one("SELECT id FROM users WHERE role = 'owner'")
-    _begin_chain(db, now)
     if owner is None:
         db.execute(
             "INSERT INTO users (id, name, role, state, scope, created_at) VALUES (?, 'owner', 'owner', 'unclaimed', ?, ?)",
@@ -119,17 +117,3 @@ def _add_refresh_key(db: Db, preparation: Preparation, now: Millis) -> None:
         # Logins of an older version go on: their tokens are of this key, and the next ones of a new one.
         refresh_keys.replace(db, preparation.older_refresh, by=SETUP, now=now)
     refresh_keys.replace(db, preparation.refresh, by=SETUP, now=now)
-
-
-def _begin_chain(db: Db, now: Millis) -> None:
-    """Rows of an older version are not chained. Saying so also tells where somebody removed the chain with its record."""
-    if db.fetch_one("SELECT value FROM meta WHERE key = ?", AUDIT_CHAIN) is None:
-        older = db.fetch_one("SELECT count(*) AS n FROM audit")
-        if older is not None and older["n"]:
-            audit.record(
-                db,
-                at=now,
-                event="audit.began",
-                actor=SETUP,
-                reason=f"{older['n']} rows before this are not chained",
-            )

@@ -273,7 +273,7 @@ ENDPOINTS: Final = (
     _L("O4.6-06", "every decision is an audit row and a line in the log with who, client, login, address, outcome and reason, and never a secret", (
         *_of("e2e/test_no_secret_in_logs", "the_log_tells_of_the_whole_life", "no_secret_is_in_the_servers_log_at_any_level", "no_secret_is_stored_in_clear"),
         *_of("observe/test_decisions", "an_event_says_who_from_where_and_why_and_leaves_out_what_is_empty"),
-        *_of("e2e/test_keys_and_audit", "the_trail_tells_who_came_in_and_can_be_filtered_and_exported_whole", "whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_file"),
+        *_of("e2e/test_keys_and_audit", "the_trail_tells_who_came_in_and_can_be_filtered_and_exported_whole", "whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_file", "who_may_write_the_database_and_has_no_key_leaves_no_sound_trail"),
         *_of("store/test_store_audit_chain", "an_altered_row_is_named", "what_was_taken_out_put_in_or_cut_off_is_named"),
     ), but="not even part of a user code is written down: rows name the request by an id of its own"),
 )  # fmt: skip

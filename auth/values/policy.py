@@ -11,6 +11,10 @@ SECOND = 1_000
 MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 
+# Audit rows for refusals of nobody in particular, from all networks together: one prefix of IPv6 is thousands of networks. Beyond it
+# they are counted, and one row a minute says how many they were. A row is some 400 bytes, and kept for 30 days: 70 MB a day at most.
+REFUSALS_PER_MINUTE = 120
+
 
 class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
     """RFC 8628: asking for a code, and polling with it."""

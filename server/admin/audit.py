@@ -5,19 +5,20 @@ Both are asked for again and again until they are through, so that a long trail 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from auth import audit, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.values.db import Row
 from server.admin.control import CommandRefused, Handler
-from server.store.audit_chain import AuditChain, Piece, Position
-from server.store.jobs import Store
+from server.store.audit_chain import AuditChain, Break, Piece
+from server.store.audit_head import HeadLost
+from server.store.jobs import Position, Store, StoreDb
 
 # An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.
 ROWS_AT_MOST: Final = 2_000
@@ -30,6 +31,8 @@ LONGEST: Final = 512
 class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
     subkey: Callable[[str], bytes]
+    committed_head: Callable[[], Position | None]  # of this process
+    written_heads: Callable[[], Sequence[Position]]  # of the file outside the database; raises `HeadLost`
 
     def commands(self) -> dict[str, Handler]:
         return {"audit": self.audit, "audit.verify": self.verify}
@@ -50,21 +53,34 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
         """`at` is that of the answer before. With `expect`, the MAC that the row of this number has comes along."""
         chain, expect = AuditChain(self.subkey(audit.KEY_PURPOSE)), _number(arguments, "expect")
         piece = await self._piece(chain, _position(arguments))
-        checked, unchained = piece.checked, piece.unchained
+        checked, swept = piece.checked, piece.swept
         for _ in range(PIECES - 1):
             if piece.done:
                 break
             piece = await self._piece(chain, piece.at)
-            checked += piece.checked
+            checked, swept = checked + piece.checked, swept + piece.swept
+        lost = ""
+        if piece.done and piece.broken is None:
+            broken, lost = await self._compared(chain)
+            piece = replace(piece, broken=broken)
         return {
-            **told(piece),
-            "checked": checked,
-            "unchained": unchained,
+            **told(replace(piece, checked=checked, swept=swept)),
+            "head_lost": lost,
             "expected": None if expect is None else await self._mac_of(expect),
         }
 
     async def _piece(self, chain: AuditChain, at: Position | None) -> Piece:
         return await self.store.read(partial(chain.walk, at=at, at_most=PIECE))
+
+    async def _compared(self, chain: AuditChain) -> tuple[Break | None, str]:
+        """With what this process has committed, and with what was written down outside the database."""
+        committed, lost = self.committed_head(), ""
+        known: list[Sequence[Position]] = [] if committed is None else [[committed]]
+        try:
+            known.append(self.written_heads())
+        except HeadLost as problem:
+            lost = str(problem)
+        return await self.store.read(partial(lacking, chain=chain, known=known)), lost
 
     async def _mac_of(self, seq: int) -> str | None:
         sql = "SELECT mac FROM audit WHERE seq = ?"
@@ -72,11 +88,19 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
         return None if row is None else row["mac"]
 
 
+def lacking(db: StoreDb, chain: AuditChain, known: Sequence[Sequence[Position]]) -> Break | None:
+    """A job: the first of the known heads that the trail lacks. Of each group one is enough."""
+    return next((broken for heads in known if (broken := chain.holds(db, heads)) is not None), None)
+
+
 def told(piece: Piece) -> dict[str, Any]:
     return {
         "done": piece.done,
         "at": asdict(piece.at),
         "broken": None if piece.broken is None else asdict(piece.broken),
+        "checked": piece.checked,
+        "swept": piece.swept,
+        "swept_at": piece.swept_at,
     }
 
 

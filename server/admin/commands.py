@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import asdict
 
+from auth import audit
 from auth.device import request as device
 from auth.people import links, users
 from auth.values import scopes
@@ -25,13 +26,15 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.people import PeopleAdmin
 from server.admin.status import counted
 from server.rights.selection import SelectableNames
-from server.store.jobs import StoreUnavailable
+from server.store import clock_doubt
+from server.store.audit_chain import AuditChain
+from server.store.jobs import Store, StoreDb, StoreUnavailable
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True):
     """The parts these commands need."""
 
-    store: JobStore
+    store: Store
     clock: Callable[[], Millis]
     subkey: Callable[[str], bytes]
     status: Callable[[], Mapping[str, Any]]
@@ -71,8 +74,19 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     async def show_status(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Also of a store that cannot be read: then without what is counted there, and with the reason."""
         now, store = self.clock(), await self.look_at_store()
+        chain = AuditChain(self.subkey(audit.KEY_PURPOSE))
+
+        def look(db: StoreDb) -> dict[str, Any]:
+            altered = chain.noticed(db)
+            doubt = clock_doubt.look(db, now=now)
+            return {
+                **counted(db, now),
+                "trail": None if altered is None else asdict(altered),
+                "clock": None if doubt is None else asdict(doubt),
+            }
+
         try:
-            found = await self.store.read(lambda db: counted(db, now))
+            found = await self.store.read(look)
         except StoreUnavailable as error:
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}

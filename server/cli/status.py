@@ -96,6 +96,19 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("waiting", _waiting(waiting)))
         if server["key_created_at"] is not None:
             pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
+    if server.get("clock") is not None:
+        ahead, waits = (terminal.duration(server["clock"][name] / 1000) for name in ("ahead_ms", "waits_ms"))
+        pairs.append(
+            (
+                "clock",
+                f"{ahead} beyond the last sweep: nothing is swept for another {waits}, unless it is set back",
+            )
+        )
+    if server.get("trail") is not None:
+        altered = (
+            f"is not as it was written, since row {server['trail']['seq']} at the latest: ostiary verify"
+        )
+        pairs.append(("audit trail", altered))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))

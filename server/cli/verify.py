@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
 from shlex import quote
 from typing import Any, Final
@@ -17,8 +18,11 @@ TROUBLE: Final[Mapping[str, str]] = {
     "altered": "row {seq} is not as it was written",
     "missing": "row {seq} is missing",
     "added": "row {seq} was put in by somebody else",
-    "record altered": "the record of where the trail ends was altered or removed, by row {seq} at the latest",
-    "no record": "there is no record of a chain, up to row {seq}: it was removed, or never begun",
+    "cut off": "row {seq} was written once, and the trail ends before it: its end was cut off, or the database was swapped for an older"
+    " copy",
+    "another": "row {seq} is another than the one that was written once: the end of the trail was exchanged, or the database",
+    "record altered": "the record of where the trail ends was altered, removed or put back to an older one, by row {seq} at the latest",
+    "no record": "the record of where the trail ends was removed, by row {seq} at the latest",
 }
 # As much of a MAC as is worth writing down: nobody finds another row with these.
 HEAD_DIGITS: Final = 16
@@ -35,25 +39,27 @@ def command(
 ) -> int:
     """Check the audit trail: no row altered, missing, put in or cut off. Names the first that is.
 
-    It is checked with a key that is not in the database, so a thief of the database alone cannot write it anew. Write the
-    head down elsewhere: with --expect it shows, too, whether the whole database was swapped for an older copy.
+    It is checked with a key that is not in the database, so a thief of the database alone cannot write it anew. Of the server's own
+    database, the end is compared with what the server wrote down beside it. Keep the head on another machine: with --expect it shows, too,
+    whether the whole directory was swapped for an older copy.
     """
     expected = _head(expect)
     if file is None:
         pieces = _of_server(expected, data_dir=data_dir, config=config)
     else:
         pieces = _of_file(Path(file), expected, data_dir=data_dir, config=config)
-    checked = unchained = 0
+    checked = swept = 0
     line, last = terminal.StatusLine(), dict[str, Any]()
     for last in pieces:
-        checked, unchained = checked + last["checked"], unchained + last["unchained"]
+        checked, swept = checked + last["checked"], swept + last["swept"]
         line.show(f"{checked} rows are sound so far")
     line.clear()
     problem = _problem(last, expected)
     result: dict[str, Any] = {
         "sound": problem is None,
         "checked": checked,
-        "unchained": unchained,
+        "swept": swept,
+        "swept_at": last["swept_at"] or None,
         "head": None if last["broken"] else f"{last['at']['seq']}:{last['at']['mac']}",
         "broken": last["broken"],
         "problem": problem,
@@ -66,18 +72,20 @@ def command(
 
 
 def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
-    checked, unchained = result["checked"], result["unchained"]
+    checked, swept = result["checked"], result["swept"]
     rows = f"{checked} row{'' if checked == 1 else 's'}"
-    if unchained:
-        terminal.say(f"{unchained} older rows are from before the trail was chained, and are not protected")
     if result["problem"] is not None:
         terminal.say(f"{rows} before it are sound")
         terminal.error(result["problem"], hint="compare with a back-up: ostiary verify --file BACKUP")
         return
-    first = last["at"]["seq"] - checked + 1
-    terminal.out(f"sound: {rows}" + (f", {first} to {last['at']['seq']}" if checked else ""))
+    terminal.out(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
+    if swept:
+        when = datetime.fromtimestamp(result["swept_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
+        terminal.out(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
     terminal.out(f"head:  {head}")
+    if last["head_lost"]:
+        terminal.say(f"there was no head outside the database to compare with: {last['head_lost']}")
     terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {quote(head)}")
 
 
@@ -122,23 +130,27 @@ def _of_file(
     import secrets
     from contextlib import closing
 
+    from msgspec.structs import replace
+
     from auth import audit
-    from server.admin.audit import told
+    from server.admin.audit import lacking, told
     from server.endpoint.opening import subkeys
     from server.settings.resolve import data_directory
-    from server.store.audit_chain import AuditChain, Position
+    from server.store.audit_chain import AuditChain
+    from server.store.audit_head import HeadFile, HeadLost
     from server.store.backup import fingerprint_of
     from server.store.connect import connect_reader
     from server.store.home import DataDirectory
-    from server.store.jobs import StoreDb, StoreError
+    from server.store.jobs import Position, StoreDb, StoreError
     from server.store.keyfile import open_key
     from server.store.soundness import was_copied_by_hand
     from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
     settings = local.settings(data_dir=data_dir, config=config).config
+    home = DataDirectory(data_directory(settings))
     try:
         key = open_key(
-            settings.key_file or DataDirectory(data_directory(settings)).key_file,
+            settings.key_file or home.key_file,
             known_fingerprint=fingerprint_of(file),
             random_bytes=secrets.token_bytes,
             environment=os.environ,
@@ -147,21 +159,27 @@ def _of_file(
             terminal.say_hint(
                 f"{file} was not made by `ostiary backup`: the newest rows may be missing in it"
             )
-        chain = AuditChain(subkeys(key)(audit.KEY_PURPOSE))
+        secret = subkeys(key)(audit.KEY_PURPOSE)
+        chain, lost = AuditChain(secret), ""
+        heads: tuple[Position, ...] = ()
+        if home.database.exists() and file.samefile(home.database):  # a copy may be older by rights
+            try:
+                heads = HeadFile(home.audit_head, secret).read()
+            except HeadLost as problem:
+                lost = str(problem)
         with closing(connect_reader(file)) as connection:
-            if not any(row[1] == "mac" for row in connection.execute("PRAGMA table_info(audit)")):
-                raise terminal.CliError(f"{file} is from before the audit trail was chained")
+            if not any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(audit)")):
+                raise terminal.CliError(
+                    f"{file} is of an older version", hint="restore it, and start the server once"
+                )
             transactions, at = Transactions(connection, job_seconds=JOB_SECONDS), None
 
             def job(db: StoreDb, at: Position | None) -> dict[str, Any]:
                 piece = chain.walk(db, at, at_most=PIECE)
+                if piece.done and piece.broken is None:
+                    piece = replace(piece, broken=lacking(db, chain, [heads]))
                 row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
-                return {
-                    **told(piece),
-                    "checked": piece.checked,
-                    "unchained": piece.unchained,
-                    "expected": row["mac"] if row else None,
-                }
+                return {**told(piece), "head_lost": lost, "expected": row["mac"] if row else None}
 
             while True:
                 work = PendingJob(lambda db, at=at: job(db, at))

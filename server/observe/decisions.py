@@ -14,10 +14,12 @@ from server.observe.log import Logger
 # What clients do by themselves, all day long.
 ROUTINE: Final = frozenset({"refresh.rotated", "refresh.replayed", "token.introspected", "api_key.used"})
 FIRST_START: Final = "local:setup"  # what a new store is furnished with
-# Somebody else may have a token, guesses, or had a hand in the database: worth waking someone for.
+# Somebody else may have a token, guesses, or had a hand in the data directory: worth waking someone for.
 ALARMING: Final = frozenset(
-    {"refresh.reuse", "refresh.future", "key.dropped", "audit.began", "store.restored"}
+    {"refresh.reuse", "refresh.future", "key.dropped", "audit.head_lost", "store.restored"}
 )
+# Somebody had a hand in the trail itself.
+WRONG: Final = frozenset({"audit.altered"})
 ALARMING_ENDINGS: Final = (".reuse", ".reused", ".replay", ".locked", ".locked_out")
 
 
@@ -34,6 +36,8 @@ def log_decisions(log: Logger) -> Callable[[Sequence[AuditEntry]], None]:
 
 
 def level_of(entry: AuditEntry) -> str:
+    if entry.event in WRONG:
+        return "error"
     if entry.event in ALARMING or entry.event.endswith(ALARMING_ENDINGS):
         return "warning"
     routine = entry.event in ROUTINE or entry.actor == FIRST_START

@@ -20,6 +20,7 @@ import msgspec
 import trio
 
 from auth.keys import rotation, sealing
+from auth.values.policy import DAY, MINUTE
 from server import __version__
 from server.admin import control
 from server.admission.key_usage import keep_noting
@@ -33,7 +34,7 @@ from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
-from server.program import store_watch
+from server.program import store_watch, trail
 from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
@@ -41,7 +42,8 @@ from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
-from server.store import leases
+from server.store import clock_doubt, leases
+from server.store.clock_doubt import ClockDoubt
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
@@ -148,11 +150,14 @@ async def serve(
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
             await store.write(leases.end_all)
-            async with trio.open_nursery() as background:
-                services = await build(resolved, log, store, key, port=public.port, background=background)
+            async with trail.kept(home, store, key, log) as head, trio.open_nursery() as background:
+                services = await build(
+                    resolved, log, store, key, head, port=public.port, background=background
+                )
                 services.metrics.counter(
                     "log_lines_dropped", "Lines of the log that nobody took in time", lines_dropped
                 )
+                background.start_soon(head.run)
                 background.start_soon(_sweep, services)
                 background.start_soon(_keep_keys, services)
                 background.start_soon(keep_watching, log)
@@ -321,11 +326,21 @@ def _reload(tls: Tls, log: Logger) -> None:
 
 
 async def _sweep(services: Services) -> None:
-    def report(outcome: dict[str, int] | StoreError) -> None:
+    doubted = False
+
+    def report(outcome: dict[str, int] | ClockDoubt | StoreError) -> None:
+        nonlocal doubted
         if isinstance(outcome, StoreError):
             services.log.warning("store.not_swept", reason=str(outcome))
-        elif any(outcome.values()):
-            services.log.info("store.swept", **outcome)
+        elif isinstance(outcome, ClockDoubt):
+            if not doubted:
+                days, hours = round(outcome.ahead_ms / DAY), round(outcome.waits_ms / (60 * MINUTE))
+                services.log.error("clock.suspicious", days_ahead=days, sweeps_in_hours=hours)
+            doubted = True
+        else:
+            doubted = False
+            if any(outcome.values()):
+                services.log.info("store.swept", **outcome)
 
     await keep_sweeping(
         services.store, owner=services.boot_id, clock=now_millis, retention=Retention(), report=report
@@ -336,15 +351,18 @@ async def _keep_keys(services: Services) -> None:
     """Keys come and go by themselves; what was done, the audit trail says, and with it the log."""
     identity = services.identity
     while True:
+        now = now_millis()
         try:
-            await rotation.keep(
-                identity.parts.store,
-                subkey=identity.parts.subkey,
-                entropy=secrets.token_bytes,
-                policy=identity.parts.policy.keys,
-                tokens=identity.parts.policy.tokens,
-                now=now_millis(),
-            )
+            # What a doubted clock says is over would be destroyed for good.
+            if await services.store.read(partial(clock_doubt.look, now=now)) is None:
+                await rotation.keep(
+                    identity.parts.store,
+                    subkey=identity.parts.subkey,
+                    entropy=secrets.token_bytes,
+                    policy=identity.parts.policy.keys,
+                    tokens=identity.parts.policy.tokens,
+                    now=now,
+                )
         except StoreError as error:
             services.log.warning("keys.not_kept", reason=str(error))
         await trio.sleep(KEYS_SECONDS)

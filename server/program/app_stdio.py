@@ -27,6 +27,7 @@ from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 from server.settings.shapes import ServerConfig
 from server.stdio.conversation import PipeConversation
+from server.store.clock_doubt import ClockDoubt
 from server.store.inline import open_inline_store
 from server.store.jobs import CannotOpen, Store, StoreError
 from server.store.keyfile import MasterKey
@@ -134,7 +135,7 @@ async def _stop_on_signals(
 async def _sweep(store: Store, boot_id: str, log: Logger) -> None:
     """Tasks whose time is over."""
 
-    def report(outcome: dict[str, int] | StoreError) -> None:
+    def report(outcome: dict[str, int] | ClockDoubt | StoreError) -> None:
         if isinstance(outcome, StoreError):
             log.warning("store.not_swept", reason=str(outcome))
 

@@ -41,7 +41,12 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
-            **AuditAdmin(store=services.store, subkey=services.identity.parts.subkey).commands(),
+            **AuditAdmin(
+                store=services.store,
+                subkey=services.identity.parts.subkey,
+                committed_head=services.trail.committed,
+                written_heads=services.trail.file.read,
+            ).commands(),
         },
         servers=lambda: {
             name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)

@@ -29,13 +29,13 @@ from server.admission.credentials import access_of
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
-from server.observe.decisions import log_decisions
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
 from server.outgoing.providers import ProviderClient
 from server.program import store_watch
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
+from server.program.trail import TrailHead
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
@@ -60,6 +60,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     servers: OpenServers
     crew: Crew
     probe: StoreProbe
+    trail: TrailHead
     started_at: Millis
 
     @property
@@ -78,14 +79,12 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
 async def open_key(resolved: Resolved, home: DataDirectory, store: Store) -> MasterKey:
     """The key file that belongs to this database, made at the very first start."""
     known = await store.read(lambda db: meta.get(db, meta.KEY_FINGERPRINT))
-    key = keyfile.open_key(
+    return keyfile.open_key(
         resolved.config.key_file or home.key_file,
         known_fingerprint=known,
         random_bytes=secrets.token_bytes,
         environment=os.environ,
     )
-    await store.write(partial(keyfile.bind_key, fingerprint=key.fingerprint))
-    return key
 
 
 async def build(
@@ -93,6 +92,7 @@ async def build(
     log: Logger,
     store: ReportingStore,
     key: MasterKey,
+    trail: TrailHead,
     *,
     port: int,
     background: trio.Nursery,
@@ -129,7 +129,6 @@ async def build(
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
     )
     documents, fetch = open_documents(store, policy.registration)
-    store.on_audit(log_decisions(log))
     identity = await identities.found(
         store,
         clock=now_millis,
@@ -173,6 +172,7 @@ async def build(
         servers=servers,
         crew=Crew(log),
         probe=StoreProbe(store, clock=now_millis),
+        trail=trail,
         started_at=now_millis(),
     )
 

@@ -16,10 +16,12 @@ import msgspec
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain
+from server.store.audit_chain import AuditChain, Tail
+from server.store.audit_head import HeadFile
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
 from server.store.facade import Facade
-from server.store.jobs import CannotOpen, StoreDamaged, StoreError
+from server.store.home import DataDirectory
+from server.store.jobs import CannotOpen, Position, StoreDamaged, StoreError
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
 from server.store.migrate import refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
@@ -101,7 +103,7 @@ def restore(
     `copied`: also a file that was copied by hand, and may lack what the server had written last. `trial`: do all of it but the
     replacing, beside a server that may be running.
 
-    Its audit trail says that this was done, and by whom (`by`: local:<uid>).
+    Its audit trail says that this was done, and by whom (`by`: local:<uid>), and its head is written down as the one that counts.
 
     The caller holds the data directory's lock. At every moment either the old or the new database is in place, whole. Raises
     `RestoreRefused`: the copy is damaged, no database of ours, of a newer schema, or belongs to another key; or the database
@@ -124,12 +126,15 @@ def restore(
             standing=standing_in(database, key_fingerprint),
             now=now,
         )
-        _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
+        head = _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
         if trial:
             return RestoredBackup(aside=None, kept_out=kept_out, schema=schema)
+        heads = HeadFile(DataDirectory(database.parent).audit_head, audit_key)
+        heads.add(head)  # beside the old one: whichever database is there when this is cut off, both fit
         aside = _put_aside(database, now=now)
         os.replace(incoming, database)
         sync_directory(database.parent)
+        heads.write(head)
         _forget_old_ones(database)
     except SourceDamaged as error:
         raise RestoreRefused(f"{copy} is damaged", hint="use another back-up") from error
@@ -178,6 +183,10 @@ def _bring_in(
             raise RestoreRefused(
                 f"{copy} belongs to another key file", hint="put the key file of that time in place first"
             )
+        if not any(row[1] == "mac" for row in connection.execute("PRAGMA table_info(audit)")):
+            raise RestoreRefused(
+                f"{copy} is of a version whose audit trail was not chained", hint="use a newer back-up"
+            )
         # What was open when the copy was made was closed since, as far as anybody knows: none of it comes back to life.
         there = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
         for table in OPEN_BUSINESS:
@@ -193,20 +202,18 @@ def _bring_in(
     return kept_out, schema
 
 
-def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str, now: int) -> None:
+def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str, now: int) -> Position:
+    """The new head."""
     reason = "; ".join(filter(None, ("from a back-up", str(kept_out))))
     entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", reason)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
-        columns = {row[1] for row in connection.execute("PRAGMA table_info(audit)")}
         connection.execute("BEGIN IMMEDIATE")
-        db = Facade(connection, at=now, writable=True)
-        if "mac" in columns:
-            chain.append(db, entry)
-        else:  # of before the chain
-            marks = ", ".join("?" * len(entry))
-            db.execute(f"INSERT INTO audit ({', '.join(AuditEntry._fields)}) VALUES ({marks})", *entry)
+        db, tail = Facade(connection, at=now, writable=True), Tail(chain)
+        tail.append(db, entry)
+        tail.flush(db.execute)
         connection.execute("COMMIT")
     sync_file(incoming)
+    return tail.head
 
 
 def _put_aside(database: Path, *, now: int) -> Path | None:

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from auth.values.db import AuditEntry
-from server.store.audit_chain import Tail, sweep_unchained
+from server.store.audit_chain import Tail
 from server.store.jobs import CHANGE_KINDS, Change, Effect, Row, StatementRefused, StoreError
 from server.store.sqlite_errors import translate
 
@@ -109,13 +109,25 @@ class Facade:
 
     def audit(self, entry: AuditEntry) -> None:
         if self._tail is None:
-            raise self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
-        self._tail.append(self, entry)
-        self._effects.append(entry)
+            raise self._keyless()
+        self._effects += self._tail.append(self, entry)
+
+    def begin_audit(self) -> None:
+        if self._tail is None:
+            raise self._keyless()
+        self._effects += self._tail.begin(self, at=self._at)
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
-        sweep = sweep_unchained if self._tail is None else self._tail.sweep
-        return sweep(self, before=before, at_most=at_most)
+        if self._tail is None:  # a store that never audits has nothing to sweep
+            return 0
+        self.begin_audit()
+        return self._tail.sweep(self, before=before, at_most=at_most, now=self._at)
+
+    def sweep_refusals(self, *, before: int, at_most: int) -> int:
+        if self._tail is None:
+            return 0
+        self.begin_audit()
+        return self._tail.sweep_refusals(self, before=before, at_most=at_most, now=self._at)
 
     def end(self) -> list[Effect]:
         """The job has returned: what others are to hear of. Raises if any of its statements failed, even if the job looked away."""
@@ -138,6 +150,9 @@ class Facade:
             raise self._spoil(StatementRefused(reason))
         # sqlite3 checks the types of parameters itself, and names the offender's position, not its value.
         return self._connection.execute(sql, params)
+
+    def _keyless(self) -> StoreError:
+        return self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
 
     def _spoil(self, trouble: StoreError) -> StoreError:
         self._trouble = self._trouble or trouble

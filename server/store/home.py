@@ -67,6 +67,10 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.path / "master.key"
 
     @property
+    def audit_head(self) -> Path:
+        return self.path / "audit.head"
+
+    @property
     def backups(self) -> Path:
         return self.path / "backups"
 

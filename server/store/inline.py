@@ -17,6 +17,7 @@ from server.store.jobs import (
     Change,
     OnAudit,
     OnChanges,
+    Position,
     StoreBroken,
     StoreClosed,
     StoreDb,
@@ -69,8 +70,11 @@ class InlineStore:
     def on_audit(self, listener: OnAudit) -> None:
         self._audit_listeners.append(listener)
 
-    def chain_audit(self, key: bytes) -> None:
-        self._transactions.chain_audit(key)
+    def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_audit(key, heads)
+
+    def audit_head(self) -> Position | None:
+        return self._transactions.audit_head
 
     def close(self) -> None:
         self._closed = self._closed or StoreClosed("the store is closed")

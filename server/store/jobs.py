@@ -46,8 +46,19 @@ class StoreDb(Protocol):
         """Append to `audit`, chained with a MAC. Refused while the store has no key for it (`Store.chain_audit`)."""
         ...
 
+    def begin_audit(self) -> None:
+        """Look at the end of the chain now, not only with the first row; a database that belongs to no key yet gets its record.
+
+        What somebody did to it is a row of its own (`audit_chain.ALTERED`), and nobody is refused for it.
+        """
+        ...
+
     def sweep_audit(self, *, before: int, at_most: int) -> int:
         """Delete the oldest audit rows, as far as they are from `before` or earlier; how many. The chain stays whole."""
+        ...
+
+    def sweep_refusals(self, *, before: int, at_most: int) -> int:
+        """The same for refusals of nobody in particular, wherever they stand: neighbours become one row that says how many they were."""
         ...
 
 
@@ -63,6 +74,13 @@ OnChanges: TypeAlias = Callable[[Sequence[Change]], None]
 OnAudit: TypeAlias = Callable[[Sequence[AuditEntry]], None]
 # What a job leaves for others to hear of, in order.
 Effect: TypeAlias = Change | AuditEntry
+
+
+class Position(msgspec.Struct, frozen=True, kw_only=True):
+    """A place in the audit trail: the number of a row, and its MAC. That of the newest row is the trail's head."""
+
+    seq: int
+    mac: str
 
 
 class Store(Protocol):
@@ -97,6 +115,20 @@ class Store(Protocol):
 
     def chain_audit(self, key: bytes) -> None:
         """The key of the audit chain (`audit_chain.py`). The store is opened before the key file can be; nothing audits until then."""
+        ...
+
+
+class AuditedStore(Store, Protocol):
+    """A store whose audit trail is compared with what was written down elsewhere."""
+
+    def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        """`heads` were written down outside the database (`audit_head.py`): one of them must be in the trail. Given a
+        second time, the same key changes nothing.
+        """
+        ...
+
+    def audit_head(self) -> Position | None:
+        """The newest audit row that this process committed, or found when it began; None before that."""
         ...
 
 

@@ -124,11 +124,15 @@ def open_key(
 
 
 def bind_key(db: StoreDb, *, fingerprint: str) -> None:
-    """Remember at first start which key this database belongs to; refuse another ever after. A job."""
-    if not hmac.compare_digest(meta.claim(db, meta.KEY_FINGERPRINT, fingerprint), fingerprint):
+    """Remember at first start which key this database belongs to, and begin its audit trail; refuse another key ever after. A job."""
+    known = meta.get(db, meta.KEY_FINGERPRINT)
+    if known is not None and not hmac.compare_digest(known, fingerprint):
         raise KeyRefused(
             "the key is not this database's key", hint="put the key file back that belongs to this database"
         )
+    db.begin_audit()
+    if known is None:
+        meta.put(db, meta.KEY_FINGERPRINT, fingerprint)
 
 
 def parse(text: str, where: str) -> MasterKey:

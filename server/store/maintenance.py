@@ -6,6 +6,7 @@ lease and the age again. Nothing here decides anything: a row that has expired i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, cast
@@ -13,7 +14,9 @@ from typing import Final, cast
 import msgspec
 import trio
 
-from server.store import client_sweep, leases, meta, reaping
+from server.store import client_sweep, clock_doubt, leases, meta, reaping
+from server.store.audit_chain import REFUSED_STRANGERS
+from server.store.clock_doubt import ClockDoubt
 from server.store.jobs import Store, StoreDb, StoreError
 from server.store.leases import Lease, LeasedTable
 
@@ -53,6 +56,9 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0  # how long is the task's own affair: its time to live
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
+    audit_refusals: int = (
+        30 * _DAY
+    )  # of nobody in particular: anybody on the network can cause as many as the limits allow
 
     interval_seconds: float = 3600
 
@@ -124,6 +130,9 @@ _SWEEPS: Final = (
 )
 # Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).
 _AUDIT: Final = "audit"
+_REFUSALS: Final = "audit_refusals"  # rows of the same table, out of its middle
+# As much of the trail as one run sweeps, from its oldest row on: what a wrong clock that is believed takes in an hour.
+_AUDIT_PER_RUN: Final = 3 * _DAY
 # Bounded in number rather than in age (`client_sweep.py`).
 _DOCUMENT_CLIENTS: Final = "document_clients"
 # With what is left of their logins (`reaping.py`).
@@ -149,7 +158,11 @@ async def sweep(
         for each in _SWEEPS:
             swept[each.table] = await _sweep_table(store, each, lease, clock=clock, retention=retention)
         swept[_CLIENTS] = await _sweep_clients(store, lease, clock=clock, retention=retention)
-        swept[_AUDIT] = await _sweep_audit(store, lease, clock=clock, retention=retention)
+        for name, oldest, delete, kept in (
+            (_AUDIT, _OLDEST_ROW, _delete_audit, retention.audit),
+            (_REFUSALS, _OLDEST_REFUSAL, _delete_refusals, retention.audit_refusals),
+        ):
+            swept[name] = await _sweep_audit(store, lease, oldest, delete, clock=clock, kept=kept)
         swept[_DOCUMENT_CLIENTS] = await _sweep_document_clients(store, lease, clock=clock)
     except LeaseLost:
         return None
@@ -163,13 +176,21 @@ async def keep_sweeping(
     owner: str,
     clock: Callable[[], int],
     retention: Retention,
-    report: Callable[[dict[str, int] | StoreError], None],
+    report: Callable[[dict[str, int] | ClockDoubt | StoreError], None],
+    running: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], Awaitable[None]] = trio.sleep,
 ) -> None:
-    """Sweep now and every `interval_seconds`, until cancelled. What the store refuses is reported and tried again next time."""
+    """Sweep now and every `interval_seconds`, until cancelled. What the store refuses is reported and tried again next time.
+
+    Nothing is swept while the clock is doubted, which is reported each time. `running` tells seconds, of a clock that nobody sets.
+    """
+    before = running()
     while True:
         try:
-            swept = await sweep(store, owner=owner, clock=clock, retention=retention)
+            since, before = before, running()
+            ran = round((before - since) * 1_000)
+            doubt = await store.write(partial(clock_doubt.advance, now=clock(), ran=ran))
+            swept = doubt or await sweep(store, owner=owner, clock=clock, retention=retention)
         except StoreError as error:
             report(error)
         else:
@@ -192,24 +213,45 @@ async def _sweep_table(
         total += await store.write(delete)
 
 
-async def _sweep_audit(store: Store, lease: Lease, *, clock: Callable[[], int], retention: Retention) -> int:
+async def _sweep_audit(
+    store: Store,
+    lease: Lease,
+    oldest: str,
+    delete: Callable[..., int],
+    *,
+    clock: Callable[[], int],
+    kept: int,
+) -> int:
     total = 0
+    first = await store.read(lambda db: db.fetch_one(oldest))
+    if first is None:
+        return total
+    until = first["at"] + _AUDIT_PER_RUN
     while True:
         now = clock()
-        before = now - retention.audit
-        oldest = await store.read(lambda db: db.fetch_one("SELECT at FROM audit ORDER BY seq LIMIT 1"))
-        if oldest is None or oldest["at"] > before:
+        before = min(now - kept, until)
+        if first["at"] > before:
             return total
-        swept = await store.write(partial(_delete_audit, lease=lease, before=before, now=now))
+        swept = await store.write(partial(delete, lease=lease, before=before, now=now))
         if not swept:
             return total
         total += swept
+
+
+_OLDEST_ROW: Final = "SELECT at FROM audit ORDER BY seq LIMIT 1"
+_OLDEST_REFUSAL: Final = f"SELECT at FROM audit WHERE {REFUSED_STRANGERS} ORDER BY at LIMIT 1"
 
 
 def _delete_audit(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
     if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
         raise LeaseLost
     return db.sweep_audit(before=before, at_most=PIECE)
+
+
+def _delete_refusals(db: StoreDb, *, lease: Lease, before: int, now: int) -> int:
+    if not leases.renew(db, lease, now=now, millis=LEASE_MILLIS):
+        raise LeaseLost
+    return db.sweep_refusals(before=before, at_most=PIECE)
 
 
 async def _sweep_clients(
@@ -261,8 +303,11 @@ def _begin(db: StoreDb, *, owner: str, now: int) -> Lease | None:
 
 
 def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
+    # The latest ever: a clock that begins in 1970 at every start would else make each right one look far ahead (`clock_doubt.py`).
     if leases.release(db, lease):
-        db.execute("UPDATE chores SET last_run_at = ? WHERE name = ?", now, lease.key)
+        db.execute(
+            "UPDATE chores SET last_run_at = max(coalesce(last_run_at, 0), ?) WHERE name = ?", now, lease.key
+        )
 
 
 def _find(db: StoreDb, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:

@@ -15,6 +15,9 @@ KEY_FINGERPRINT: Final = "key_fingerprint"
 # The highest `changes.seq` that was swept away: a process that has not read beyond it must drop all it caches.
 CHANGES_DROPPED: Final = "changes_dropped"
 
+# How long the server has run with a clock that is doubted (`clock_doubt.py`).
+CLOCK_TRIAL: Final = "clock_trial"
+
 # Where the chain of audit rows begins and ends, sealed (`audit_chain.py`).
 AUDIT_CHAIN: Final = "audit_chain"
 
@@ -27,9 +30,3 @@ def get(db: StoreDb, key: str) -> str | None:
 def put(db: StoreDb, key: str, value: str) -> None:
     sql = "INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value"
     db.execute(sql, key, value)
-
-
-def claim(db: StoreDb, key: str, value: str) -> str:
-    """Set the value if there is none yet; the value that holds now, whoever set it."""
-    db.execute("INSERT INTO meta (key, value) VALUES (?, ?) ON CONFLICT (key) DO NOTHING", key, value)
-    return db.fetch_one("SELECT value FROM meta WHERE key = ?", key)["value"]  # type: ignore[index]

@@ -24,6 +24,7 @@ from server.store.jobs import (
     Effect,
     OnAudit,
     OnChanges,
+    Position,
     StoreBroken,
     StoreClosed,
     StoreDamaged,
@@ -238,8 +239,11 @@ class SqliteStore:
     def on_audit(self, listener: OnAudit) -> None:
         self._audit_listeners.append(listener)
 
-    def chain_audit(self, key: bytes) -> None:
-        self._transactions.chain_audit(key)
+    def chain_audit(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_audit(key, heads)
+
+    def audit_head(self) -> Position | None:
+        return self._transactions.audit_head
 
     def hurry(self) -> None:
         """The process is about to end: a dead disk is found out sooner."""

@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 import sqlite3
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from server.store.audit_chain import AuditChain, ChainMoved, Tail
 from server.store.facade import Facade
-from server.store.jobs import Effect, StoreBroken, StoreDb
+from server.store.jobs import Effect, Position, StoreBroken, StoreDb
 from server.store.sqlite_errors import translate
 
 T = TypeVar("T")
@@ -66,12 +66,25 @@ class Transactions:
         self._job_seconds = job_seconds
         self._deadline = math.inf
         self._chain: AuditChain | None = None
+        self._heads: Sequence[Position] = ()
         self._settled: Tail | None = None  # of the last commit here, as long as nothing has gone wrong since
+        # What this process wrote of the audit trail, whatever has gone wrong since: with its last commit, and with one of which it was
+        # not told how it ended.
+        self._committed: Tail | None = None
+        self._tried: Tail | None = None
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
 
-    def chain_audit(self, key: bytes) -> None:
+    def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
-        self._chain, self._settled = AuditChain(key), None
+        if self._chain is None or not self._chain.has_key(key):
+            self._chain, self._heads = AuditChain(key), heads
+            self._settled = self._committed = self._tried = None
+
+    @property
+    def audit_head(self) -> Position | None:
+        """Of the last commit. May be asked from any thread: a tail is not changed after its commit."""
+        tail = self._committed
+        return None if tail is None else tail.head
 
     def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction and commit; then every work has its true outcome.
@@ -141,14 +154,14 @@ class Transactions:
 
     def _run_among_others(self, work: PendingJob[Any], tail: Tail | None, *, at: int) -> list[Effect]:
         self._connection.execute("SAVEPOINT job")
-        mark = None if tail is None else tail.mark()
+        undo = None if tail is None else tail.mark()
         effects = self._call(work, tail, at=at, writable=True)
         # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
         # gone, and these raise.
         if work.error is not None:
             self._connection.execute("ROLLBACK TO job")
-            if tail is not None and mark is not None:
-                tail.back_to(mark)
+            if undo is not None:
+                undo()
         self._connection.execute("RELEASE job")
         return effects
 
@@ -168,14 +181,18 @@ class Transactions:
         return effects
 
     def _tail(self, after: Tail | None) -> Tail | None:
-        return None if self._chain is None else Tail(self._chain, after)
+        if self._chain is None or after is not None:
+            return None if self._chain is None else Tail(self._chain, after)
+        known = [tail for tail in (self._committed, self._tried) if tail is not None]
+        return Tail(self._chain, known=known, heads=self._heads)
 
     def _commit(self, tail: Tail | None) -> None:
         self._settled = None
-        if tail is not None:
-            tail.flush(self._write_record)
+        if tail is not None and not tail.flush(self._write_record):
+            tail = None  # no job had to do with the trail
+        self._tried = tail or self._tried
         self._connection.execute("COMMIT")  # refused where the transaction stands no more
-        self._settled = tail
+        self._settled, self._committed = tail, tail or self._committed
 
     def _write_record(self, sql: str, *parameters: str) -> int:
         return self._connection.execute(sql, parameters).rowcount

@@ -25,7 +25,12 @@ async def table(clock: Clock | None = None) -> AsyncGenerator[tuple[Identity, Ma
         yield (
             identity,
             {
-                **AuditAdmin(store=identity.parts.store, subkey=identity.parts.subkey).commands(),  # type: ignore[arg-type]
+                **AuditAdmin(
+                    store=identity.parts.store,  # type: ignore[arg-type]
+                    subkey=identity.parts.subkey,
+                    committed_head=lambda: None,
+                    written_heads=lambda: (),
+                ).commands(),
                 **KeysAdmin(parts=identity.parts).commands(),
             },
         )

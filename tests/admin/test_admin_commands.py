@@ -21,7 +21,7 @@ from tests.auth.identity_fakes import ORIGIN, open_identity, post
 async def table(**store: Any) -> AsyncGenerator[tuple[Identity, Mapping[str, Handler]]]:
     async with open_identity() as identity:
         admin = Admin(
-            store=store.get("store") or identity.parts.store,
+            store=store.get("store") or identity.parts.store,  # type: ignore[arg-type]
             clock=identity.parts.clock,
             subkey=identity.parts.subkey,
             status=dict,

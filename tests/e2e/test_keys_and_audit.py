@@ -288,7 +288,7 @@ def test_the_trail_tells_who_came_in_and_can_be_filtered_and_exported_whole(
             {"what": "missing"},
             "is missing",
         ),
-        ("DELETE FROM meta WHERE key = 'audit_chain'", {"what": "no record"}, "no record of a chain"),
+        ("DELETE FROM meta WHERE key = 'audit_chain'", {"what": "no record"}, "was removed"),
     ],
 )
 def test_whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_file(
@@ -299,7 +299,7 @@ def test_whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_
     with program.serving() as server:
         program.log_in(server)
         sound = program.at_machine("verify")
-        assert (sound["sound"], sound["unchained"]) == (True, 0)
+        assert (sound["sound"], sound["swept"]) == (True, 0)
         with closing(sqlite3.connect(database, isolation_level=None)) as connection:
             connection.execute(tampering)
         told = program.run("verify", *where, code=1)
@@ -309,6 +309,89 @@ def test_whoever_writes_into_the_database_is_found_out_while_serving_and_in_the_
         assert answer["broken"].items() >= found.items()
     offline = program.run("verify", "--file", database, *where, code=1)
     assert words in offline.stderr
+
+
+@pytest.mark.parametrize("way", ["wiped", "written anew", "cut with an older record"])
+@pytest.mark.parametrize("stopped", [False, True])
+def test_who_may_write_the_database_and_has_no_key_leaves_no_sound_trail(
+    program: Program, way: str, stopped: bool
+) -> None:
+    """The trail is checked after the next decision, which is when a chain that was begun anew would pass for a sound one."""
+    where = ("--data-dir", str(program.data_dir))
+    database = program.data_dir / "ostiary.db"
+
+    def tamper(older: tuple[int, str]) -> None:
+        statements = {
+            "wiped": ["DELETE FROM audit", "DELETE FROM meta WHERE key = 'audit_chain'"],
+            "written anew": [
+                "UPDATE audit SET actor = 'user:nobody', mac = ''",
+                "DELETE FROM meta WHERE key = 'audit_chain'",
+            ],
+            "cut with an older record": [
+                f"DELETE FROM audit WHERE seq > {older[0]}",
+                f"UPDATE meta SET value = '{older[1]}' WHERE key = 'audit_chain'",
+            ],
+        }
+        with closing(sqlite3.connect(database, isolation_level=None)) as connection:
+            for sql in statements[way]:
+                connection.execute(sql)
+
+    def record() -> tuple[int, str]:
+        with closing(sqlite3.connect(database)) as connection:
+            ((text,),) = connection.execute("SELECT value FROM meta WHERE key = 'audit_chain'").fetchall()
+            ((seq,),) = connection.execute("SELECT max(seq) FROM audit").fetchall()
+        return seq, text
+
+    with program.serving() as server:
+        older = record()
+        program.log_in(server)
+        if not stopped:
+            tamper(older)
+            found_first = program.run("verify", *where, code=1)  # before any decision: what is gone is gone
+            assert found_first.stdout == ""
+            program.at_machine("keys", "rotate")
+            _is_found_out(program, server)
+    if stopped:
+        tamper(older)
+        program.run("verify", "--file", str(database), *where, code=1)
+        with program.serving() as server:
+            _is_found_out(program, server)
+    offline = program.run("verify", "--file", str(database), *where, code=1)
+    assert offline.stdout == ""
+
+
+def _is_found_out(program: Program, server: Server) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    assert program.run("verify", *where, code=1).stdout == ""
+    assert not json.loads(program.run("verify", "--json", *where, code=1).stdout)["sound"]
+    lines = [line for line in server.said().splitlines() if '"identity.audit.altered"' in line]
+    assert len(lines) == 1
+    assert '"level":"error"' in lines[0]
+    assert "audit.altered" in program.run("audit", "--outcome", "refused", *where).stdout
+    assert "ostiary verify" in program.run("status", *where).stdout
+    assert json.loads(program.run("status", "--json", *where).stdout)["server"]["trail"]["seq"] > 0
+
+
+def test_a_killed_server_and_a_restored_back_up_raise_no_alarm(program: Program) -> None:
+    where = ("--data-dir", str(program.data_dir))
+    with program.serving() as server:
+        program.log_in(server)
+        program.run("backup", "copy.db", *where)
+        program.log_in(server)
+        server.process.kill()
+        server.process.wait()
+    with program.serving() as server:
+        assert program.at_machine("verify")["sound"]
+        assert "audit.altered" not in server.said()
+    program.run("restore", "copy.db", *where)
+    with program.serving() as server:
+        assert program.at_machine("verify")["sound"]
+        assert "audit.altered" not in server.said()
+        assert "head_lost" not in server.said()
+    (program.data_dir / "audit.head").unlink()
+    with program.serving() as server:
+        assert '"identity.audit.head_lost"' in server.said()
+        assert program.at_machine("verify")["sound"]
 
 
 def test_a_back_up_verifies_and_a_restored_one_does_and_an_older_copy_lacks_the_head_that_was_noted(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sqlite3
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from store_engines import NOW, AnyStore, Open
 
 from auth.values.db import AuditEntry
-from server.store import meta
-from server.store.audit_chain import AuditChain, Break, Piece, Position
-from server.store.jobs import ConstraintFailed, StatementRefused, StoreDb
+from server.store import keyfile, meta
+from server.store.audit_chain import AuditChain, Break, Piece, Record
+from server.store.jobs import ConstraintFailed, Position, StatementRefused, StoreDb, StoreError
 from server.store.maintenance import PIECE, Retention, sweep
 
 KEY = b"a key of this chain alone"
@@ -33,12 +35,12 @@ def write(db: StoreDb, first: int, last: int, *, at: int = NOW) -> None:
 
 def walk(db: StoreDb, *, at_most: int = 1_000, key: bytes = KEY) -> Piece:
     """The whole chain in pieces, as one."""
-    chain, at, checked, unchained = AuditChain(key), None, 0, 0
+    chain, at, checked, swept = AuditChain(key), None, 0, 0
     while True:
         piece = chain.walk(db, at, at_most=at_most)
-        checked, unchained = checked + piece.checked, unchained + piece.unchained
+        checked, swept = checked + piece.checked, swept + piece.swept
         if piece.done:
-            return Piece(checked=checked, at=piece.at, done=True, broken=piece.broken, unchained=unchained)
+            return replace(piece, checked=checked, swept=swept)
         at = piece.at
 
 
@@ -60,7 +62,7 @@ async def test_a_chain_that_nobody_touched_is_whole_whatever_the_size_of_the_pie
     chained: AnyStore, at_most: int
 ) -> None:
     piece = await chained.read(partial(walk, at_most=at_most))
-    assert (piece.checked, piece.broken, piece.at.seq, piece.unchained) == (12, None, 12, 0)
+    assert (piece.checked, piece.broken, piece.at.seq, piece.swept) == (12, None, 12, 0)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +165,10 @@ async def test_a_record_that_was_altered_is_not_made_good_by_the_next_row(
     await chained.write(do(tampering))
     await chained.write(partial(write, first=1, last=2))
     await chained.write(partial(write, first=3, last=3))
-    piece = await chained.read(walk)
-    assert piece.broken is not None
-    assert piece.broken.what in ("record altered", "added")
-    assert piece.broken.seq in (1, 10)
+    assert (await chained.read(walk)).broken == Break(seq=10, what="missing")
     stored = await chained.read(lambda db: db.fetch_one("SELECT count(*) AS n FROM audit"))
     assert stored is not None
-    assert stored["n"] == 9 + 3  # and nobody was refused for it
+    assert stored["n"] == 9 + 1 + 3  # nobody was refused for it, and one row says that it was found
 
 
 async def test_a_job_that_is_undone_leaves_no_gap(chained: AnyStore) -> None:
@@ -212,18 +211,182 @@ async def test_nothing_is_audited_before_the_store_has_its_key(store: AnyStore) 
     assert await store.read(lambda db: db.fetch_all("SELECT * FROM audit")) == []
 
 
-async def test_rows_of_before_the_chain_are_counted_and_told_from_rows_that_were_put_in(
+# ---------------------------------------------------------------- by somebody who can write the database, and has no key
+
+WIPED = ("DELETE FROM audit", "DELETE FROM meta")  # the fingerprint of the key as well
+BLANKED = (
+    "UPDATE audit SET reason = 'x', mac = '' WHERE seq > 3",
+    "DELETE FROM meta WHERE key = 'audit_chain'",
+)
+
+
+async def record_of(store: AnyStore) -> str:
+    text = await store.read(partial(meta.get, key=meta.AUDIT_CHAIN))
+    assert text is not None
+    return text
+
+
+async def bind(store: AnyStore, heads: Sequence[Position] = ()) -> list[AuditEntry]:
+    """As a server does at its start; what it noticed."""
+    told: list[AuditEntry] = []
+    store.on_audit(told.extend)
+    store.chain_audit(KEY, heads)
+    await store.write(partial(keyfile.bind_key, fingerprint="of the key"))
+    return told
+
+
+@pytest.mark.parametrize(
+    ("tampering", "found"),
+    [(WIPED, Break(seq=1, what="missing")), (BLANKED, Break(seq=4, what="altered"))],
+)
+async def test_a_trail_that_was_wiped_or_written_anew_is_noticed_with_the_next_decision_and_ever_after(
+    store: AnyStore, tampering: Sequence[str], found: Break
+) -> None:
+    told = await bind(store)
+    await store.write(partial(write, first=1, last=12))
+    for sql in tampering:
+        await store.write(do(sql))
+    told.clear()
+    await store.write(partial(write, first=13, last=13))
+    assert [(each.event, each.outcome, each.reason) for each in told] == [
+        ("audit.altered", "refused", "the record of where the trail ends was removed"),
+        ("test.done", "ok", "row 13"),
+    ]
+    await store.write(partial(write, first=14, last=15))
+    assert [each.event for each in told[2:]] == ["test.done"] * 2
+    piece = await store.read(walk)
+    assert piece.broken == found
+
+
+async def test_an_end_that_was_cut_off_with_an_older_record_put_back_is_noticed_by_the_running_server(
     store: AnyStore,
 ) -> None:
-    old = "INSERT INTO audit (at, event, actor, outcome) VALUES (?, 'old', 'user:u', 'ok')"
-    for number in range(3):
-        await store.write(do(old, NOW + number))
-    store.chain_audit(KEY)
+    told = await bind(store)
+    await store.write(partial(write, first=1, last=9))
+    older = await record_of(store)  # as the log of the database holds it for a while
+    await store.write(partial(write, first=10, last=12))
+    await store.write(do("DELETE FROM audit WHERE seq > 9"))
+    await store.write(do("UPDATE meta SET value = ? WHERE key = 'audit_chain'", older))
+    assert (await store.read(walk)).broken is None  # it is true by itself
+    told.clear()
+    await store.write(partial(write, first=13, last=13))
+    assert [each.event for each in told] == ["audit.altered", "test.done"]
+    assert "put back to an older one; row 12 was the last" in told[0].reason
+    assert (await store.read(walk)).broken == Break(seq=10, what="missing")
+    head = store.audit_head()
+    assert head is not None
+    assert head.seq == 14
+
+
+@pytest.mark.parametrize("tampering", ["wiped", "blanked", "cut", "record", "added"])
+async def test_what_was_done_while_no_server_ran_is_noticed_at_its_start(
+    open_any: Open, request: pytest.FixtureRequest, tampering: str
+) -> None:
+    if "memory" in request.node.name:
+        return  # ends with its process
+    async with open_any() as store:
+        assert await bind(store) == []
+        await store.write(partial(write, first=1, last=9))
+        older = await record_of(store)
+        await store.write(partial(write, first=10, last=12))
+        head = store.audit_head()
+        assert head is not None
+    async with open_any() as store:
+        assert await bind(store, [head]) == []
+        statements = {
+            "wiped": WIPED,
+            "blanked": BLANKED,
+            "cut": (
+                "DELETE FROM audit WHERE seq > 9",
+                f"UPDATE meta SET value = '{older}' WHERE key = 'audit_chain'",
+            ),
+            "record": ("UPDATE meta SET value = 'x' WHERE key = 'audit_chain'",),
+            "added": ("INSERT INTO audit (seq, at, event, actor, outcome) VALUES (13, 0, 'x', 'y', 'ok')",),
+        }
+        for sql in statements[tampering]:
+            await store.write(do(sql))
+    async with open_any() as store:
+        (found,) = await bind(store, [head])
+        assert found.event == "audit.altered"
+        # Once: the head that counts now is the one with the row that says so.
+        (after,) = [store.audit_head()]
+        assert after is not None
+    async with open_any() as store:
+        assert await bind(store, [after]) == []
+        assert (await store.read(walk)).broken is not None
+
+
+async def test_a_bound_database_without_its_record_was_robbed_of_it_and_one_that_is_bound_now_begins(
+    open_any: Open, request: pytest.FixtureRequest
+) -> None:
+    async with open_any() as store:
+        assert await bind(store) == []
+        assert (await store.read(walk)).broken is None  # the record is there before any row
+        await store.write(do("DELETE FROM meta WHERE key = 'audit_chain'"))
+        assert (await store.read(walk)).broken == Break(seq=0, what="no record")
+    if "memory" in request.node.name:
+        return
+    async with open_any() as store:
+        assert [each.event for each in await bind(store)] == ["audit.altered"]
+
+
+async def test_of_two_heads_one_is_enough_and_a_swept_one_is_as_good(chained: AnyStore) -> None:
+    chain = AuditChain(KEY)
+    mac = await chained.read(lambda db: db.fetch_one("SELECT mac FROM audit WHERE seq = 7"))
+    assert mac is not None
+    there = Position(seq=7, mac=mac["mac"])
+    another, later = Position(seq=7, mac="0" * 64), Position(seq=13, mac="0" * 64)
+    for heads, found in (
+        ([], None),
+        ([there], None),
+        ([another, there], None),
+        ([there, later], None),
+        ([another], Break(seq=7, what="another")),
+        ([later], Break(seq=13, what="cut off")),
+    ):
+        assert await chained.read(partial(chain.holds, heads=heads)) == found
+    await chained.write(partial(write, first=13, last=13, at=NOW + 100))
+    assert await swept(chained, NOW + 100) == 12
+    assert await chained.read(partial(chain.holds, heads=[there])) is None
+    floor = Position(seq=12, mac="0" * 64)
+    assert await chained.read(partial(chain.holds, heads=[floor])) == Break(seq=12, what="another")
+
+
+def test_a_record_that_is_sealed_and_of_another_version_is_none() -> None:
+    chain = AuditChain(KEY)
+    assert chain.opened(chain.sealed(Record(head=3, head_mac="ab"))) == Record(head=3, head_mac="ab")
+    for text in ("1:0:0::3:ab:0", "2:0::3:ab:0", "", "2:0::x:ab:0:0"):
+        assert chain.opened(f"{text} {chain.seal('record', text)}") is None
+
+
+async def test_a_commit_of_which_nobody_was_told_how_it_ended_is_no_tampering(
+    store: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = await bind(store)
     await store.write(partial(write, first=1, last=2))
-    piece = await store.read(walk)
-    assert (piece.checked, piece.unchained, piece.broken, piece.at.seq) == (2, 3, None, 5)
-    await store.write(do("UPDATE audit SET mac = 'x' WHERE seq = 2"))
-    assert (await store.read(walk)).broken == Break(seq=2, what="added")
+    transactions = store._transactions
+    connection = transactions._connection
+
+    class Unsure:
+        """Commits, and says that the disk failed."""
+
+        @property
+        def in_transaction(self) -> bool:
+            return connection.in_transaction
+
+        def execute(self, sql: str, *parameters: Any) -> Any:
+            done = connection.execute(sql, *parameters)
+            if sql == "COMMIT":
+                raise sqlite3.OperationalError("disk I/O error")
+            return done
+
+    monkeypatch.setattr(transactions, "_connection", Unsure())
+    with pytest.raises(StoreError):
+        await store.write(partial(write, first=3, last=3))
+    monkeypatch.setattr(transactions, "_connection", connection)
+    await store.write(partial(write, first=4, last=4))
+    assert {each.event for each in told} == {"test.done"}
+    assert (await store.read(walk)).broken is None
 
 
 # ---------------------------------------------------------------- sweeping
@@ -283,18 +446,115 @@ async def test_a_younger_row_before_older_ones_keeps_them_so_that_there_is_never
     assert (piece.checked, piece.broken) == (2, None)
 
 
-async def test_rows_of_before_the_chain_are_swept_too_and_the_chain_stays(store: AnyStore) -> None:
-    old = "INSERT INTO audit (at, event, actor, outcome) VALUES (?, 'old', 'user:u', 'ok')"
-    for at in (NOW, NOW + 1):
-        await store.write(do(old, at))
-    assert await swept(store, NOW + 100) == 1  # by whoever has no key
+def stranger(number: int, *, at: int = NOW, actor: str = "anonymous") -> AuditEntry:
+    return entry(number, at=at, event="client.refused", actor=actor, outcome="refused")
+
+
+def sweep_refusals(db: StoreDb, before: int) -> int:
+    return db.sweep_refusals(before=before, at_most=2)
+
+
+async def test_refusals_of_strangers_are_swept_out_of_the_middle_and_the_rest_still_verifies(
+    store: AnyStore,
+) -> None:
     store.chain_audit(KEY)
-    await store.write(partial(write, first=1, last=2, at=NOW + 2))
-    assert await swept(store, NOW + 101) == 1
-    piece = await store.read(walk)
-    assert (piece.checked, piece.unchained, piece.broken) == (2, 0, None)
-    assert await swept(store, NOW + 102) == 2
+    kept = (
+        entry(3),
+        stranger(4, actor="user:u"),
+        stranger(5)._replace(grant_id="g"),
+        stranger(6)._replace(outcome="ok"),
+    )
+    rows = (
+        stranger(1),
+        stranger(2, actor="client:c"),
+        *kept,
+        stranger(7),
+        stranger(8, at=NOW + 60),
+        entry(9),
+    )
+    await store.write(lambda db: [db.audit(each) for each in rows])
+    keep = Retention(audit=100, audit_refusals=50)
+
+    async def swept_by(now: int) -> int:
+        result = await sweep(store, owner="boot", clock=lambda: now, retention=keep)
+        assert result is not None
+        return result["audit_refusals"]
+
+    async def left() -> list[tuple[int, str, str]]:
+        found = await store.read(lambda db: db.fetch_all("SELECT * FROM audit ORDER BY seq"))
+        return [(row["seq"], row["event"], row["reason"]) for row in found]
+
+    assert await swept_by(NOW + 49) == 0
+    assert await swept_by(NOW + 50) == 3
+    assert await left() == [
+        (2, "audit.swept", "2 refusals of nobody in particular, from row 1"),
+        *((seq, each.event, each.reason) for seq, each in enumerate(kept, 3)),
+        (7, "audit.swept", "1 refusal of nobody in particular, from row 7"),
+        (8, "client.refused", "row 8"),
+        (9, "test.done", "row 9"),
+    ]
+    for at_most in (1, 3, 100):
+        piece = await store.read(partial(walk, at_most=at_most))
+        assert (piece.broken, piece.at.seq, piece.swept, piece.swept_at) == (None, 9, 1, NOW)
+    assert await swept_by(NOW + 110) == 1  # which follows one that stands for others
     assert (await store.read(walk)).broken is None
+
+
+async def test_neighbours_that_are_swept_one_after_the_other_become_one_row(store: AnyStore) -> None:
+    store.chain_audit(KEY)
+    await store.write(lambda db: db.audit(entry(0)))
+    for number in range(1, 7):
+        refused = stranger(number, at=NOW + number)
+        await store.write(lambda db, refused=refused: db.audit(refused))
+    await store.write(lambda db: db.audit(entry(7)))
+    for number in range(1, 7):
+        job = partial(sweep_refusals, before=NOW + number)
+        assert await store.write(job) == 1
+    found = await store.read(lambda db: db.fetch_all("SELECT seq, first, reason FROM audit ORDER BY seq"))
+    reason = "6 refusals of nobody in particular, from row 2"
+    assert found[1] == {"seq": 7, "first": 2, "reason": reason}
+    assert [row["seq"] for row in found] == [1, 7, 8]
+    piece = await store.read(walk)
+    assert (piece.checked, piece.swept, piece.broken) == (3, 5, None)
+    assert await swept(store, NOW + 1_000) == 3
+    assert (await store.read(walk)).broken is None
+
+
+@pytest.mark.parametrize(
+    ("tampering", "found"),
+    [
+        ("DELETE FROM audit WHERE seq = 4", Break(seq=3, what="missing")),
+        ("UPDATE audit SET first = 2 WHERE seq = 4", Break(seq=3, what="altered")),
+        ("UPDATE audit SET first = 4 WHERE seq = 4", Break(seq=3, what="missing")),
+        ("UPDATE audit SET first = NULL WHERE seq = 4", Break(seq=3, what="missing")),
+        ("UPDATE audit SET first = 'x' WHERE seq = 4", Break(seq=3, what="altered")),
+        ("UPDATE audit SET seal = NULL WHERE seq = 4", Break(seq=4, what="altered")),
+        ("UPDATE audit SET seal = mac WHERE seq = 4", Break(seq=4, what="altered")),
+        ("UPDATE audit SET mac = seal WHERE seq = 4", Break(seq=4, what="altered")),
+        ("UPDATE audit SET reason = 'x' WHERE seq = 4", Break(seq=4, what="altered")),
+        ("UPDATE audit SET first = 5, seal = '' WHERE seq = 5", Break(seq=5, what="altered")),
+        ("DELETE FROM audit WHERE seq = 5", Break(seq=5, what="missing")),
+    ],
+)
+async def test_a_row_that_stands_for_others_is_as_safe_as_any(
+    store: AnyStore, tampering: str, found: Break
+) -> None:
+    store.chain_audit(KEY)
+    rows = (entry(1), entry(2), stranger(3), stranger(4), entry(5), entry(6))
+    await store.write(lambda db: [db.audit(each) for each in rows])
+    assert await store.write(lambda db: db.sweep_refusals(before=NOW, at_most=9)) == 2
+    assert (await store.read(walk)).broken is None
+    await store.write(do(tampering))
+    assert (await store.read(walk)).broken == found
+
+
+async def test_a_refusal_that_was_altered_is_not_swept_away_as_evidence(store: AnyStore) -> None:
+    store.chain_audit(KEY)
+    await store.write(lambda db: [db.audit(each) for each in (entry(1), stranger(2), stranger(3), entry(4))])
+    await store.write(do("UPDATE audit SET outcome = 'refused', actor = 'anonymous' WHERE seq = 1"))
+    await store.write(do("UPDATE audit SET ip = 'x' WHERE seq = 3"))
+    assert await store.write(lambda db: db.sweep_refusals(before=NOW, at_most=9)) == 0
+    assert (await store.read(walk)).broken == Break(seq=1, what="altered")
 
 
 async def test_a_walk_that_is_overtaken_by_the_broom_and_by_new_rows_still_comes_to_the_end(

@@ -15,7 +15,8 @@ from store_engines import NOW
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain
+from server.store.audit_chain import AuditChain, Record
+from server.store.audit_head import HeadFile
 from server.store.backup import RestoreRefused, back_up, restore
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
@@ -53,7 +54,12 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
 @pytest.fixture
 def database(directory: Path) -> Path:
     path = directory / "ostiary.db"
-    rows = [(meta.KEY_FINGERPRINT, FINGERPRINT), (meta.REFRESH_EPOCH, "old-epoch"), ("kept", "x")]
+    rows = [
+        (meta.KEY_FINGERPRINT, FINGERPRINT),
+        (meta.AUDIT_CHAIN, AuditChain(AUDIT_KEY).sealed(Record())),
+        (meta.REFRESH_EPOCH, "old-epoch"),
+        ("kept", "x"),
+    ]
     with closing(connect_writer(path)) as connection:
         migrate(connection, packaged_migrations(), now=NOW, backups=directory / "backups")
         connection.executemany("INSERT INTO meta (key, value) VALUES (?, ?)", rows)
@@ -296,19 +302,58 @@ async def test_a_restored_database_verifies_and_its_last_row_tells_who_restored_
     assert rows[3] == {"event": "store.restored", "actor": "local:7", "at": NOW}
 
 
-async def test_a_copy_of_before_the_chain_is_restored_and_its_rows_are_known_as_such(directory: Path) -> None:
+def test_a_copy_whose_trail_is_no_chain_is_refused(directory: Path) -> None:
     old, database = directory / "old.db", directory / "ostiary.db"
     with closing(connect_writer(old)) as connection:
         migrate(connection, packaged_migrations()[:2], now=NOW, backups=None)
         connection.execute("INSERT INTO meta (key, value) VALUES (?, ?)", (meta.KEY_FINGERPRINT, FINGERPRINT))
-        connection.execute("INSERT INTO audit (at, event, actor, outcome) VALUES (1, 'old', 'user:u', 'ok')")
-    restore_known(old, database, copied=True)
+    with pytest.raises(RestoreRefused, match="chained"):
+        restore_known(old, database, copied=True)
+    assert not database.exists()
+
+
+async def test_after_a_restore_its_head_counts_and_the_database_that_it_replaced_is_found_to_be_another(
+    database: Path, directory: Path
+) -> None:
+    """Neither is the restore itself taken for a cut: also where it was killed before or after the copy took its place."""
+    entry = AuditEntry(NOW, "test.done", "user:u", None, None, None, None, "ok", "")
+    heads = HeadFile(directory / "audit.head", AUDIT_KEY)
+
+    async def start() -> list[str]:
+        told: list[str] = []
+        async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+            store.on_audit(lambda entries: told.extend(each.event for each in entries))
+            store.chain_audit(AUDIT_KEY, heads.read())
+            await store.write(lambda db: db.begin_audit())
+        return told
+
     async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
         store.chain_audit(AUDIT_KEY)
-        await store.write(
-            lambda db: db.audit(AuditEntry(NOW, "new", "user:u", None, None, None, None, "ok", ""))
-        )
-        piece = await store.read(lambda db: AuditChain(AUDIT_KEY).walk(db, None, at_most=100))
-        rows = await store.read(lambda db: db.fetch_all("SELECT event FROM audit ORDER BY seq"))
-    assert (piece.checked, piece.unchained, piece.broken) == (1, 2, None)
-    assert [row["event"] for row in rows] == ["old", "store.restored", "new"]
+        await store.write(lambda db: [db.audit(entry) for _ in range(3)])
+        back_up(database, directory / "later.db")
+        await store.write(lambda db: [db.audit(entry) for _ in range(3)])
+        head = store.audit_head()
+        assert head is not None
+        heads.write(head)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.store.backup._put_aside", _killed)
+        with pytest.raises(KeyboardInterrupt):  # cut off with the old database in place
+            restore_known(directory / "later.db", database)
+    assert await start() == []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.store.backup.sync_directory", _killed)
+        with pytest.raises(KeyboardInterrupt):  # cut off with the new one in place
+            restore_known(directory / "later.db", database)
+    assert await start() == []
+    aside = restore_known(directory / "later.db", database, now=NOW + 1)
+    assert await start() == []
+    assert len(heads.read()) == 1
+    assert aside is not None
+    shutil.copy(
+        directory / "later.db", database
+    )  # by hand, and so not told from an older copy that somebody put there
+    assert await start() == ["audit.altered"]
+
+
+def _killed(path: Path, **_: object) -> None:
+    raise KeyboardInterrupt

@@ -185,24 +185,3 @@ def test_setup_writes_its_audit_rows() -> None:
         2,
     ]
     world.close()
-
-
-async def test_a_start_on_rows_of_an_older_version_or_without_its_chain_is_itself_in_the_trail() -> None:
-    clock = Clock()
-    async with open_inline_store(clock=clock) as store:
-        old = "INSERT INTO audit (at, event, actor, outcome) VALUES (1, 'old', 'user:u', 'ok')"
-        await store.write(lambda db: [db.execute(old) for _ in range(2)])
-        told: list[tuple[str, str]] = []
-        store.on_audit(lambda entries: told.extend((each.event, each.reason) for each in entries))
-
-        async def start() -> None:
-            await found(store, clock=clock, entropy=seeds(), subkey=subkey, site=SITE, policy=POLICY)
-
-        await start()
-        assert told[0] == ("audit.began", "2 rows before this are not chained")
-        told.clear()
-        await start()
-        assert told == []
-        await store.write(lambda db: db.execute("DELETE FROM meta WHERE key = 'audit_chain'"))
-        await start()
-        assert [event for event, _ in told] == ["audit.began"]

@@ -22,6 +22,7 @@ from auth.tokens.dpop import ProofWindow
 from auth.tokens.presentation import PresentedProof, present
 from auth.values.model import Principal
 from auth.values.site import Site
+from server.store.jobs import Change
 from tests.auth.assertion_fakes import KEYS
 from tests.auth.code_fakes import answer_of, open_porch, press
 from tests.auth.dpop_fakes import (
@@ -408,6 +409,19 @@ def test_the_window_is_empty_again_a_minute_later() -> None:
     assert len(window) == 1
 
 
+def test_the_window_still_tells_apart_proofs_of_the_oldest_second_that_counts() -> None:
+    window, second = ProofWindow(), 100
+    now = (second + dpop.BACK_SECONDS) * 1_000
+
+    def proof(jti: str) -> dpop.DpopProof:
+        return dpop.DpopProof(jkt="k", id_hash=jti, issued_at=second)
+
+    assert window.use_up(proof("a"), now)
+    assert window.use_up(proof("b"), now)
+    assert not window.use_up(proof("a"), now)
+    assert not window.use_up(proof("c"), now + 1_000)
+
+
 # ---------------------------------------------------------------- a token without its key
 
 
@@ -460,6 +474,29 @@ async def test_an_ended_login_ends_its_bound_tokens() -> None:
         refused = await call(identity, f"DPoP {token}", prover.shown(token))
         assert isinstance(refused, BearerRefusal)
         assert refused.error == "invalid_token"
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("unknown", ["no token", "no login"])
+async def test_a_dpop_token_that_is_worth_nothing_is_refused_by_dpop_also_after_a_look_into_the_store(
+    unknown: str, stale: bool
+) -> None:
+    prover = Prover()
+    async with open_identity() as identity:
+        token = (await bound(identity, prover))["access_token"]
+        if unknown == "no login":
+            identity.live.apply_changes(
+                [Change(seq=1, kind="epoch", entity_id="refresh_epoch")]
+            )  # nothing is known from memory
+            await identity.parts.store.write(lambda db: db.execute("DELETE FROM grants"))
+        else:
+            token = f"{token[:-4]}AAAA"
+        if stale:
+            identity.parts.keys.changed()
+        refused = await call(identity, f"DPoP {token}", prover.shown(token))
+        assert isinstance(refused, BearerRefusal)
+        _, _, rest = refused.www_authenticate.partition(", DPoP ")
+        assert 'error="invalid_token"' in rest
 
 
 async def test_a_key_beside_a_bound_token_is_two_credentials() -> None:
