@@ -106,12 +106,10 @@ class FormLimits(msgspec.Struct, frozen=True, kw_only=True):
     # Counted per client and network: a public client id is shared by everybody.
     per_minute_per_client: int | None = 120
     per_minute_per_network: int | None = 600
-    # Each refusal leaves an audit row that is kept for a year: a stranger must not be able to fill the disk with them.
+    # Each refusal leaves an audit row that is kept for a month: a stranger must not be able to fill the disk with them.
     refused_per_minute_per_network: int = 30
     # Pushed authorization requests of clients behind which anybody may be; each leaves some KiB, and an audit row.
     pushed_per_minute_per_network: int = 30
-    # Refusals of strangers that leave an audit row of their own, of all networks together; one row speaks for the others.
-    strangers_rows_per_minute: int = 600
     # Tries at a passphrase from browsers that were never signed in here, of all networks together: each costs a hash. Names of
     # accounts are treated like any other, or it would tell which there are.
     guesses_per_minute: int = 600

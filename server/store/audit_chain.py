@@ -32,7 +32,7 @@ COLUMNS: Final = AuditEntry._fields
 ALTERED: Final = "audit.altered"
 SWEPT: Final = "audit.swept"
 STORE: Final = "local:store"
-# No person, no login, no key: as the index of migration 4 has it.
+# No person, no login, no key: as the index `audit_refused_strangers` has it.
 REFUSED_STRANGERS: Final = (
     "outcome = 'refused' AND grant_id IS NULL AND (actor = 'anonymous' OR substr(actor, 1, 7) = 'client:')"
 )

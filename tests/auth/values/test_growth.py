@@ -8,7 +8,7 @@ from typing import Any
 
 from auth.authorize import request as authorize
 from auth.clients import registration_form
-from auth.values.policy import DAY, MINUTE, Policy
+from auth.values.policy import DAY, MINUTE, REFUSALS_PER_MINUTE, Policy
 from auth.values.site import Site
 from server.outgoing import pinned
 from server.store import client_sweep
@@ -31,7 +31,7 @@ def audit_rows_a_day() -> int:
     """Refusals, and each thing that strangers may do that leaves a row though nobody let them in."""
     device, registration, limits = POLICY.device, POLICY.registration, POLICY.limits
     per_day = {
-        "refused, and one a minute for all the others": (limits.strangers_rows_per_minute + 1, MINUTE),
+        "refused, and one a minute for all the others": (REFUSALS_PER_MINUTE + 1, MINUTE),
         "registered": (registration.everybody, registration.per_network_ms),
         "asked for a code": (device.live_codes, device.lifetime_ms),
         "pushed": (limits.pushed, POLICY.tokens.pushed_ms),

@@ -1,5 +1,5 @@
--- ostiary-key-1:09881b34097f:6mjutBhVLS60HdkmqJqNiv_cg1qlQ6er_ylcI6BbgQg
--- ost_qMjYVUvgAP7fmXPrdMBZjBXwPQoYR8VHWJ9aurRd67v0oaW7j
+-- ostiary-key-1:df323a3b5994:Qy3l3S29mrGvOa20OphRmTn8kQK8gxWUKIU8uzWtY6Y
+-- ost_vsyvnbkXeOGF9jtRcWBrOETmhyVVE2XDShvsI9hJQ283BFnP1
 PRAGMA application_id = 1330861145;
 BEGIN TRANSACTION;
 CREATE TABLE api_keys (
@@ -18,13 +18,15 @@ CREATE TABLE api_keys (
   last_used_ip TEXT,
   revoked_at   BIGINT
 );
-INSERT INTO "api_keys" VALUES('key_5typ3sztcbk3b3aceqaq','for-tests','usr_eyie7qgqf4ezcmraehcx','eb5dee7208bc1015cf20e229e5124c0a85fb1842267d1d3bc49a3b5977958baa','aW7j',NULL,'mcp','','local:0',1795367911945,NULL,NULL,NULL,NULL);
+INSERT INTO "api_keys" VALUES('key_qcawiafabk47o2m7k3lo','for-tests','usr_o6g54e573vbiuz42jesq','b0115a624d822ce671c038eda4d342dd1cf4c5051f9f68aa635f656e971b57ca','FnP1',NULL,'mcp','','local:0',1795369047014,NULL,NULL,NULL,NULL);
 CREATE TABLE attempts (                        -- failed or counted tries, for throttling
   bucket   TEXT NOT NULL,                      -- e.g. signin:user:usr_1, entry:session:…; never a secret
   at       BIGINT NOT NULL,
   sequence INTEGER NOT NULL,                   -- tells tries of one millisecond apart
   PRIMARY KEY (bucket, at, sequence)
 );
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795369047357,0);
+INSERT INTO "attempts" VALUES('device:around 127.0.0.0/24',1795369052653,0);
 CREATE TABLE audit (
   seq        INTEGER PRIMARY KEY AUTOINCREMENT,
   at         BIGINT NOT NULL,
@@ -36,19 +38,19 @@ CREATE TABLE audit (
   user_agent TEXT,
   outcome    TEXT NOT NULL,                    -- ok | refused
   reason     TEXT NOT NULL DEFAULT ''
-, mac TEXT NOT NULL DEFAULT '');
-INSERT INTO "audit" VALUES(1,1795367908472,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_eyie7qgqf4ezcmraehcx owner, unclaimed','88125523d05593a9feb90a14e2e71a93d031e0154d70864c4433651f93ff70b2');
-INSERT INTO "audit" VALUES(2,1795367908472,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','7d739a65fcf3d0c38d56f459cdef9ae16d1d432b1b428d5354b4afdc18887efa');
-INSERT INTO "audit" VALUES(3,1795367908472,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','yzLQfzTDJndpILwOqOxkWFBknQS1Wk2rfPZVupb_w0E','7aae87a321ff1f7c51361815b710f193388bc42f4ce9ae6d3dd22ae657583760');
-INSERT INTO "audit" VALUES(4,1795367908472,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','3e9dabe293b51a4b08a2f364ed9dc9ce5c5675435ab93f11bd60422d7a3fe808');
-INSERT INTO "audit" VALUES(5,1795367909655,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','58c2571b7f7bbf56fee0ff16438d51a070480edd8681517de408987bb8a3319c');
-INSERT INTO "audit" VALUES(6,1795367910792,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_l757idj636ojdetqlqtc','fb6edee462b2ed0cd1539366b834aa3ea449cf1bbff127ced528c8fde7e7363e');
-INSERT INTO "audit" VALUES(7,1795367910792,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_l757idj636ojdetqlqtc ada','724bac9f12b5de5c5d4162e76230506910a348295b0c4637bf19962f0ff252fa');
-INSERT INTO "audit" VALUES(8,1795367911945,'api_key.created','local:0',NULL,'key_5typ3sztcbk3b3aceqaq',NULL,NULL,'ok','','5a29f16aaa5c229e715ac8b3d193091a3e8fcdfba5a4c23d0eb2e19feb53ef2e');
-INSERT INTO "audit" VALUES(9,1795367913632,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_lka3rqac4t5rtodsm6vj','0bd9d46d9748fe76cb6b808e5c859c26579f05350b0809812637c73914a45db1');
-INSERT INTO "audit" VALUES(10,1795367914594,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_lka3rqac4t5rtodsm6vj','221c5983913c5e7541a56a4dfdbf1c05aaf84979a54783c5e8a2f0f00fba85c4');
-INSERT INTO "audit" VALUES(11,1795367918690,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_difyzvk2o3htmw3kjxpp','127.0.0.1','ostiary/0.1.0','ok','dev_lka3rqac4t5rtodsm6vj','c0fb20fbaee1a9be74870f62e0c3d8af648c670e6eb8a43696379d484fbdd92a');
-INSERT INTO "audit" VALUES(12,1795367919718,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_ppeylictwoy65uoc7kvh','0bb46415fa634a84ba4f5663c66b7ee4d09651649bf8fbb954731e32fd15a4aa');
+, mac TEXT NOT NULL DEFAULT '', first BIGINT, seal  TEXT);
+INSERT INTO "audit" VALUES(1,1795369046349,'user.added','local:setup',NULL,NULL,NULL,NULL,'ok','usr_o6g54e573vbiuz42jesq owner, unclaimed','e4212bfaaea9d059918da557f59840b78ef4a52429358ac661622ddcbd321dc9',NULL,NULL);
+INSERT INTO "audit" VALUES(2,1795369046349,'client.added','local:setup','ostiary-cli',NULL,NULL,NULL,'ok','built in','41cf5ff0d7842807306e6277c022b8250712e97a806351ac2865373ba876abcf',NULL,NULL);
+INSERT INTO "audit" VALUES(3,1795369046349,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo','d31af2760c2e0b05e48ae3c5145988c887d77367f0749d844c9d3dcbfbeeb017',NULL,NULL);
+INSERT INTO "audit" VALUES(4,1795369046349,'key.added','local:setup',NULL,NULL,NULL,NULL,'ok','rt1','d633ffb21c15453f1ae438fcac1d6ae42d182348504b8b1e3bb390e52db2229a',NULL,NULL);
+INSERT INTO "audit" VALUES(5,1795369046595,'client.added','local:0','a-program',NULL,NULL,NULL,'ok','','3463d498701f36bfb8c0463fed667f184a84a4b7e7aaed689061b3dce1fcd583',NULL,NULL);
+INSERT INTO "audit" VALUES(6,1795369046802,'invite.link_made','local:0',NULL,NULL,NULL,NULL,'ok','usr_knm3v7tye5abyavkdhij','25e2b950d7826343bae4f30e842d45e759269a235ffc1d5e839d55a7331e90fa',NULL,NULL);
+INSERT INTO "audit" VALUES(7,1795369046802,'user.invited','local:0',NULL,NULL,NULL,NULL,'ok','usr_knm3v7tye5abyavkdhij ada','4d9b40d9344dc7d6d0be8040007bf97c2896a0b5b6989b29aa51f7342c0782b8',NULL,NULL);
+INSERT INTO "audit" VALUES(8,1795369047014,'api_key.created','local:0',NULL,'key_qcawiafabk47o2m7k3lo',NULL,NULL,'ok','','8927c2152739d35f9d18a13a5d3374b01b6deb2e551190f1e4630c2571a67a5c',NULL,NULL);
+INSERT INTO "audit" VALUES(9,1795369047357,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','09a13a24f68250aa2a1d49a3d5d3d4773e764514bda4493537409987b13d57b0',NULL,NULL);
+INSERT INTO "audit" VALUES(10,1795369047583,'device.approved','local:0','ostiary-cli',NULL,'127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','f59941dd6cd3886894334b8c27ea3bcdf395eac53be3c5bdb8df070aef56aac0',NULL,NULL);
+INSERT INTO "audit" VALUES(11,1795369052380,'device.redeemed','client:ostiary-cli','ostiary-cli','grt_vtln2a7cs6iwzukrenyd','127.0.0.1','ostiary/0.1.0','ok','dev_qxpoajbqcmjqcnmlr3g6','cbeecc66083f5801eb0bf2c5b320068511f18dfb67c2ae96a4175495e2345ba7',NULL,NULL);
+INSERT INTO "audit" VALUES(12,1795369052653,'device.requested','client:ostiary-cli','ostiary-cli',NULL,'127.0.0.1','python-httpx2/2.16.2','ok','dev_aztrrokudkbngpeoum2h','617ae4d442ec6ef3d3b92334a909a4f6c32335288867bd6ac230cdb80c34df00',NULL,NULL);
 CREATE TABLE authorization_codes (
   id           TEXT PRIMARY KEY,
   code_hash    TEXT NOT NULL UNIQUE,           -- SHA-256
@@ -84,9 +86,9 @@ CREATE TABLE changes (                         -- what other processes must forg
   kind      TEXT NOT NULL,                     -- grant | user | client | key
   entity_id TEXT NOT NULL
 );
-INSERT INTO "changes" VALUES(1,1795367908474,'key','yzLQfzTDJndpILwOqOxkWFBknQS1Wk2rfPZVupb_w0E');
-INSERT INTO "changes" VALUES(2,1795367908474,'key','rt1');
-INSERT INTO "changes" VALUES(3,1795367911945,'api_key','key_5typ3sztcbk3b3aceqaq');
+INSERT INTO "changes" VALUES(1,1795369046350,'key','2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo');
+INSERT INTO "changes" VALUES(2,1795369046350,'key','rt1');
+INSERT INTO "changes" VALUES(3,1795369047014,'api_key','key_qcawiafabk47o2m7k3lo');
 CREATE TABLE chores (                          -- maintenance: whoever holds the lease does it, once
   name        TEXT PRIMARY KEY,
   owner       TEXT,                            -- boot id
@@ -94,7 +96,7 @@ CREATE TABLE chores (                          -- maintenance: whoever holds the
   fence       BIGINT NOT NULL,
   last_run_at BIGINT
 );
-INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795367908630);
+INSERT INTO "chores" VALUES('sweep',NULL,0,1,1795369046386);
 CREATE TABLE client_assertions (               -- private_key_jwt: each assertion counts once
   client_id  TEXT NOT NULL,
   jti_hash   TEXT NOT NULL,                    -- SHA-256
@@ -123,8 +125,8 @@ CREATE TABLE clients (
   created_at    BIGINT NOT NULL,
   last_used_at  BIGINT
 , client_uri TEXT NOT NULL DEFAULT '', jwks TEXT, jwks_uri TEXT, metadata TEXT NOT NULL DEFAULT '{}', registration_hash TEXT, network TEXT, authorized_at BIGINT, server TEXT, introspects INTEGER NOT NULL DEFAULT 0);
-INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795367908472,1795367918690,'',NULL,NULL,'{}',NULL,NULL,1795367918690,NULL,0);
-INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795367909655,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
+INSERT INTO "clients" VALUES('ostiary-cli','builtin','Ostiary in a terminal',NULL,'none','urn:ietf:params:oauth:grant-type:device_code authorization_code refresh_token','http://127.0.0.1/callback','*','enabled',1795369046349,1795369052380,'',NULL,NULL,'{}',NULL,NULL,1795369052380,NULL,0);
+INSERT INTO "clients" VALUES('a-program','registered','a program',NULL,'none','urn:ietf:params:oauth:grant-type:device_code','','*','enabled',1795369046595,NULL,'',NULL,NULL,'{}',NULL,NULL,NULL,NULL,0);
 CREATE TABLE consents (                        -- what a person said yes to, so that the same is not asked every day
   user_id       TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
   client_id     TEXT NOT NULL REFERENCES clients (id) ON DELETE CASCADE,
@@ -160,8 +162,12 @@ CREATE TABLE device_codes (
   granted_scope    TEXT,
   grant_id         TEXT                        -- set when used
 );
-INSERT INTO "device_codes" VALUES('dev_lka3rqac4t5rtodsm6vj','aae635938634766c9c45a6c12beb1d49b12dc5c14153f3803f5d74d176ac08ec','8f9a408ad0adf39cde53757a8e06f8585b93ce56cc88ad1205e01df4206402fb','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:36409','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795367913632,1795368513632,1795367914594,'local:0','usr_eyie7qgqf4ezcmraehcx','mcp','grt_difyzvk2o3htmw3kjxpp');
-INSERT INTO "device_codes" VALUES('dev_ppeylictwoy65uoc7kvh','c0e826761f849e9f0bf7352061af20e312157b007ac167e878c514efda2b6f6c','e25a8e3285721acdee8f5db958b8df232d224434043cb5830f64b3bb14f69b36','ostiary-cli','','','main','http://127.0.0.1:36409','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795367919718,1795368519718,NULL,NULL,NULL,NULL,NULL);
+INSERT INTO "device_codes" VALUES('dev_qxpoajbqcmjqcnmlr3g6','db9db67566dc9a3d47a8a664ee2569896e8b812284cf7b463a344c9aa1af143b','917f36e34e3c0c84582119a3078827b8fe20ef763f61e33a7ae9eab23969c663','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:34625','mcp','127.0.0.1','127.0.0.1','ostiary/0.1.0','used',5,NULL,1795369047357,1795369647357,1795369047583,'local:0','usr_o6g54e573vbiuz42jesq','mcp','grt_vtln2a7cs6iwzukrenyd');
+INSERT INTO "device_codes" VALUES('dev_aztrrokudkbngpeoum2h','42c7b9ccada6299d5b75d83af7a1cd40860b859ea9c7cb470fd06e4a66318bbb','264e192de577e743122776f5dd9414c4692d9d016621c386b7f777c2431ded11','ostiary-cli','','','main','http://127.0.0.1:34625','mcp mcp:tools mcp:resources','127.0.0.1','127.0.0.1','python-httpx2/2.16.2','pending',5,NULL,1795369052653,1795369652653,NULL,NULL,NULL,NULL,NULL);
+CREATE TABLE ended_sessions (
+  id_hash    TEXT PRIMARY KEY,                 -- SHA-256
+  expires_at BIGINT NOT NULL                   -- when the id opens nothing any more anyway
+);
 CREATE TABLE grants (                          -- one row per login; its refresh chain is a counter
   id             TEXT PRIMARY KEY,             -- the token's sid
   principal_kind TEXT NOT NULL,                -- user | client | api_key | local | anonymous | payer
@@ -186,14 +192,14 @@ CREATE TABLE grants (                          -- one row per login; its refresh
   revoked_at     BIGINT,
   revoked_reason TEXT
 , how TEXT NOT NULL DEFAULT 'device', redirect_host TEXT NOT NULL DEFAULT '', last_ip TEXT NOT NULL DEFAULT '', jkt TEXT);
-INSERT INTO "grants" VALUES('grt_difyzvk2o3htmw3kjxpp','user','usr_eyie7qgqf4ezcmraehcx','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:36409','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795367914594,1795367918690,1,'epo_j3l6ry2tv6ogvlzss7at',1795367918690,1795367918690,1797959918690,1797959918690,NULL,NULL,'device','','127.0.0.1',NULL);
+INSERT INTO "grants" VALUES('grt_vtln2a7cs6iwzukrenyd','user','usr_o6g54e573vbiuz42jesq','ostiary-cli','ostiary 0.1.0','vm','main','http://127.0.0.1:34625','mcp','127.0.0.1','ostiary/0.1.0','local:0',1795369047583,1795369052380,1,'epo_laynxpstr5hd67rc43pc',1795369052380,1795369052380,1797961052380,1797961052380,NULL,NULL,'device','','127.0.0.1',NULL);
 CREATE TABLE meta (
   key   TEXT PRIMARY KEY,
   value TEXT NOT NULL
 );
-INSERT INTO "meta" VALUES('key_fingerprint','09881b34097f:171db143d600297d6b9bb2e17537d745');
-INSERT INTO "meta" VALUES('refresh_epoch','epo_j3l6ry2tv6ogvlzss7at');
-INSERT INTO "meta" VALUES('audit_chain','1:0:0::12:0bb46415fa634a84ba4f5663c66b7ee4d09651649bf8fbb954731e32fd15a4aa:0 2643615364ad436080c5a927f02db9fdfda24d6ca1cbb6617337b090cdbbe95f');
+INSERT INTO "meta" VALUES('key_fingerprint','df323a3b5994:54d6f4ee899f2a6ed957a3f1ffa93c73');
+INSERT INTO "meta" VALUES('audit_chain','2:0::12:617ae4d442ec6ef3d3b92334a909a4f6c32335288867bd6ac230cdb80c34df00:0:0 ecd05bcf51c4a606bd20e6a1cf456f00d8cff41cc46806ad94d7d9759a3b67d6');
+INSERT INTO "meta" VALUES('refresh_epoch','epo_laynxpstr5hd67rc43pc');
 CREATE TABLE one_time_links (
   token_hash TEXT PRIMARY KEY,                 -- SHA-256
   kind       TEXT NOT NULL,                    -- claim
@@ -202,7 +208,7 @@ CREATE TABLE one_time_links (
   expires_at BIGINT NOT NULL,
   used_at    BIGINT
 );
-INSERT INTO "one_time_links" VALUES('72fccee07c105f6ce112f86b3a3793e893d11c46c65f59be31f8cca2b229aaeb','invite','usr_l757idj636ojdetqlqtc',1795367910792,1795627110792,NULL);
+INSERT INTO "one_time_links" VALUES('63a02decf407d12b8ce54ea353ef274877b8ae0d79ec67e7d737c6abb6e86625','invite','usr_knm3v7tye5abyavkdhij',1795369046802,1795628246802,NULL);
 CREATE TABLE passkey_challenges (              -- those that were answered: each counts once. Open ones need no row
   challenge_hash TEXT PRIMARY KEY,             -- SHA-256
   used_at        BIGINT NOT NULL,
@@ -232,11 +238,14 @@ CREATE TABLE refresh_keys (                    -- what refresh tokens are proven
   created_at     BIGINT NOT NULL,
   accepted_until BIGINT                        -- when its last login is over; NULL: it was not replaced
 );
-INSERT INTO "refresh_keys" VALUES(1,'/9IEPJXvG+z0mECXyV/BI7JSSSQFMV21Ajx4J7vSrFTuG0oZdSGoRlAEiyPmw8+wMZFFIReC/rF4k/mf',1795367908472,NULL);
+INSERT INTO "refresh_keys" VALUES(1,'hGRTT/SIxHB9kZ9IAvKwYfnFeDrRDpWo1s/fPaas8fLrBE+jJ9TFi9NmRrPVfN3u3te5zfgaeQhaqEgX',1795369046349,NULL);
 CREATE TABLE schema_version (version INTEGER PRIMARY KEY, name TEXT NOT NULL, applied_at BIGINT NOT NULL, sha256 TEXT);
-INSERT INTO "schema_version" VALUES(1,'foundation',1795367908380,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
-INSERT INTO "schema_version" VALUES(2,'tasks',1795367908380,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
-INSERT INTO "schema_version" VALUES(3,'identity',1795367908380,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
+INSERT INTO "schema_version" VALUES(1,'foundation',1795369046310,'4a064f00e692e7cee306e39a05459d2173edd9f0a4843ca9c04dcb8bddc9643f');
+INSERT INTO "schema_version" VALUES(2,'tasks',1795369046310,'1045fa6aa41a360e1ea2da28e98c02b869acd19f3fb232c84aeda56e9f306ad5');
+INSERT INTO "schema_version" VALUES(3,'identity',1795369046310,'6825c9171706ac7637beb779c2ee8b510e0c9ed7cbaa3e0e8b856462467a4457');
+INSERT INTO "schema_version" VALUES(4,'many_rows',1795369046310,'c3cb9f68bc211b400df2f79ede6ba0ca2a85f60f675ac3b94f4c0c42be350f52');
+INSERT INTO "schema_version" VALUES(5,'sessions',1795369046310,'177cdcbf67c565e785b4db803171bb49446024e3d68100ee02ba6eab576b6936');
+INSERT INTO "schema_version" VALUES(6,'audit',1795369046310,'c5109174576ffe856953c5ad9df0f6f1e12f7b6d4d6ab81555a4125d6dc163ad');
 CREATE TABLE signing_keys (
   kid            TEXT PRIMARY KEY,
   algorithm      TEXT NOT NULL,
@@ -246,7 +255,7 @@ CREATE TABLE signing_keys (
   signs_from     BIGINT NOT NULL,
   retires_at     BIGINT                        -- dropped from the JWKS after this
 );
-INSERT INTO "signing_keys" VALUES('yzLQfzTDJndpILwOqOxkWFBknQS1Wk2rfPZVupb_w0E','ES256','{"crv":"P-256","kty":"EC","x":"ongEu4pOzA01g8ftEMNmP2EPPvxDbTFzohR9RJW9Sn0","y":"7DQ_L9I16_5ZCGisQ-1ML_Ddb_dWMlSMq2iOH4OJjFk","kid":"yzLQfzTDJndpILwOqOxkWFBknQS1Wk2rfPZVupb_w0E","alg":"ES256","use":"sig"}','Pe6JuOJGgzctf/4nTgvd4ZNkYcGTmK7en3hAam9+hMSienTL2Vv0SbM7gBNcnx/IIlumSr0j1t9HvBZAK7ljkP8UE/GBeM3U0d0AXnJpW6/JXZAMKl6blIPnXUQ4Nkl5OXBADob5ukFlVgBPsKCpE+NuZjyN9+mKMtHDud6ezYu2u9qpcMoM6X9kCZZutYJnBU61Hf8AmCRvTwlBIMacpMDgU111+IL13R6H4MpRdQ2LJW3YB4ukTbheaRZzQVXQmA0GCGo/eVEK2l8K',1795367908472,1795367908472,NULL);
+INSERT INTO "signing_keys" VALUES('2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo','ES256','{"crv":"P-256","kty":"EC","x":"GGiqlSfeckWCf0t2qbnvEKG3dJAHI_oP3KyPPjNn_6U","y":"tiHQ1bhOJOKZ0W3P2iFePvDC8DVYCKpA74z1kKcPK5w","kid":"2Nnkf9eUnOkq6bvyR7KgDZ7Y1mQaB0eX0KO6-aGJmUo","alg":"ES256","use":"sig"}','80tVp5SJGBpyRJBhbdkvk0Z+Q869QQoIX8r4Zc4mPG4j6WqcDcmjnYzxk2REDZqoxT0oD2yzwnIkAvRNtR8zwBnJ+704JI5zB7BVWTNAeSYSQvSr7qwH7GT0LICObTK1ONfY2JVLX89oxPg5XT3O0OMpQcSa8vHYtq7mZ93YYPWlEGgfWVK32NTUn47KmHOsDdKwo3oihNBh5d/phF47qH+sDUsPqkbe686R/3kfKWKC527E5QXT2PIaW7NSH5mQxHTY80c1hU4CIW6x',1795369046349,1795369046349,NULL);
 CREATE TABLE task_parts (                      -- apart from the row above, which is written often and stays small
   id_hash TEXT NOT NULL REFERENCES tasks (id_hash) ON DELETE CASCADE,
   name    TEXT NOT NULL,                       -- order | checkpoint | events | ending
@@ -306,8 +315,8 @@ CREATE TABLE users (
   scope           TEXT NOT NULL,               -- ceiling, space separated
   created_at      BIGINT NOT NULL
 , tools TEXT NOT NULL DEFAULT '', expires_at BIGINT, invited_by TEXT, last_seen_at BIGINT);
-INSERT INTO "users" VALUES('usr_eyie7qgqf4ezcmraehcx','owner','owner','unclaimed',NULL,'*',1795367908472,'',NULL,NULL,NULL);
-INSERT INTO "users" VALUES('usr_l757idj636ojdetqlqtc','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795367910792,'',NULL,'local:0',NULL);
+INSERT INTO "users" VALUES('usr_o6g54e573vbiuz42jesq','owner','owner','unclaimed',NULL,'*',1795369046349,'',NULL,NULL,NULL);
+INSERT INTO "users" VALUES('usr_knm3v7tye5abyavkdhij','ada','user','invited',NULL,'mcp mcp:tools mcp:resources',1795369046802,'',NULL,'local:0',NULL);
 CREATE UNIQUE INDEX device_codes_live_user_code ON device_codes (user_code_mac) WHERE state IN ('pending', 'approved');
 CREATE INDEX device_codes_by_expiry ON device_codes (expires_at);
 CREATE INDEX device_codes_by_requester ON device_codes (network, created_at);
@@ -329,6 +338,12 @@ CREATE INDEX passkeys_by_user ON passkeys (user_id);
 CREATE INDEX passkey_challenges_by_expiry ON passkey_challenges (expires_at);
 CREATE INDEX upstream_logins_by_expiry ON upstream_logins (expires_at);
 CREATE INDEX api_keys_by_user ON api_keys (user_id);
+CREATE INDEX clients_by_age ON clients (created_at, id);
+CREATE INDEX grants_not_ended ON grants (subject, expires_at) WHERE revoked_at IS NULL;
+CREATE INDEX clients_unused ON clients (created_at, id) WHERE kind = 'dynamic' AND authorized_at IS NULL;
+CREATE INDEX ended_sessions_by_expiry ON ended_sessions (expires_at);
+CREATE INDEX audit_refused_strangers ON audit (at)
+  WHERE outcome = 'refused' AND grant_id IS NULL AND (actor = 'anonymous' OR substr(actor, 1, 7) = 'client:');
 DELETE FROM "sqlite_sequence";
 INSERT INTO "sqlite_sequence" VALUES('audit',12);
 INSERT INTO "sqlite_sequence" VALUES('changes',3);
