@@ -212,7 +212,7 @@ class Tail:
         heads: Sequence[Position] = (),
     ) -> None:
         self._chain = chain
-        self._known = known
+        self._known: Sequence[Tail] = known
         self._heads = heads
         self._record: Record | None = None
         self._text: str | None = None  # of the record, as it stands in the table
