@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta, tzinfo
 from types import MappingProxyType
 from typing import Final
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 import trio
@@ -116,6 +115,8 @@ class Demo:
         """Nothing is held."""
 
     def _clock(self, name: str) -> ToolResult:
+        from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
         try:
             zone = ZoneInfo(name)
         # A folder of the database ("Europe") is an OSError in some Python versions.
