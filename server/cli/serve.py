@@ -67,7 +67,9 @@ def _load_msgspec() -> None:
     """Without typing_extensions, from which it would take what `typing` has since 3.11: half a MiB for the life of the server."""
     if "typing_extensions" in sys.modules:
         return
-    sys.modules["typing_extensions"] = cast("Any", None)  # to import it fails now, and msgspec is prepared for that
+    sys.modules["typing_extensions"] = cast(
+        "Any", None
+    )  # to import it fails now, and msgspec is prepared for that
     try:
         import msgspec as msgspec
     finally:
