@@ -251,7 +251,7 @@ ENDPOINTS: Final = (
         *_of("auth/clients/test_oauth_clients", "a_secret_is_shown_once_and_kept_as_a_hash", "secrets_compare_and_do_not_print"),
     ), but="a secret may be shown in either of its two places, since clients mix them up"),
     _L("O4.6-02", "endpoints of programs take small posted forms without repetitions and are never stored; 401 names Basic only to who used it; revoking ends the login; only clients that may are told about tokens", (
-        *_of("auth/test_oauth_endpoints", "these_endpoints_take_posts_and_answer_preflights", "a_malformed_form_is_refused_in_words", "the_query_of_a_post_is_not_looked_at", "an_unknown_client_is_401_and_basic_is_named_only_to_who_used_it", "revoking_either_token_ends_the_whole_login_at_once", "revoking_what_is_unknown_is_fine_and_what_is_anothers_is_not"),
+        *_of("auth/test_oauth_endpoints", "these_endpoints_take_posts_and_answer_preflights", "a_malformed_form_is_refused_in_words", "a_form_in_the_address_is_an_invalid_request_and_names_where_it_belongs", "what_stands_in_the_address_beside_a_form_is_not_looked_at", "an_unknown_client_is_401_and_basic_is_named_only_to_who_used_it", "revoking_either_token_ends_the_whole_login_at_once", "revoking_what_is_unknown_is_fine_and_what_is_anothers_is_not"),
         *_of("auth/tokens/test_introspection", "only_clients_that_may_ask_are_answered_and_refusals_are_written_down"),
         f"{_HABITS}programs_are_never_sent_a_page_and_never_a_fault",
     )),
@@ -313,6 +313,7 @@ CLIENTS: Final = (
     )),
     _L("C4-10", "the challenge asks for all that a usual session needs, and offline_access does no harm", (
         f"{_HABITS}the_scopes_of_the_challenge_are_all_that_a_usual_session_needs",
+        f"{_HABITS}who_declines_to_grant_more_is_not_asked_again_at_every_call",
     )),
     _L("C4-11", "the token endpoint understands every way in which programs write a form, answers in JSON, and each refusal makes a client do the right thing", (
         f"{_HABITS}a_form_may_name_its_letters_and_its_sender_twice_and_accept_nothing",

@@ -370,7 +370,9 @@ def _take_back(db: Db, state: str, who: Requester) -> None:
     """What `begin` counted, where it was this network that began: nobody's good sign-in is to make room at another."""
     begun = db.fetch_one("SELECT expires_at FROM upstream_logins WHERE state_hash = ?", _hash(state))
     if begun is not None:
-        attempts.take_back_one(db, users.buckets_of_network(who)[1], begun["expires_at"] - LIFETIME)
+        attempts.take_back_one(
+            db, users.buckets_of_network(who.without_page())[1], begun["expires_at"] - LIFETIME
+        )
 
 
 def _refuse(

@@ -33,6 +33,11 @@ class Requester(msgspec.Struct, frozen=True, kw_only=True):
         """A wider network, for what one who has many may do from all of them together. Pages are apart here too."""
         return neighbourhood(self.ip) + (BY_PAGE if self.page else "")
 
+    def without_page(self) -> Requester:
+        """The same browser, as it asks from a page of ours. For where one request of it is led here by somebody else's site, as at
+        the end of a detour, and speaks of one before."""
+        return msgspec.structs.replace(self, network=counted_as(self.ip), page=False)
+
     @classmethod
     def of(cls, request: WireRequest) -> Requester:
         headers = request.headers

@@ -333,8 +333,8 @@ async def test_answers_that_nobody_fetches_are_bounded_as_well_and_their_loss_is
         stream.append(b"x" * 70)
         stream.end()
     assert allowance.used <= 100
-    assert logs[0].find("1-0") is None
-    found = [made.find("0-0") is not None for made in logs]
+    assert logs[0].find(f"{logs[0].life}-1-0") is None
+    found = [made.find(f"{made.life}-0-0") is not None for made in logs]
     assert found == [True, *[False] * 19]
 
 
