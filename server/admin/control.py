@@ -66,6 +66,12 @@ class ListPage(msgspec.Struct, frozen=True, kw_only=True):
     go_on: Any = None  # None: that was all
 
 
+class ControlCounters(msgspec.Struct):
+    """What happens at the socket, since the start."""
+
+    accept_errors: int = 0
+
+
 class CommandRefused(Exception):
     """A command could not be done; the text and the hint are for the person who typed it."""
 
@@ -125,6 +131,7 @@ async def serve(
     data_dir: Path,
     make_commands: Callable[[], Mapping[str, Handler]],
     log: Logger,
+    counters: ControlCounters | None = None,
     *,
     task_status: trio.TaskStatus[Path] = trio.TASK_STATUS_IGNORED,
 ) -> None:
@@ -151,7 +158,7 @@ async def serve(
         slots = trio.CapacityLimiter(MAX_AT_ONCE)
         converse = partial(_converse, table=_Table(make_commands), log=log, slots=slots)
         async with trio.open_nursery() as conversations:
-            await _accept(listener, converse, conversations, log)
+            await _accept(listener, converse, conversations, log, counters or ControlCounters())
     finally:
         listener.close()
         _take_away(address)
@@ -162,6 +169,7 @@ async def _accept(
     converse: Callable[[trio.SocketStream], Awaitable[None]],
     conversations: trio.Nursery,
     log: Logger,
+    counters: ControlCounters,
 ) -> None:
     """For ever. While the process is out of descriptors, it tries again now and then, and says so once."""
     failing = False
@@ -169,6 +177,7 @@ async def _accept(
         try:
             connected, _ = await listener.accept()
         except OSError as error:
+            counters.accept_errors += 1
             if not failing:
                 log.error("control.accept_failed", error=error.strerror)
             failing = True

@@ -112,6 +112,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
+    if server.get("backups") is not None:
+        pairs.append(("back-up", _backed_up(server["backups"])))
     terminal.facts([(name, clean(value)) for name, value in pairs])
 
 
@@ -140,6 +142,13 @@ def _stored(store: dict[str, Any]) -> str:
     return f"{told}{waits}{failed}, {terminal.size(store['free_bytes'])} free"
 
 
+def _backed_up(backups: dict[str, Any]) -> str:
+    made = "none yet" if backups["made_at"] is None else f"made {_age(backups['made_at'])} ago"
+    if backups["failed_at"] is None:
+        return f"{made}, due every {backups['every_hours']} h"
+    return f"failed {_age(backups['failed_at'])} ago: {backups['reason']}; the last one: {made}"
+
+
 def _age(millis: int) -> str:
     return terminal.duration(time.time() - millis / 1000)
 
@@ -166,6 +175,8 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
     hints: list[str] = []
     if server is not None and server.get("store", {}).get("hint"):
         hints.append(server["store"]["hint"])
+    if server is not None and server.get("backups") is not None and server["backups"]["hint"]:
+        hints.append(server["backups"]["hint"])
     if server is not None and server.get("waiting"):
         hints.append("ostiary pending, then ostiary approve CODE")
     elif server is not None and server.get("unclaimed"):

@@ -43,6 +43,7 @@ from server.program.services import Services, build, open_key
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 from server.store import clock_doubt, leases
+from server.store.ballast import Ballast
 from server.store.clock_doubt import ClockDoubt
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
@@ -146,7 +147,10 @@ async def serve(
                 path=str(home.database),
                 hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
             )
-        async with open_store(home.database, clock=now_millis, backups=home.backups) as store:
+        ballast = Ballast(home.ballast)
+        async with open_store(
+            home.database, clock=now_millis, backups=home.backups, ballast=ballast
+        ) as store:
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
             await store.write(leases.end_all)
@@ -171,12 +175,19 @@ async def serve(
                         every_hours=config.backup_hours,
                         keep=config.backup_keep,
                     )
-                    background.start_soon(partial(keep_backing_up, plan, clock=now_millis, log=log))
+                    keep = partial(keep_backing_up, plan, clock=now_millis, log=log, outcome=services.backups)
+                    background.start_soon(keep)
                 background.start_soon(services.crew.run)
                 await background.start(services.tasks.run)
                 for sessions in services.servers.sessions.values():
                     background.start_soon(sessions.run)
-                await background.start(control.serve, home.path, partial(_commands, services), log)
+                counters = control.ControlCounters()
+                services.metrics.counter(
+                    "control_accept_errors",
+                    "Times that no connection to the admin socket could be accepted",
+                    lambda: counters.accept_errors,
+                )
+                await background.start(control.serve, home.path, partial(_commands, services), log, counters)
                 with trio.CancelScope() as serving:
                     async with trio.open_nursery() as listening:
                         await background.start(_stop_on_signals, draining, serving, tls, log)
@@ -194,6 +205,9 @@ async def serve(
                             boot=services.boot_id,
                         )
                         _warn_of_open_servers(services)
+                        background.start_soon(
+                            store_watch.keep_ballast, ballast, log
+                        )  # the start has what it needs
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
                         store.hurry()

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec.structs import asdict
+
 from server import __version__
 from server.admin.audit import AuditAdmin
 from server.admin.commands import Admin
@@ -28,6 +30,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
     admin = Admin(

@@ -34,6 +34,7 @@ from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
 from server.outgoing.providers import ProviderClient
 from server.program import store_watch
+from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.trail import TrailHead
 from server.request.tools import carry_out
@@ -62,6 +63,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
+    backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:

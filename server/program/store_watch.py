@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import trio
 from msgspec.structs import asdict
@@ -15,8 +15,12 @@ from msgspec.structs import asdict
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.store import soundness
-from server.store.jobs import StoreDamaged, StoreError
+from server.store.ballast import BALLAST_BYTES, Ballast
+from server.store.jobs import DiskFull, StoreDamaged, StoreError
 from server.store.probe import ReportingStore, StoreProbe
+
+# What was lent is mostly taken back at once; the rest when there is room again.
+BALLAST_SECONDS: Final = 600.0
 
 
 async def why_not_ready(probe: StoreProbe) -> str:
@@ -65,6 +69,17 @@ def tell_of_damage(store: ReportingStore, log: Logger) -> None:
         log.error("store.damaged", reason=str(damage), hint=damage.hint)
 
     store.health.tell_of_damage = tell
+
+
+async def keep_ballast(ballast: Ballast, log: Logger) -> None:
+    """Until cancelled: hold room for the day when there is none, and say once when that is not to be had."""
+    whole = True
+    while True:
+        size = await trio.to_thread.run_sync(ballast.fill, abandon_on_cancel=True)
+        if whole and size < BALLAST_BYTES:
+            log.warning("store.ballast_short", bytes=size, wanted=BALLAST_BYTES, hint=DiskFull.hint)
+        whole = size >= BALLAST_BYTES
+        await trio.sleep(BALLAST_SECONDS)
 
 
 async def look_through_large_file(store: ReportingStore, database: Path, log: Logger) -> None:

@@ -50,7 +50,16 @@ def refusal(sql: str, writable: bool) -> str | None:
 class Facade:
     """The `Db` of one run of one job; dead once the job has ended."""
 
-    __slots__ = ("_at", "_connection", "_effects", "_ended", "_tail", "_trouble", "_writable")
+    __slots__ = (
+        "_at",
+        "_connection",
+        "_effects",
+        "_ended",
+        "_tail",
+        "_trouble",
+        "_writable",
+        "told_of_change",
+    )
 
     def __init__(
         self, connection: sqlite3.Connection, *, at: int, writable: bool, tail: Tail | None = None
@@ -62,6 +71,7 @@ class Facade:
         self._trouble: StoreError | None = None
         self._tail = tail
         self._effects: list[Effect] = []
+        self.told_of_change = False  # or tried to
 
     def execute(self, sql: str, *params: object) -> int:
         try:
@@ -102,6 +112,7 @@ class Facade:
             raise self._spoil(StatementRefused(f"nobody listens for changes of kind {kind!r}"))
         if not 0 < len(entity_id) <= MAX_ENTITY_ID:
             raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
+        self.told_of_change = True
         sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
         row = self.fetch_one(sql, self._at, kind, entity_id)
         assert row is not None  # it was inserted

@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from server.store.ballast import Ballast
 from server.store.connect import hint_for
 from server.store.jobs import CannotOpen
 
@@ -71,6 +72,10 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.path / "audit.head"
 
     @property
+    def ballast(self) -> Path:
+        return self.path / "ballast"
+
+    @property
     def backups(self) -> Path:
         return self.path / "backups"
 
@@ -79,10 +84,13 @@ class DataDirectory(msgspec.Struct, frozen=True):
 def open_home(path: Path) -> Generator[DataDirectory]:
     """Make the directory if needed, check it, and hold its lock. Raises `HomeRefused` or `HomeLocked`.
 
+    If the disk is full its ballast is given up, so that a start goes on.
+
     The lock belongs to the open file: it ends with the process, however that ends, so no stale lock is ever left.
     """
     with ExitStack() as held:
         home = _hold(path, held)
+        Ballast(home.ballast).make_room_for_start()
         make_private_directory(home.backups)
         clear_what_was_cut_off(home)
         yield home
@@ -208,8 +216,8 @@ def _lock_file(directory: Path) -> int:
             raise _in_use(
                 directory, f"process {holder}" if holder.isdecimal() else "another process"
             ) from None
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        # Over what is there, and then cut: the other way round it would need room that a full disk does not have.
+        os.ftruncate(descriptor, os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0))
     except BaseException:
         os.close(descriptor)
         raise

@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from server.store.ballast import Ballast
 from server.store.connect import connect_reader, connect_writer, opening
 from server.store.health import StoreHealth, StoreReport
 from server.store.jobs import (
@@ -382,13 +383,14 @@ async def open_store(
     backups: Path,
     migrations: Sequence[Migration] | None = None,
     limits: StoreLimits = DEFAULT_LIMITS,
+    ballast: Ballast | None = None,
 ) -> AsyncGenerator[SqliteStore]:
     """Open and migrate the database at `path`; on leaving, finish what was accepted and end the threads.
 
     `clock` tells milliseconds since 1970 and is called in the writer's thread. The caller holds the data directory's lock
-    (`home.py`). Raises `CannotOpen`. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    (`home.py`); `ballast` is what it may lend on a full disk. Raises `CannotOpen`. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
     """
-    connections = await trio.to_thread.run_sync(_open, path, clock, backups, migrations, limits)
+    connections = await trio.to_thread.run_sync(_open, path, clock, backups, migrations, limits, ballast)
     stop = trio.CancelScope()
     store = SqliteStore(*connections, clock=clock, limits=limits, stop=stop)
     with stop:
@@ -415,6 +417,7 @@ def _open(
     backups: Path,
     migrations: Sequence[Migration] | None,
     limits: StoreLimits,
+    ballast: Ballast | None,
 ) -> tuple[Transactions, list[Transactions]]:
     with ExitStack() as undo:
         writer = connect_writer(path)
@@ -430,6 +433,6 @@ def _open(
         readers = [connect_reader(path) for _ in range(limits.readers)]
         undo.pop_all()
     return (
-        Transactions(writer, job_seconds=limits.job_seconds),
+        Transactions(writer, job_seconds=limits.job_seconds, ballast=ballast),
         [Transactions(reader, job_seconds=limits.job_seconds) for reader in readers],
     )

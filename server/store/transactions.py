@@ -15,8 +15,9 @@ from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
 from server.store.audit_chain import AuditChain, ChainMoved, Tail
+from server.store.ballast import Ballast
 from server.store.facade import Facade
-from server.store.jobs import Effect, Position, StoreBroken, StoreDb
+from server.store.jobs import DiskFull, Effect, Position, StoreBroken, StoreDb
 from server.store.sqlite_errors import translate
 
 T = TypeVar("T")
@@ -35,11 +36,12 @@ class _NotRun(Enum):
 class PendingJob(Generic[T]):
     """A job on its way: then its value or its error. Every run starts it afresh."""
 
-    __slots__ = ("_value", "error", "job")
+    __slots__ = ("_value", "ends", "error", "job")
 
     def __init__(self, job: Callable[[StoreDb], T]) -> None:
         self.job = job
         self.error: BaseException | None = None
+        self.ends = False  # something that others may have in memory as live: it told of a change, whether or not it came through
         self._value: T | _NotRun = _NotRun.NOT_RUN
 
     def succeed(self, value: T) -> None:
@@ -61,8 +63,11 @@ class PendingJob(Generic[T]):
 class Transactions:
     """The only user of its connection. Not thread-safe: one thread at a time."""
 
-    def __init__(self, connection: sqlite3.Connection, *, job_seconds: float) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, *, job_seconds: float, ballast: Ballast | None = None
+    ) -> None:
         self._connection = connection
+        self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
         self._chain: AuditChain | None = None
@@ -112,6 +117,8 @@ class Transactions:
                     alone = work.error is not None
                     if alone:
                         self._roll_back()
+                        if isinstance(work.error, DiskFull):  # which may not be the last word
+                            raise work.error
                         self._connection.execute("BEGIN IMMEDIATE")
                         tail = self._tail(self._settled)
                     elif not self._connection.in_transaction:
@@ -119,7 +126,7 @@ class Transactions:
                 else:
                     effects += self._run_among_others(work, tail, at=at)
             self._commit(tail)
-        except (sqlite3.Error, ChainMoved):
+        except (sqlite3.Error, ChainMoved, DiskFull):
             self._roll_back()
             return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
         except BaseException:  # a fault of ours, or of the iterable: leave no transaction open behind it
@@ -128,6 +135,14 @@ class Transactions:
         return effects
 
     def run_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
+        """On a full disk, one that ends something gets the room that is held for that: a stolen login must not live on for want of it."""
+        effects = self._try_alone(work, at=at)
+        if self._ballast is not None and work.ends and isinstance(work.error, DiskFull):
+            with self._ballast.lent():
+                effects = self._try_alone(work, at=at)
+        return effects
+
+    def _try_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
             tail = self._tail(None)
@@ -176,6 +191,7 @@ class Transactions:
             return []
         finally:
             self._deadline = math.inf
+            work.ends = facade.told_of_change
             facade.close()
         work.succeed(value)
         return effects

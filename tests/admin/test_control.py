@@ -204,12 +204,14 @@ async def test_running_out_of_file_descriptors_for_a_moment_does_not_end_the_ser
         return await accept(self)
 
     monkeypatch.setattr(kind, "accept", poor)
+    counters = control.ControlCounters()
     log = make_logger(level="error", style="json", stream=io.StringIO())
     async with trio.open_nursery() as nursery:
-        await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log)
+        await nursery.start(control.serve, tmp_path, lambda: COMMANDS, log, counters)
         assert (await ask(tmp_path, "echo"))["arguments"] == {}
         nursery.cancel_scope.cancel()
     assert tries >= 2
+    assert counters.accept_errors == 1
 
 
 async def test_a_link_laid_in_the_place_of_the_sockets_directory_is_not_followed(

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 import pytest
-from shell import Terminal
+import trio
+from msgspec.structs import asdict
+from shell import Done, Terminal
 
+from server.admin import control
 from server.client.tokens import TokenFile
+from server.observe.logs import make_logger
+from server.program.backups import BackupOutcome
 from tests.client.fake_server import FakeServer, Response, Seen, as_json
 
 
@@ -108,3 +116,54 @@ async def test_whoami_puts_up_with_whatever_it_is_told(
 async def test_whoami_lets_no_server_steer_the_terminal(logged_in: Terminal, fake: FakeServer) -> None:
     telling(fake, {"user": {"name": "\x1b[2Jolivia"}, "plan": "a\x07b"})
     assert "\x1b" not in (await logged_in.run("whoami", fake.url)).stdout
+
+
+RUNNING: Mapping[str, Any] = {
+    "version": "1", "origin": "https://here.example", "paths": {"main": "/mcp"}, "data_dir": "/data", "started_at": 0, "auth": "none",
+}  # fmt: skip
+NO_ROOM = "cannot use /copies: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "shown", "hinted"),
+    [
+        (BackupOutcome(every_hours=24), r"none yet, due every 24 h", False),
+        (BackupOutcome(every_hours=24, made_at=1), r"made .+ ago, due every 24 h", False),
+        (
+            BackupOutcome(every_hours=24, made_at=1, failed_at=2, reason=NO_ROOM, hint="free some space"),
+            rf"failed .+ ago: {NO_ROOM}; the last one: made .+ ago",
+            True,
+        ),
+        (
+            BackupOutcome(every_hours=24, failed_at=2, reason=NO_ROOM, hint="free some space"),
+            rf"failed .+ ago: {NO_ROOM}; the last one: none yet",
+            True,
+        ),
+    ],
+)
+async def test_the_last_back_up_that_was_due_is_shown_and_why_it_failed(
+    shell: Terminal, nursery: trio.Nursery, outcome: BackupOutcome, shown: str, hinted: bool
+) -> None:
+    done = await ask_running(shell, nursery, backups=asdict(outcome))
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("back-up ")]
+    assert re.fullmatch(rf"back-up +{shown}", line), line
+    assert ("hint: free some space" in done.stderr) is hinted
+
+
+async def test_without_scheduled_back_ups_nothing_is_said_of_them(
+    shell: Terminal, nursery: trio.Nursery
+) -> None:
+    assert "back-up" not in (await ask_running(shell, nursery, backups=None)).stdout
+
+
+async def ask_running(shell: Terminal, nursery: trio.Nursery, *, backups: Any) -> Done:
+    """`ostiary status` beside a server that says this of itself."""
+
+    async def status(arguments: Mapping[str, Any], actor: str) -> Any:
+        return {**RUNNING, "backups": backups}
+
+    data = shell.home / "data"
+    data.mkdir(mode=0o700)
+    log = make_logger(level="error", style="json", stream=io.StringIO())
+    await nursery.start(control.serve, data, lambda: {"status": status}, log)
+    return await shell.run("status", "--data-dir", str(data))

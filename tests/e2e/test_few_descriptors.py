@@ -41,3 +41,4 @@ def test_its_operator_and_its_health_are_served_while_callers_hold_all_connectio
         metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
         assert f"ostiary_connections_over_cap_total {refused}.0" in metrics
         assert "ostiary_connections_accept_errors_total 0.0" in metrics
+        assert "ostiary_control_accept_errors_total 0.0" in metrics

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from server.observe.logs import make_logger
-from server.program.backups import LOOK_SECONDS, RETRY_SECONDS, BackupPlan, keep_backing_up
+from server.program.backups import LOOK_SECONDS, RETRY_SECONDS, BackupOutcome, BackupPlan, keep_backing_up
 from server.store.connect import connect_writer
 from server.store.migrate import migrate, packaged_migrations
 from server.store.rotation import copies
@@ -43,11 +43,17 @@ class Passing:
         await trio.lowlevel.checkpoint()
 
 
-async def run(plan: BackupPlan, hours: float) -> tuple[Passing, str]:
+async def run(plan: BackupPlan, hours: float, outcome: BackupOutcome | None = None) -> tuple[Passing, str]:
     passing, log = Passing(hours), io.StringIO()
     logger = make_logger(level="info", style="json", stream=log)
     with pytest.raises(trio.EndOfChannel):
-        await keep_backing_up(plan, clock=lambda: passing.now, log=logger, sleep=passing.sleep)
+        await keep_backing_up(
+            plan,
+            clock=lambda: passing.now,
+            log=logger,
+            outcome=outcome or BackupOutcome(),
+            sleep=passing.sleep,
+        )
     return passing, log.getvalue()
 
 
@@ -69,3 +75,19 @@ async def test_one_that_fails_is_an_error_and_is_tried_again_soon(plan: BackupPl
     passing, log = await run(plan, 0.5)
     assert log.count('"backup.failed"') == 3
     assert passing.slept == [RETRY_SECONDS] * 3
+
+
+async def test_how_the_last_one_went_is_there_for_whoever_asks(plan: BackupPlan) -> None:
+    outcome = BackupOutcome()
+    await run(plan, 1, outcome)
+    assert outcome == BackupOutcome(every_hours=24, made_at=NOW)
+    for copy in copies(plan.directory, now=NOW):
+        copy.unlink()
+    plan.directory.rmdir()
+    plan.directory.touch()
+    await run(plan, 0.2, outcome)
+    assert (outcome.made_at, outcome.failed_at) == (None, NOW + 600_000)
+    assert str(plan.directory) in outcome.reason
+    plan.directory.unlink()
+    await run(plan, 1, outcome)  # it knows how to forget a failure
+    assert (outcome.made_at, outcome.failed_at, outcome.reason) == (NOW, None, "")

@@ -1,6 +1,6 @@
 """A process that writes to a store until it is killed, or until its files may grow no more. Started by test_store_crash.py.
 
-usage: store_child.py acknowledge|full DATABASE PREFIX
+usage: store_child.py acknowledge|full|end DATABASE PREFIX
 """
 
 from __future__ import annotations
@@ -9,11 +9,14 @@ import os
 import resource
 import signal
 import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
 import trio
 
+from server.store.ballast import Ballast
 from server.store.jobs import DiskFull, StoreDb
 from server.store.sqlite import SqliteStore, open_store
 
@@ -68,10 +71,66 @@ async def fill(store: SqliteStore, database: Path) -> None:
     say(f"written {await store.read(count) == before + 1}")
 
 
+def end(db: StoreDb, key: str) -> None:
+    put(db, key)
+    db.changed("grant", key)
+
+
+class LiftedLimit(Ballast):
+    """The log may grow only while this is lent."""
+
+    def __init__(self, path: Path, log: Path) -> None:
+        super().__init__(path)
+        self.log = log
+
+    def limit(self) -> None:
+        size = self.log.stat().st_size
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+
+    @contextmanager
+    def lent(self) -> Generator[None]:
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+        with super().lent():
+            say("lent")
+            yield
+        self.limit()
+
+
+async def end_on_full_disk(store: SqliteStore, ballast: LiftedLimit) -> None:
+    """Together, so that they share a transaction, and each for itself."""
+    await store.write(partial(put, key="before"))
+    before = await store.read(count)
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    ballast.limit()
+    done: set[str] = set()
+
+    async def attempt(job: Callable[..., None], key: str) -> None:
+        try:
+            await store.write(partial(job, key=key))
+        except DiskFull:
+            return
+        done.add(key)
+
+    for number in range(2):
+        async with trio.open_nursery() as nursery:
+            for job in (put, end):
+                nursery.start_soon(attempt, job, f"{job.__name__}-{number}")
+    await attempt(end, "end-alone")
+    say(f"done {' '.join(sorted(done))}")
+    say(f"rows {await store.read(count) - before}")
+
+
 async def main(mode: str, database: Path, prefix: str) -> None:
-    async with open_store(database, clock=lambda: 0, backups=database.parent / "backups") as store:
+    ballast = LiftedLimit(database.with_name("ballast"), database.with_name(f"{database.name}-wal"))
+    async with open_store(
+        database, clock=lambda: 0, backups=database.parent / "backups", ballast=ballast
+    ) as store:
         if mode == "acknowledge":
             await acknowledge(store, prefix)
+        elif mode == "end":
+            await end_on_full_disk(store, ballast)
         else:
             await fill(store, database)
 

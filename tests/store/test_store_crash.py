@@ -54,3 +54,10 @@ def test_a_disk_that_takes_no_more_refuses_writes_while_reads_go_on_and_recovers
         output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
     assert output.split("\n") == ["refused 3", "reads True", "written True", ""]
+
+
+def test_on_a_full_disk_only_what_ends_something_gets_the_room_that_is_held_for_it(directory: Path) -> None:
+    with child("end", directory / "ostiary.db") as process:
+        output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert output.splitlines() == ["lent"] * 3 + ["done end-0 end-1 end-alone", "rows 3"]
