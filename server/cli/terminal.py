@@ -65,7 +65,7 @@ class Interrupted(Exception):
 
 def out(text: str = "") -> None:
     """A line of the result."""
-    print(_for(sys.stdout, text), file=sys.stdout)  # noqa: T201
+    _write(sys.stdout, text)
 
 
 def out_json(value: object) -> None:
@@ -77,7 +77,13 @@ def out_json(value: object) -> None:
 
 def say(text: str = "") -> None:
     """A line of talk."""
-    print(_for(sys.stderr, text), file=sys.stderr, flush=True)  # noqa: T201
+    _write(sys.stderr, text)
+    sys.stderr.flush()
+
+
+def _write(stream: TextIO, text: str) -> None:
+    """With its line end at once: where nothing is buffered, a line of the log could come between the two."""
+    stream.write(f"{_for(stream, text)}\n")
 
 
 def _for(stream: TextIO, text: str) -> str:

@@ -96,7 +96,7 @@ def test_a_server_that_crashes_leaves_no_core(ostiary: Program) -> None:
             limits = Path(f"/proc/{server.process.pid}/limits").read_text("ascii").splitlines()
             (core,) = (line.split() for line in limits if line.startswith("Max core file size"))
             assert core[4:6] == ["0", "unlimited" if most == resource.RLIM_INFINITY else str(most)]
-            server.end(signal.SIGQUIT)
+            assert server.end(signal.SIGABRT) == -signal.SIGABRT
     finally:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, most))
     assert not list(ostiary.home.rglob("core*"))
