@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from ostiary import Context, tool
 
 
@@ -12,7 +14,7 @@ def weigh_as_task(what: str) -> str:
 
 
 @tool
-def weigh_all(what: list[object]) -> str:
+def weigh_all(what: list[Any]) -> str:
     """How many there are."""
     return f"{len(what)} things"
 
