@@ -1,7 +1,8 @@
 """What sessions and streams leave behind that were opened and dropped without a word: tasks, sockets, memory.
 
 Every kind is done twice. The first round fills what is there to be filled (caches, the sessions that one caller may have, the
-allocator's arenas); what the second one adds to it is a leak. Figures are printed, and exit is 1 beyond the bounds below.
+allocator's arenas); what the second one adds to it is a leak. Then, on a server of its own for each kind, what one
+caller can do to memory (memory_kinds.py). Figures are printed, and exit is 1 beyond the bounds below, and there.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, NamedTuple
 
+import memory_kinds
 from memory import allow_many_sockets
-from targets import Broken, Running, Target, free_port, ostiary_source, running
+from targets import Broken, Running, Target, free_port, ostiary_source, running, sockets_of
 from wire import call_request, exchange, open_connection, request
 
 # A task, a session or a descriptor that stays is a leak, however small. Memory is counted in pages that the allocator may
@@ -42,19 +43,24 @@ def main(arguments: list[str]) -> int:
     options = argparse.ArgumentParser(prog="scripts/leaks", description=__doc__)
     options.add_argument("--sessions", type=int, default=10_000)
     options.add_argument("--streams", type=int, default=1000)
+    options.add_argument("--calls", type=int, default=300, help="of each kind, with large arguments")
+    options.add_argument("--readers", type=int, default=200, help="that stall on large answers")
+    options.add_argument(
+        "--memory-only", action="store_true", help="what one caller can do to memory, and no more"
+    )
     chosen = options.parse_args(arguments)
     allow_many_sockets(4096)
+    left = not chosen.memory_only and _leaves_something(chosen.sessions, chosen.streams)
+    grown = not memory_kinds.look(chosen.calls, chosen.readers)
+    return 1 if left or grown else 0
+
+
+def _leaves_something(sessions: int, streams: int) -> bool:
     rounds: dict[str, Callable[[Running], None]] = {
-        f"{chosen.sessions} sessions, never ended": lambda server: drop_sessions(server, chosen.sessions),
-        f"{chosen.streams} streams of 2026-07-28, closed in the middle": lambda server: drop_modern(
-            server, chosen.streams
-        ),
-        f"{chosen.streams} streams in sessions, closed in the middle": lambda server: drop_legacy(
-            server, chosen.streams
-        ),
-        f"{chosen.streams} subscriptions, closed without a word": lambda server: drop_listening(
-            server, chosen.streams
-        ),
+        f"{sessions} sessions, never ended": lambda server: drop_sessions(server, sessions),
+        f"{streams} streams of 2026-07-28, closed in the middle": lambda server: drop_modern(server, streams),
+        f"{streams} streams in sessions, closed in the middle": lambda server: drop_legacy(server, streams),
+        f"{streams} subscriptions, closed without a word": lambda server: drop_listening(server, streams),
     }
     beyond = False
     with tempfile.TemporaryDirectory(prefix="ostiary-leaks-") as folder:
@@ -87,7 +93,7 @@ def main(arguments: list[str]) -> int:
     print(
         f"bounds: {MAX_TASKS} tasks, {MAX_SOCKETS} sockets, {MAX_MIB:g} MiB: {'FAILED' if beyond else 'kept'}"
     )
-    return 1 if beyond else 0
+    return beyond
 
 
 def show(name: str, state: State) -> None:
@@ -120,21 +126,6 @@ def state_of(server: Running, admin: int) -> State:
         mib=server.resident_kib() / 1024,
         sessions=int(gauge(text, "sessions")),
     )
-
-
-def sockets_of(pid: int) -> int:
-    """All descriptors, for whoever may only count them: the server shows them to root alone."""
-    folder, sockets = Path(f"/proc/{pid}/fd"), 0
-    try:
-        entries = list(folder.iterdir())
-    except PermissionError:
-        return folder.stat().st_size
-    for entry in entries:
-        try:
-            sockets += entry.readlink().name.startswith("socket:")
-        except OSError:
-            continue
-    return sockets
 
 
 def gauge(text: str, name: str) -> float:
