@@ -98,17 +98,22 @@ class Courier:
 
     async def _be_patient(self) -> None:
         """Until somebody has had the time to fetch them, and the client listens; or until they are not due any more."""
+        problem: list[Exception] = []
         async with trio.open_nursery() as nursery:
 
             async def watch() -> None:
-                with suppress(McpError, StoreUnavailable):  # whoever looks next gets the same
+                try:
                     await self._wait(lambda task: not self._is_due(task))
+                except (McpError, StoreUnavailable) as error:
+                    problem.append(error)
                 nursery.cancel_scope.cancel()
 
             nursery.start_soon(watch)
             await trio.sleep(PATIENCE_SECONDS)
             await self._session.unsolicited.wait_attended()
             nursery.cancel_scope.cancel()
+        if problem:
+            raise problem.pop()
 
     async def _wait(self, done: Callable[[Snapshot], bool]) -> Snapshot:
         """Changes by this process, where the task runs, wake it: it need not look by itself."""
@@ -126,7 +131,8 @@ class Courier:
     async def _ask(self, questions: Mapping[str, Question]) -> None:
         """What was withdrawn may be put again; who refused is not asked here again."""
         ask = asks_in_session(self._session, self._session.send, related(self._task_id))
-        try:
+        answers: Answers | None = {}
+        with suppress(BackendError):  # the task goes on waiting
             answers = await put(
                 self._engine,
                 self._owner,
@@ -135,8 +141,6 @@ class Courier:
                 lambda: ask(questions),
                 unless=self._fetched,
             )
-        except BackendError:
-            answers = {}
         if answers is not None:
             self._put |= questions.keys()
             await self._engine.answer(self._task_id, self._owner, answers)

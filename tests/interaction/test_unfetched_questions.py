@@ -30,8 +30,6 @@ LATEST = "2025-11-25"
 ANN = {"action": "accept", "content": {"name": "Ann"}}
 LONG = 4 * PATIENCE_SECONDS
 
-pytestmark = pytest.mark.usefixtures("autojump_clock")
-
 
 async def asks_again(call: ToolCall, outlet: Outlet) -> ToolResult:
     await asks(call, outlet)
@@ -88,7 +86,9 @@ async def asked_aside(tool: str = "curious") -> AsyncGenerator[tuple[Client, Nex
 
 
 @pytest.mark.parametrize("transport", ["http", "stdio"])
-async def test_a_question_that_nobody_fetches_is_put_in_the_session_once(transport: str) -> None:
+async def test_a_question_that_nobody_fetches_is_put_in_the_session_once(
+    transport: str, autojump_clock: trio.testing.MockClock
+) -> None:
     async with curious(transport) as one, one.aside() as aside:
         began = trio.current_time()
         task = await begin(one)
@@ -103,7 +103,7 @@ async def test_a_question_that_nobody_fetches_is_put_in_the_session_once(transpo
         assert couriers(one) == 0
 
 
-async def test_each_question_of_a_task_is_put() -> None:
+async def test_each_question_of_a_task_is_put(autojump_clock: trio.testing.MockClock) -> None:
     async with asked_aside("twice") as (one, aside, task, question):
         await one.answer(question, result=ANN)
         again = await aside()
@@ -113,7 +113,9 @@ async def test_each_question_of_a_task_is_put() -> None:
         assert "decline" in (await one.ask("tasks/result", task)).text
 
 
-async def test_a_question_that_is_fetched_in_time_is_not_put_elsewhere() -> None:
+async def test_a_question_that_is_fetched_in_time_is_not_put_elsewhere(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with curious() as one, one.aside() as aside:
         task = await begin(one)
         async with one.begins("tasks/result", task) as waiting:
@@ -124,7 +126,7 @@ async def test_a_question_that_is_fetched_in_time_is_not_put_elsewhere() -> None
         assert await silent(aside)
 
 
-async def test_a_question_waits_for_the_stream() -> None:
+async def test_a_question_waits_for_the_stream(autojump_clock: trio.testing.MockClock) -> None:
     async with curious() as one:
         task = await begin(one)
         await trio.sleep(LONG)
@@ -134,7 +136,9 @@ async def test_a_question_waits_for_the_stream() -> None:
             assert await status(one, task) == "completed"
 
 
-async def test_whoever_fetches_afterwards_takes_the_question_over() -> None:
+async def test_whoever_fetches_afterwards_takes_the_question_over(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with asked_aside() as (one, aside, task, question):
         async with one.begins("tasks/result", task) as waiting:
             taken = await waiting.next()
@@ -146,7 +150,9 @@ async def test_whoever_fetches_afterwards_takes_the_question_over() -> None:
         assert await silent(aside)
 
 
-async def test_a_question_is_put_again_when_whoever_took_it_over_has_given_up() -> None:
+async def test_a_question_is_put_again_when_whoever_took_it_over_has_given_up(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with asked_aside() as (one, aside, task, _):
         async with one.begins("tasks/result", task) as waiting:
             await waiting.next()
@@ -158,14 +164,16 @@ async def test_a_question_is_put_again_when_whoever_took_it_over_has_given_up() 
         assert await status(one, task) == "completed"
 
 
-async def test_whoever_fetches_after_the_answer_is_not_asked() -> None:
+async def test_whoever_fetches_after_the_answer_is_not_asked(autojump_clock: trio.testing.MockClock) -> None:
     async with asked_aside() as (one, _, task, question):
         await one.answer(question, result=ANN)
         reply = await one.ask("tasks/result", task)
         assert reply.before == [] and "Ann" in reply.text
 
 
-async def test_of_two_who_fetch_the_first_answer_counts_and_the_other_is_told() -> None:
+async def test_of_two_who_fetch_the_first_answer_counts_and_the_other_is_told(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with curious() as one:
         task = await begin(one)
         async with one.begins("tasks/result", task) as first, one.begins("tasks/result", task) as second:
@@ -180,7 +188,9 @@ async def test_of_two_who_fetch_the_first_answer_counts_and_the_other_is_told() 
 @pytest.mark.parametrize(
     "answered", [{"error": {"code": -1, "message": "no"}}, {"result": 5}], ids=["refused", "no object"]
 )
-async def test_whoever_refuses_is_not_asked_there_again_and_may_still_fetch(answered: Any) -> None:
+async def test_whoever_refuses_is_not_asked_there_again_and_may_still_fetch(
+    answered: Any, autojump_clock: trio.testing.MockClock
+) -> None:
     async with asked_aside() as (one, aside, task, question):
         await one.answer(question, **answered)
         assert await silent(aside)
@@ -190,14 +200,16 @@ async def test_whoever_refuses_is_not_asked_there_again_and_may_still_fetch(answ
             assert "Ann" in (await waiting.reply()).text
 
 
-async def test_an_answer_that_is_declined_is_an_answer() -> None:
+async def test_an_answer_that_is_declined_is_an_answer(autojump_clock: trio.testing.MockClock) -> None:
     async with asked_aside() as (one, _, task, question):
         await one.answer(question, result={"action": "decline"})
         assert "decline" in (await one.ask("tasks/result", task)).text
 
 
 @pytest.mark.parametrize("fetched", [False, True])
-async def test_the_question_of_a_task_that_is_cancelled_is_withdrawn(fetched: bool) -> None:
+async def test_the_question_of_a_task_that_is_cancelled_is_withdrawn(
+    fetched: bool, autojump_clock: trio.testing.MockClock
+) -> None:
     async with asked_aside() as (one, aside, task, question):
         if fetched:
             async with one.begins("tasks/result", task) as waiting:
@@ -213,7 +225,7 @@ async def test_the_question_of_a_task_that_is_cancelled_is_withdrawn(fetched: bo
         assert couriers(one) == 0
 
 
-async def test_other_sessions_of_the_caller_are_not_asked() -> None:
+async def test_other_sessions_of_the_caller_are_not_asked(autojump_clock: trio.testing.MockClock) -> None:
     async with curious() as one:
         other = await talk(one.made.pair, capabilities={"elicitation": {}})
         async with other.listens() as stream:
@@ -227,7 +239,9 @@ async def test_other_sessions_of_the_caller_are_not_asked() -> None:
 
 
 @pytest.mark.parametrize("when", ["before anybody listens", "while it is asked"])
-async def test_nothing_is_left_when_the_session_ends(when: str) -> None:
+async def test_nothing_is_left_when_the_session_ends(
+    when: str, autojump_clock: trio.testing.MockClock
+) -> None:
     async with curious() as one:
         task = await begin(one)
         assert couriers(one) == 1
@@ -247,7 +261,9 @@ async def test_nothing_is_left_when_the_session_ends(when: str) -> None:
             assert "Ann" in (await waiting.reply()).text
 
 
-async def test_nothing_is_left_of_a_task_that_ends_before_anybody_listens() -> None:
+async def test_nothing_is_left_of_a_task_that_ends_before_anybody_listens(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with curious() as one:
         task = await begin(one)
         await trio.sleep(LONG)
@@ -257,7 +273,9 @@ async def test_nothing_is_left_of_a_task_that_ends_before_anybody_listens() -> N
         assert couriers(one) == 0
 
 
-async def test_nothing_is_left_when_the_server_is_about_to_stop() -> None:
+async def test_nothing_is_left_when_the_server_is_about_to_stop(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with curious() as one:
         await begin(one)
         await trio.sleep(LONG)
@@ -267,10 +285,11 @@ async def test_nothing_is_left_when_the_server_is_about_to_stop() -> None:
         assert couriers(one) == 0
 
 
-async def test_of_one_session_no_more_are_kept_an_eye_on_than_could_be_asked() -> None:
+async def test_of_one_session_no_more_are_kept_an_eye_on_than_could_be_asked(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with curious() as one:
-        for _ in range(MAX_ERRANDS + 3):
-            last = await begin(one)
+        *_, last = [await begin(one) for _ in range(MAX_ERRANDS + 3)]
         await trio.testing.wait_all_tasks_blocked()
         assert couriers(one) == MAX_ERRANDS
         async with one.begins("tasks/result", last) as waiting:
@@ -278,7 +297,9 @@ async def test_of_one_session_no_more_are_kept_an_eye_on_than_could_be_asked() -
             assert "Ann" in (await waiting.reply()).text
 
 
-async def test_a_client_that_cannot_be_asked_has_nobody_who_would() -> None:
+async def test_a_client_that_cannot_be_asked_has_nobody_who_would(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     agent = Agent({"curious": asks}, task_tool("curious", "optional"))
     async with client(Cell(LATEST, "http"), Source(name="agent", backend=agent), tasks=True) as one:
         await begin(one)
