@@ -19,6 +19,7 @@ from server.mcp.versions import Revision
 from server.observe.log import Logger
 from server.rights.standing import Rights
 from server.rights.step_ups import StepUps
+from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
@@ -34,6 +35,9 @@ class TaskRules:
     """How calls become tasks at one server."""
 
     engine: Tasks
+    couriers: (
+        Crew  # bring questions to those who do not fetch them; nobody waits for them when the server stops
+    )
     ttl_ms: int  # unless the caller asks for less
     wasmagent: bool = False  # the handshake era has them in the dialect of `compat.tasks`
     sync_timeout_seconds: float = 0

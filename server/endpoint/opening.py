@@ -31,6 +31,7 @@ from server.observe.log import Logger
 from server.rights.selection import Selections, unknown
 from server.rights.standing import rights_of
 from server.rights.tiers import ServerRules
+from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
@@ -186,7 +187,8 @@ async def open_endpoint(
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
     )
     check_words(settings, catalog.named)
-    compat = settings.compat
+    compat, couriers = settings.compat, Crew(log)
+    nursery.start_soon(couriers.run)
     endpoint = Endpoint(
         name=settings.name,
         identity=ServerIdentity(_implementation(settings), instructions=settings.instructions or None),
@@ -196,6 +198,7 @@ async def open_endpoint(
         sessions=sessions,
         tasks=TaskRules(
             engine=tasks,
+            couriers=couriers,
             ttl_ms=int(settings.task_hours * _HOUR_MILLIS),
             wasmagent=compat.tasks == "wasmagent",
             sync_timeout_seconds=compat.sync_timeout_seconds,

@@ -20,10 +20,11 @@ from server.mcp.params import Resumable
 from server.mcp.questions import Question, for_revision
 from server.mcp.results import InputRequiredResult
 from server.mcp.rounds import FRESH, Binding, Open, Replay
-from server.request.line import SILENT, Answers, Ask, CallerLine, Line
+from server.request.line import SILENT, Answers, Ask, CallerLine
 from server.request.perform import told
 from server.request.progress import PacedProgress
 from server.request.request import Request
+from server.sessions.outstanding import Send
 from server.sessions.sessions import Session
 
 T = TypeVar("T")
@@ -42,7 +43,7 @@ async def resumable(
         ask = (
             None
             if session is None or not request.hears_questions
-            else _asks_in_session(session, request.line)
+            else asks_in_session(session, request.line.send)
         )
         line = _line_of(request, params, ask, _never)
         return await (run(line, None) if line.progress is None else _in_pace(line, line.progress, None, run))
@@ -84,7 +85,7 @@ async def ask_in_session(
             {}, "the client cannot be asked on this line: it needs a session and a stream"
         )
     try:
-        return await _asks_in_session(request.session, request.line, meta)(questions)
+        return await asks_in_session(request.session, request.line.send, meta)(questions)
     except BackendError as error:
         # Refused, or not answered: what the client did is no fault of ours.
         raise told(error) from error
@@ -107,13 +108,15 @@ def _line_of(request: Request, params: Resumable, ask: Ask | None, repeats: Call
     )
 
 
-def _asks_in_session(session: Session, line: Line, meta: Mapping[str, Any] | None = None) -> Ask:
+def asks_in_session(session: Session, send: Send, meta: Mapping[str, Any] | None = None) -> Ask:
+    """Puts questions to the client of a session, through `send`."""
+
     async def ask(questions: Mapping[str, Question]) -> Answers:
         worded = {
             key: for_revision(question, session.revision, elicitation_id=secrets.token_urlsafe(16))
             for key, question in questions.items()
         }
-        return await session.ask(line.send, worded, meta=meta)
+        return await session.ask(send, worded, meta=meta)
 
     return ask
 

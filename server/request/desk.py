@@ -6,6 +6,7 @@ The engine is server/tasks; what a task looks like to which caller, mcp/tasks.py
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import msgspec
@@ -14,8 +15,9 @@ from server.endpoint.endpoint import TaskRules
 from server.mcp.errors import BadParams, MethodNotFound, MissingCapability, UnknownTask, UnknownTool
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
-from server.mcp.tasks import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of
+from server.mcp.tasks import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of, related
 from server.request.asking import ask_in_session
+from server.request.courier import put
 from server.request.line import Answers
 from server.request.request import Request
 from server.request.tools import refusal_of, settle_tool, start_task
@@ -105,9 +107,20 @@ class Desk:
             )
         return await start_task(request, self._rules, self.face, None)
 
-    async def ask(self, questions: Mapping[str, Any], meta: Mapping[str, Any]) -> Answers:
-        """What a task asks, put to whoever waits for it. Raises `MissingCapability`, `BackendFailed`."""
-        return await ask_in_session(self._request, questions, meta)
+    def fetch(self, task_id: str) -> AbstractContextManager[None]:
+        """A block in which the caller waits for the result, and is who is asked what the task asks."""
+        return self._rules.engine.fetch(task_id)
+
+    async def ask(self, task_id: str, questions: Mapping[str, Any]) -> None:
+        """What a task asks, put to whoever waits for it, until it is answered, here or elsewhere. Raises `MissingCapability`,
+        `BackendFailed`."""
+
+        async def ask() -> Answers:
+            return await ask_in_session(self._request, questions, related(task_id))
+
+        answers = await put(self._rules.engine, self.owner, task_id, questions, ask)
+        if answers is not None:
+            await self.answer(task_id, answers)
 
     async def own(self, task_ids: Sequence[str]) -> list[str]:
         """Those that are the caller's. Raises `MissingCapability`."""

@@ -101,10 +101,12 @@ async def task_result(params: TaskParams, desk: Desk) -> ToolResult:
     """Until it is over. Whoever waits here is whom the task's questions go to."""
     _face(desk, "tasks/result", Face.CORE)
     task_id, asked = params.named, frozenset[str]()
-    while not (task := await desk.wait(task_id, seen=asked)).over:
-        questions = {key: question for key, question in task.questions.items() if key not in asked}
-        asked |= questions.keys()
-        await desk.answer(task_id, await desk.ask(questions, tasks.related(task_id)))
+    await desk.get(task_id)  # of somebody else's, nothing is fetched
+    with desk.fetch(task_id):
+        while not (task := await desk.wait(task_id, seen=asked)).over:
+            questions = {key: question for key, question in task.questions.items() if key not in asked}
+            asked |= questions.keys()
+            await desk.ask(task_id, questions)
     return tasks.core_result(task)
 
 

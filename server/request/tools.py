@@ -49,6 +49,7 @@ from server.mcp.tasks import (
 )
 from server.mcp.versions import LATEST
 from server.request.asking import resumable
+from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
 from server.request.request import Request
@@ -280,11 +281,15 @@ async def _order_at_once(
     if (refusal := refusal_of(request, tool, as_error=face is Face.CORE)) is not None:
         return refusal
     try:
-        return created(face, await start_task(request, rules, face, ttl_ms, resumed))
+        task = await start_task(request, rules, face, ttl_ms, resumed)
     except (TooManyTasks, StoreUnavailable):
         if not or_waits:
             raise
         return await _use(request, tool, line, resumed)
+    if face is Face.CORE and request.session is not None and request.can:
+        owner = owner_of(request.principal, request.endpoint.name)
+        rules.couriers.start(Courier(rules.engine, owner, request.session, task).run)
+    return created(face, task)
 
 
 async def _order_by_hand(

@@ -140,13 +140,14 @@ class EventLog:
 class EventStream:
     """Events in their order. Written by any number of tasks, read by at most one."""
 
-    __slots__ = ("_kept", "_log", "_reader", "_unread", "ended", "handed", "last", "number")
+    __slots__ = ("_awaited", "_kept", "_log", "_reader", "_unread", "ended", "handed", "last", "number")
 
     def __init__(self, log: EventLog, number: int) -> None:
         self._log = log
         self._kept = deque[bytes]()
         self._reader: StreamReader | None = None
         self._unread: trio.Event | None = None  # somebody waits until the reader has it all
+        self._awaited: trio.Event | None = None  # somebody waits for a reader
         self.number: Final = number
         self.last = 0  # the place of the newest event; place 0 is the beginning, before any
         self.handed = 0  # the place of the newest event that any reader was given
@@ -173,6 +174,13 @@ class EventStream:
     @property
     def attended(self) -> bool:
         return self._reader is not None and not self._reader.left
+
+    async def wait_attended(self) -> None:
+        """Returns when somebody reads it."""
+        while not self.attended:
+            if self._awaited is None:
+                self._awaited = trio.Event()
+            await self._awaited.wait()
 
     def append(self, message: bytes) -> None:
         """Dropped on a stream that has ended."""
@@ -206,6 +214,9 @@ class EventStream:
         """For a connection. An earlier reader that is still there comes to its end: its client has come back."""
         self.let_go()
         self._reader = reader = StreamReader(self, after)
+        if self._awaited is not None:
+            self._awaited.set()
+            self._awaited = None
         try:
             yield reader
         finally:

@@ -28,7 +28,7 @@ from server.mcp.results import encode_notification
 from server.mcp.versions import Revision
 from server.sessions.ended import EndedSessions
 from server.sessions.event_log import Allowance, EventLog
-from server.sessions.outstanding import Answers, Outstanding, Send
+from server.sessions.outstanding import MAX_OUTSTANDING, Answers, Outstanding, Send
 from server.sessions.running import RunningRequest, cancelled_by
 from server.sessions.session_ids import SessionIds
 
@@ -46,6 +46,8 @@ READY_SECONDS: Final = 5.0
 MAX_RUNNING: Final = 64
 # And in all sessions of one caller: as many as an address may have connections.
 MAX_RUNNING_OF_CALLER: Final = 256
+# What is done at once for a client besides its requests: no more than it could be asked.
+MAX_ERRANDS: Final = MAX_OUTSTANDING
 # Resources that one session may watch, and the characters of their addresses: they stay as long as the session.
 MAX_WATCHED: Final = 1024
 MAX_WATCHED_CHARACTERS: Final = 128 * 1024
@@ -98,6 +100,7 @@ class Session:
         self._running: dict[RequestId, RunningRequest] = {}
         self._siblings = siblings
         self._outstanding = Outstanding()
+        self._errands = set[trio.CancelScope]()
         self._streams = 0
         self._changes: dict[str, bytes] = {}  # coalesced, until somebody reads `unsolicited`
 
@@ -145,6 +148,19 @@ class Session:
         finally:
             del self._running[request_id]
             self.touch()
+
+    @contextmanager
+    def errand(self) -> Generator[None]:
+        """A block of work for its client that belongs to no request, and ends with the session. Where too much is done for it
+        already, it ends at once."""
+        with trio.CancelScope() as scope:
+            if self.closed.is_set() or len(self._errands) >= MAX_ERRANDS:
+                scope.cancel()
+            self._errands.add(scope)
+            try:
+                yield
+            finally:
+                self._errands.discard(scope)
 
     def watch(self, uri: str) -> None:
         """Raises `TooManySubscriptions`."""
@@ -223,6 +239,8 @@ class Session:
         self._ready.set()
         for running in list(self._running.values()):
             running.cancel()
+        for errand in self._errands:
+            errand.cancel()
         self._outstanding.close("the session has ended")
         self._changes.clear()
         self.log.close()

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Final
 
@@ -31,8 +31,9 @@ from server.tasks.events import Events
 from server.tasks.ledger import Orphan, TaskLedger
 from server.tasks.logins import Allowed, LoginChange, everybody
 from server.tasks.order import MAX_ANSWERS_BYTES, Owner, Perform, TaskOrder, TaskTerms, Who, owner_of
-from server.tasks.outlet import Bell, QuestionNames, TaskAttempt, TaskOutlet
+from server.tasks.outlet import QuestionNames, TaskAttempt, TaskOutlet
 from server.tasks.run import TaskRun, ending_of, is_put_aside
+from server.tasks.waiting import Waiting
 from server.tasks.watch import TaskWatch
 
 __all__ = [
@@ -87,7 +88,7 @@ class Tasks:
         self._tell = announce
         self._watch = TaskWatch(self, self._ledger, allowed=allowed, log=log)
         self.works: dict[str, TaskRun] = {}  # those that are tasks, by the hash of their ids
-        self._bells: dict[str, set[Bell]] = {}  # of those who wait for a task, by the hash of its id
+        self._waiting = Waiting()
         self._draining = False
         self._running = trio.CancelScope()
         self._stopped: trio.Event | None = None  # None: it does not run yet
@@ -118,9 +119,7 @@ class Tasks:
     def begin_draining(self) -> None:
         """The server is about to stop: nobody waits for a task any longer, for it is the next process that may see its end."""
         self._draining = True
-        for bells in self._bells.values():
-            for bell in bells:
-                bell.ring()
+        self._waiting.ring_all()
 
     async def stop(self) -> None:
         """What runs is stopped, and given back, when this returns: so that back-ends which close later fail none of it."""
@@ -355,24 +354,36 @@ class Tasks:
     async def wait(self, task_id: str, owner: Owner, *, seen: frozenset[str] = frozenset()) -> Snapshot:
         """When it is over, or a question is outstanding that is not among those `seen`. Raises `UnknownTask`, and `BackendFailed`
         when the server is about to stop."""
-        id_hash = hash_id(task_id)
-        bell = Bell()
-        ringers = self._bells.setdefault(id_hash, set())
-        ringers.add(bell)
-        try:
+        return await self.wait_until(task_id, owner, lambda task: not task.questions.keys() <= seen)
+
+    async def wait_until(
+        self,
+        task_id: str,
+        owner: Owner,
+        done: Callable[[Snapshot], bool],
+        *,
+        look_seconds: float = LOOK_SECONDS,
+    ) -> Snapshot:
+        """When it is over, or `done` says so, which is asked again when something happens to the task, or somebody begins or stops
+        to fetch it. Raises what `wait` does."""
+        with self._waiting.bell(hash_id(task_id)) as bell:
             while True:
                 rung = bell.rung  # before looking, so that no ring is missed
                 snapshot = await self.get(task_id, owner)
-                if snapshot.over or not snapshot.questions.keys() <= seen:
+                if snapshot.over or done(snapshot):
                     return snapshot
                 if self._draining:
                     raise BackendFailed(ASK_AGAIN)
-                with trio.move_on_after(LOOK_SECONDS):
+                with trio.move_on_after(look_seconds):
                     await rung.wait()
-        finally:
-            ringers.discard(bell)
-            if not ringers:
-                self._bells.pop(id_hash, None)
+
+    def fetch(self, task_id: str) -> AbstractContextManager[None]:
+        """A block in which somebody waits for the result, and is asked what the task asks."""
+        return self._waiting.fetch(hash_id(task_id))
+
+    def fetched(self, task_id: str) -> bool:
+        """Whether anybody is in such a block."""
+        return self._waiting.fetched(hash_id(task_id))
 
     async def answer(self, task_id: str, owner: Owner, answers: Mapping[str, Any]) -> Snapshot:
         """What is not outstanding is ignored, and so is what does not answer its question, which stays outstanding. Raises
@@ -409,8 +420,7 @@ class Tasks:
 
     def _announce(self, server: str, task_id: str) -> None:
         id_hash = hash_id(task_id)
-        for bell in self._bells.get(id_hash, ()):
-            bell.ring()
+        self._waiting.ring(id_hash)
         if (work := self.works.get(id_hash)) is not None and work.outlet is not None:
             work.outlet.wake()
         try:

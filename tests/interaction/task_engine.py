@@ -9,9 +9,11 @@ from functools import partial
 from io import StringIO
 
 import structlog
+import trio
 
 from server.endpoint.endpoint import Endpoint, TaskRules
 from server.request.tools import carry_out
+from server.sessions.crew import Crew
 from server.store.inline import open_inline_store
 from server.tasks.engine import Tasks, TaskTerms
 
@@ -32,7 +34,10 @@ async def engine(
         for tell in changed:
             tell(task_id)
 
-    async with open_inline_store(clock=lambda: NOW) as store:
+    log = structlog.wrap_logger(structlog.PrintLogger(StringIO()))
+    couriers = Crew(log)
+    async with open_inline_store(clock=lambda: NOW) as store, trio.open_nursery() as nursery:
+        nursery.start_soon(couriers.run)
         kept = Tasks(
             store,
             perform=partial(carry_out, endpoints),
@@ -40,9 +45,12 @@ async def engine(
             entropy=secrets.token_bytes,
             key=bytes(32),
             boot_id="boot",
-            log=structlog.wrap_logger(structlog.PrintLogger(StringIO())),
+            log=log,
             announce=announce,
             terms=TaskTerms(),
         )
         engines.append(kept)
-        yield TaskRules(engine=kept, ttl_ms=60_000, wasmagent=wasmagent, sync_timeout_seconds=25)
+        yield TaskRules(
+            engine=kept, couriers=couriers, ttl_ms=60_000, wasmagent=wasmagent, sync_timeout_seconds=25
+        )
+        nursery.cancel_scope.cancel()

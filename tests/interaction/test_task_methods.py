@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, cast
 
 import msgspec
@@ -66,13 +67,17 @@ class Desk:
         self.declared = declared
         self.tasks = {each.id: each for each in found}
         self.did: list[Any] = []
-        self.asked: list[tuple[Mapping[str, Question], Mapping[str, Any]]] = []
+        self.asked: list[tuple[str, Mapping[str, Question]]] = []
 
-    async def ask(
-        self, questions: Mapping[str, Question], meta: Mapping[str, Any]
-    ) -> Mapping[str, Mapping[str, Any]]:
-        self.asked.append((questions, meta))
-        return {key: {"action": "accept", "content": {"n": 1}} for key in questions}
+    @contextmanager
+    def fetch(self, task_id: str) -> Generator[None]:
+        self.did.append(("fetch", task_id))
+        yield
+        self.did.append(("fetched", task_id))
+
+    async def ask(self, task_id: str, questions: Mapping[str, Question]) -> None:
+        self.asked.append((task_id, questions))
+        await self.answer(task_id, {key: {"action": "accept", "content": {"n": 1}} for key in questions})
 
     async def start(self, tool: str, arguments: Mapping[str, Any]) -> Snapshot:
         if tool != "slow":
@@ -217,8 +222,9 @@ async def test_the_result_of_a_core_task_comes_after_its_questions_were_put_on_t
     desk: Any = Desk(Face.CORE, task(state="input_required", questions={"q": FORM}))
     found = await handlers.task_result(NAMED, desk)
     assert found.meta == {"io.modelcontextprotocol/related-task": {"taskId": "t1"}}
-    assert desk.asked == [({"q": FORM}, found.meta)]
-    assert desk.did == [("answer", {"q": {"action": "accept", "content": {"n": 1}}})]
+    assert desk.asked == [("t1", {"q": FORM})]
+    answered = ("answer", {"q": {"action": "accept", "content": {"n": 1}}})
+    assert desk.did == [("fetch", "t1"), answered, ("fetched", "t1")]
 
 
 async def test_a_list_has_pages_that_lead_through_all_of_it() -> None:
