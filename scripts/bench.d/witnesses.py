@@ -31,6 +31,7 @@ DAY_MS = 86_400_000
 NOBODY_THERE = "no server is running"  # so the command line says it where its command was not even sent
 OVER = frozenset({"completed", "failed", "cancelled"})
 MOST_LIVING = 8  # tasks of one witness: each caller may have so many
+MOST_KEPT = 100  # logins of one witness: of a person's 500 the one unused for longest makes room, and all of these are one person's
 
 
 @dataclass(kw_only=True)
@@ -200,7 +201,7 @@ class Refresher(Witness):
 
 
 class Newcomer(Witness):
-    """Logs in, again and again, and ends every second login."""
+    """Logs in, again and again, and ends every second login; every one, when it has kept as many as it may."""
 
     def __init__(self, server: Mortal, dice: Random, over: Event, name: str) -> None:
         super().__init__(server, dice, over, name)
@@ -211,7 +212,7 @@ class Newcomer(Witness):
         login = self.log_in()
         if login is None:
             return
-        if self._dice.random() < 0.5:
+        if len(self.kept) < MOST_KEPT and self._dice.random() < 0.5:
             self.kept.append(login)
             return
         form = {**CLI, "token": login.refresh_token}
