@@ -12,7 +12,7 @@ MINUTE = 60 * SECOND
 DAY = 24 * 60 * MINUTE
 
 # Audit rows for refusals of nobody in particular, from all networks together: one prefix of IPv6 is thousands of networks. Beyond it
-# they are counted, and one row a minute says how many they were. A row is some 400 bytes, and kept for 30 days: 70 MB a day at most.
+# they are counted, and one row a minute says how many they were. What that comes to stands in docs/security.md, and is tested.
 REFUSALS_PER_MINUTE = 120
 
 
@@ -48,9 +48,8 @@ class TokenPolicy(msgspec.Struct, frozen=True, kw_only=True):
     logins_per_person: int = 500  # that live; beyond it the one that was not used for longest makes room
     code_ms: int = 60 * SECOND  # an authorization code: one redirect and one request
     consent_ms: int = 90 * DAY  # how long a yes is remembered
-    pushed_ms: int = (
-        90 * SECOND
-    )  # RFC 9126 §2.2: from pushing the request to a signed-in browser that opens it
+    # RFC 9126 §2.2: from pushing the request to a signed-in browser that opens it.
+    pushed_ms: int = 90 * SECOND
     # Parallel processes share one stored refresh token and use it at the same moment; a thief comes later.
     replay_window_ms: int = 60 * SECOND
 

@@ -35,9 +35,8 @@ class TaskRules:
     """How calls become tasks at one server."""
 
     engine: Tasks
-    couriers: (
-        Crew  # bring questions to those who do not fetch them; nobody waits for them when the server stops
-    )
+    # Bring questions to those who do not fetch them; nobody waits for them when the server stops.
+    couriers: Crew
     ttl_ms: int  # unless the caller asks for less
     wasmagent: bool = False  # the handshake era has them in the dialect of `compat.tasks`
     sync_timeout_seconds: float = 0

@@ -113,9 +113,8 @@ async def begin(home: DataDirectory, store: AuditedStore, key: MasterKey, log: L
     secret = subkeys(key)(audit.KEY_PURPOSE)
     file = HeadFile(home.audit_head, secret)
     is_new = await store.read(partial(meta.get, key=meta.KEY_FINGERPRINT)) is None
-    if (
-        is_new and not file.path.exists()
-    ):  # before the database, so that a kill in between leaves no database without it
+    if is_new and not file.path.exists():
+        # Before the database, so that a kill in between leaves no database without it.
         try:
             file.write(BEGINNING)
         except OSError as error:

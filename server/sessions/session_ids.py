@@ -31,9 +31,8 @@ _NONCE_BYTES: Final = 12  # random: far fewer ids are made with one key than the
 _TAG_BYTES: Final = 16
 # Another for another content: an id of a build that seals otherwise is none of ours, and its client begins again.
 _FORMAT: Final = b"\x01"
-_AGREED: Final = struct.Struct(
-    ">IIB"
-)  # when, in seconds; the revision's date as a number; a bit for each ability
+# When, in seconds; the revision's date as a number; a bit for each ability.
+_AGREED: Final = struct.Struct(">IIB")
 _RAW_BYTES: Final = len(_FORMAT) + _NONCE_BYTES + _AGREED.size + _TAG_BYTES
 ID_CHARACTERS: Final = -(-_RAW_BYTES * 4 // 3)
 # Ids outlive builds: a bit keeps its meaning for ever.

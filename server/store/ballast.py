@@ -38,9 +38,8 @@ class Ballast:
     def make_room_for_start(self) -> None:
         """Give it up if the disk takes less than a start needs. Tried out, because no system call tells of every quota."""
         with self._alone:
-            trial = self.path.with_name(
-                f"{self.path.name}.partial"
-            )  # cleared away like any other, if we are killed
+            # If we are killed, it is cleared away like any other file of this ending.
+            trial = self.path.with_name(f"{self.path.name}.partial")
             try:
                 if _extend(trial, START_BYTES) < START_BYTES:
                     self._empty()

@@ -56,9 +56,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     tasks: int = 0  # how long is the task's own affair: its time to live
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
-    audit_refusals: int = (
-        30 * _DAY
-    )  # of nobody in particular: anybody on the network can cause as many as the limits allow
+    # Of nobody in particular: anybody on the network can cause as many as the limits allow.
+    audit_refusals: int = 30 * _DAY
 
     interval_seconds: float = 3600
 
