@@ -23,27 +23,42 @@ FLOORS: dict[str, frozenset[str]] = {
     "observe": frozenset(),
     "store": frozenset(),
     "shim": frozenset(),  # runs in the interpreter of an agent
+    "money": frozenset(),
+    "evm": frozenset(),  # signatures and addresses of a chain
     "outgoing": frozenset({"store"}),
-    "backends": frozenset({"mcp", "observe", "outgoing", "settings"}),
-    "settings": frozenset({"backends", "rights"}),  # of each kind of agent; what a selection of tools may say
+    "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
+    "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
+    "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
+    "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
+    "settings": frozenset({"backends", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
-    "client": frozenset({"settings"}),
+    "client": frozenset({"paying", "settings"}),
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
-    "endpoint": frozenset({"backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks"}),
-    "request": frozenset({"backends", "endpoint", "mcp", "observe", "rights", "sessions", "store", "tasks"}),
-    "admission": frozenset({"observe", "rights", "settings", "store"}),
-    "http": frozenset({"admission", "endpoint", "mcp", "observe", "request", "sessions", "settings", "store"}),
-    "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
-    "admin": frozenset({"observe", "rights", "store"}),
-    "program": frozenset({
-        "admin", "admission", "backends", "client", "endpoint", "http", "observe", "outgoing", "request", "rights", "sessions",
-        "settings", "stdio", "store", "tasks",
+    "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
+    "endpoint": frozenset({
+        "backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
-    "cli": frozenset({"admin", "client", "endpoint", "observe", "program", "settings", "store"}),
+    "request": frozenset({
+        "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
+    }),
+    "admission": frozenset({"observe", "rights", "settings", "store"}),
+    "http": frozenset({
+        "admission", "endpoint", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
+    }),
+    "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
+    "admin": frozenset({"money", "observe", "rights", "store", "till"}),
+    "program": frozenset({
+        "admin", "admission", "backends", "client", "endpoint", "http", "money", "observe", "outgoing", "request", "rights",
+        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
+    }),
+    "cli": frozenset({
+        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
+        "x402",
+    }),
 }  # fmt: skip
 # Those that know nothing of identity.
-WITHOUT_AUTH = ("mcp", "backends", "client", "shim")
+WITHOUT_AUTH = ("mcp", "backends", "client", "shim", "money", "evm", "x402", "facilitator", "paying")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,1 @@
+"""The till: what a call costs, who pays for it and by which way, and the books."""
