@@ -48,7 +48,8 @@ CREATE TABLE charges (                         -- one priced call, whichever way
   fingerprint  TEXT NOT NULL,                  -- HMAC of server, tool and arguments
   stands       INTEGER NOT NULL,               -- 1: the same call leads here, and is not run or charged again
   keyed        INTEGER NOT NULL,               -- the caller gave it a key of its own
-  state        TEXT NOT NULL,                  -- running | settling | done | failed (paid for, and may be tried again) | released
+  state        TEXT NOT NULL,                  -- running | settling | done | owed (paid for, and not served yet)
+  paid         INTEGER NOT NULL,               -- 1: the money has moved, or nothing is to be paid any more
   how          TEXT NOT NULL,                  -- balance | payment | trial | quota | pass
   server       TEXT NOT NULL,
   tool         TEXT NOT NULL,
