@@ -24,9 +24,10 @@ from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
 from server.till.under_way import UnderWay
 from server.x402.chain import Chain, ChainUnreachable, Transfer
-from server.x402.facilitators import AlreadyUsed, FacilitatorDown, Facilitators, Rejected, Settled, Unknown
+from server.x402.facilitators import FacilitatorDown, Facilitators
 from server.x402.payments import read_payment
-from server.x402.requirements import Requirements
+from server.x402.requirements import Requirements, read_requirements
+from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown
 
 # The first look after an answer that did not come, and the longest between two later ones.
 FIRST_LOOK_MS: Final = 2_000
@@ -121,18 +122,18 @@ class Settlements:
         assert row.sealed is not None
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
-            requirements = Requirements.of(msgspec.json.decode(row.requirements))
-            answer = await self.facilitators.settle(payment, requirements, at=row.facilitator)
+            requirements = read_requirements(msgspec.json.decode(row.requirements))
+            answer = await self.facilitators.settle(payment, requirements, at=row.facilitator, repeated=not first)
         except FacilitatorDown as error:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
             answer = Unknown(problem=error.for_log)
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
-            case Rejected(certain=True, text=text) if first:
-                return await self._refused(row, text)
-            case Rejected(text=text):
-                problem = text
+            case Rejected(certain=True, sentence=sentence):
+                return await self._refused(row, sentence)
+            case Rejected(said=said):
+                problem = said
             case AlreadyUsed():
                 problem = "the authorization was used already"
             case Unknown(problem=problem):

@@ -34,9 +34,10 @@ from server.till.penalties import Penalties
 from server.till.prices import Offer, Prices
 from server.till.receipts import Receipts
 from server.till.settlement import SENT_MS, Settlements, settlement_of
-from server.x402.facilitators import FacilitatorDown, Rejected
+from server.x402.facilitators import FacilitatorDown
 from server.x402.payments import BadPayment, Payment, check_window, match
 from server.x402.requirements import Requirements
+from server.x402.settlements import Rejected
 
 KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
@@ -180,7 +181,7 @@ class Till:
                 return words.facilitator_down(str(error))
             if isinstance(verdict, Rejected):
                 self._penalties.failed(call.caller, call.address)
-                return words.bad_payment(offer, verdict.reason, verdict.text)
+                return words.bad_payment(offer, verdict.code, verdict.sentence)
             self._penalties.passed(call.caller, call.address)
             caller = call.caller or wallets.payer_id(row.network, row.payer)
             call = msgspec.structs.replace(call, caller=caller)
