@@ -76,7 +76,9 @@ class Expression:
             raise NoPrice("the price is no number")
         micros = dollars * ONE
         if micros.denominator != 1:
-            raise NoPrice("the price is finer than a millionth of a dollar, and nothing says that it is rounded")
+            raise NoPrice(
+                "the price is finer than a millionth of a dollar, and nothing says that it is rounded"
+            )
         if not 0 <= micros <= MOST:
             raise NoPrice("the price is negative" if micros < 0 else "the price is more than can be counted")
         return micros.numerator

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from server.money.amounts import BadAmount, parse, parse_atomic
+from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic, to_atomic
 from server.settings.money import (
     FREE,
     KINDS,
@@ -23,6 +23,9 @@ from server.settings.money import (
 from server.settings.policies import Fault
 from server.settings.shapes import ServerConfig
 
+if TYPE_CHECKING:
+    from server.x402.networks import Asset
+
 _REFERENCE: Final = re.compile(r"(?:[A-Za-z][A-Za-z0-9-]{0,20} )?(?:env|file):.+")
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 # A tool, all of one server, or all: as plans name them.
@@ -33,15 +36,15 @@ _LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 def money_faults(
     payments: PaymentsConfig | None, plans: Sequence[PlanConfig], servers: Sequence[ServerConfig]
 ) -> Iterable[Fault]:
-    symbols: frozenset[str] = frozenset()
+    units: Mapping[str, frozenset[int]] = {}
     if payments is not None:
         found = list(_payment_faults(payments))
         yield from found
         if found:
             return  # what prices refer to is not clear
-        symbols = _accepted(payments)
+        units = _accepted(payments)
     for place, server in enumerate(servers, 1):
-        yield from _server_faults(server, f"server[{place}]", symbols)
+        yield from _server_faults(server, f"server[{place}]", units)
         if server.anonymous_pay and payments is None:
             yield f"server[{place}].anonymous_pay", "needs [payments]", "it, or leave this out"
     yield from _plan_faults(plans, {server.name for server in servers})
@@ -50,19 +53,19 @@ def money_faults(
 # ── prices ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _server_faults(server: ServerConfig, where: str, symbols: frozenset[str]) -> Iterable[Fault]:
+def _server_faults(server: ServerConfig, where: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
     if server.price is not None:
-        yield from _price_faults(server.price, f"{where}.price", symbols)
+        yield from _price_faults(server.price, f"{where}.price", units)
     for name, tool in server.tools.items():
         own = f"{where}.tools.{name}"
         price = server.price if tool.price is None else tool.price
         if tool.price is not None:
-            yield from _price_faults(tool.price, f"{own}.price", symbols)
+            yield from _price_faults(tool.price, f"{own}.price", units)
         for kind, value in tool.price_for.items():
             key = f"{own}.price_for.{kind[:40]}"
             if kind not in KINDS:
                 yield key, "is no kind of caller", "one of " + ", ".join(f'"{each}"' for each in KINDS)
-            yield from _price_faults(value, key, symbols)
+            yield from _price_faults(value, key, units)
         if price == FREE and not tool.price_for:
             for key in ("free_calls", "trial", "dedupe"):
                 if getattr(tool, key):
@@ -71,7 +74,7 @@ def _server_faults(server: ServerConfig, where: str, symbols: frozenset[str]) ->
             yield f"{own}.flow", "says nothing of a tool that cannot be bought", "a price, or leave it out"
 
 
-def _price_faults(value: PriceValue, key: str, symbols: frozenset[str]) -> Iterable[Fault]:
+def _price_faults(value: PriceValue, key: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
     if isinstance(value, str):
         if value not in (FREE, PLAN_ONLY):
             yield from _amount_faults(value, key)
@@ -80,7 +83,7 @@ def _price_faults(value: PriceValue, key: str, symbols: frozenset[str]) -> Itera
     if sum(ways) != 1:
         yield key, "says " + ("nothing" if not any(ways) else "several things at once"), PRICE
     elif ways[0]:
-        yield from _atomic_faults(value, key, symbols)
+        yield from _atomic_faults(value, key, units)
     elif value.expression:
         from server.money.expressions import BadExpression, Expression
 
@@ -94,15 +97,22 @@ def _price_faults(value: PriceValue, key: str, symbols: frozenset[str]) -> Itera
         yield from _amount_faults(value.most, f"{key}.most")
 
 
-def _atomic_faults(value: PriceTable, key: str, symbols: frozenset[str]) -> Iterable[Fault]:
+def _atomic_faults(value: PriceTable, key: str, units: Mapping[str, frozenset[int]]) -> Iterable[Fault]:
     if not value.asset or not value.amount:
         yield key, "has one of asset and amount", 'both, e.g. { asset = "USDC", amount = "10000" }'
         return
-    if value.asset.lower() not in symbols:
+    decimals = units.get(value.asset.lower(), frozenset())
+    if not decimals:
         yield f"{key}.asset", f'"{value.asset}" is not accepted here', "an asset of a network in [payments]"
+    elif len(decimals) > 1:
+        yield f"{key}.asset", f'"{value.asset}" counts otherwise on another network', "its address"
     try:
-        if parse_atomic(value.amount) == 0:
+        atomic = parse_atomic(value.amount)
+        if atomic == 0:
             yield f"{key}.amount", "is nothing", 'price = "free"'
+        for each in decimals:
+            if from_atomic(atomic, each) > MOST:
+                yield f"{key}.amount", "is more than can be counted here", "less"
     except BadAmount as problem:
         yield f"{key}.amount", str(problem), 'e.g. "10000"'
 
@@ -152,12 +162,13 @@ def _tool_names(named: Mapping[str, object], where: str, servers: set[str]) -> I
 
 
 def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
-    from server.x402.networks import find_network, usual_asset
+    from server.settings.sales import network_named
+    from server.x402.networks import usual_asset
 
     yield from _payee_faults(payments.pay_to, "payments.pay_to")
     served: set[str] = set()
     for place, name in enumerate(payments.networks, 1):
-        network, key = find_network(name), f"payments.networks[{place}]"
+        network, key = network_named(name), f"payments.networks[{place}]"
         if network is None:
             yield key, f'"{name[:60]}" is no network that is known here', _known()
         elif usual_asset(network.caip2) is None:
@@ -169,7 +180,7 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
     seen: set[tuple[str, str]] = set()
     for place, asset in enumerate(payments.asset, 1):
         yield from _asset_faults(asset, f"payments.asset[{place}]", seen)
-        if (network := find_network(asset.network)) is not None:
+        if (network := network_named(asset.network)) is not None:
             served.add(network.caip2)
     for place, facilitator in enumerate(payments.facilitator, 1):
         where = f"payments.facilitator[{place}]"
@@ -189,10 +200,11 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
 
 
 def _asset_faults(asset: AssetConfig, where: str, seen: set[tuple[str, str]]) -> Iterable[Fault]:
-    from server.x402.networks import find_network, usual_asset
+    from server.settings.sales import network_named
+    from server.x402.networks import usual_asset
 
     yield from _payee_faults(asset.pay_to, f"{where}.pay_to")
-    network = find_network(asset.network)
+    network = network_named(asset.network)
     if network is None:
         yield f"{where}.network", f'"{asset.network}" is no network that is known here', _known()
         return
@@ -205,8 +217,15 @@ def _asset_faults(asset: AssetConfig, where: str, seen: set[tuple[str, str]]) ->
     seen.add((network.caip2, address))
     if usual is not None and address == usual.address.lower():
         written = (asset.name, asset.version, asset.symbol)
-        if any(each not in ("", own) for each, own in zip(written, (usual.name, usual.version, usual.symbol), strict=True)):
-            yield where, f"is the usual {usual.symbol} of its network, and says otherwise of it", "its network and pay_to alone"
+        if any(
+            each not in ("", own)
+            for each, own in zip(written, (usual.name, usual.version, usual.symbol), strict=True)
+        ):
+            yield (
+                where,
+                f"is the usual {usual.symbol} of its network, and says otherwise of it",
+                "its network and pay_to alone",
+            )
         return
     for field in ("name", "version"):
         if not getattr(asset, field):
@@ -215,10 +234,10 @@ def _asset_faults(asset: AssetConfig, where: str, seen: set[tuple[str, str]]) ->
 
 
 def _served_faults(named: Sequence[str], where: str, served: set[str]) -> Iterable[Fault]:
-    from server.x402.networks import find_network
+    from server.settings.sales import network_named
 
     for name in named:
-        network = find_network(name)
+        network = network_named(name)
         if network is None:
             yield where, f'"{name[:60]}" is no network that is known here', _known()
         elif network.caip2 not in served:
@@ -228,7 +247,7 @@ def _served_faults(named: Sequence[str], where: str, served: set[str]) -> Iterab
 def _known() -> str:
     from server.x402.networks import NETWORKS
 
-    return "one of " + ", ".join(f'"{network.v1_name}"' for network in NETWORKS if network.v1_name)
+    return "its CAIP-2 id, or one of " + ", ".join(f'"{network.v1_name}"' for network in NETWORKS)
 
 
 def _payee_faults(address: str, key: str) -> Iterable[Fault]:
@@ -253,7 +272,9 @@ def _url_faults(url: str, key: str, *, query: bool, shown: bool = True) -> Itera
     told = f'"{url[:80]}"' if shown else "what is written"
     try:
         parts = urlsplit(url)
-        sound = parts.hostname and parts.port != 0 and not (parts.username or parts.password or parts.fragment)
+        sound = (
+            parts.hostname and parts.port != 0 and not (parts.username or parts.password or parts.fragment)
+        )
     except ValueError:
         sound = False
         parts = urlsplit("")
@@ -263,12 +284,15 @@ def _url_faults(url: str, key: str, *, query: bool, shown: bool = True) -> Itera
         yield key, f"{told} would send payments over the network unencrypted", "an https address"
 
 
-def _accepted(payments: PaymentsConfig) -> frozenset[str]:
-    """What an atomic price may name: symbols and addresses, in lower case."""
+def _accepted(payments: PaymentsConfig) -> Mapping[str, frozenset[int]]:
+    """What an atomic price may name, symbols and addresses in lower case, and how many decimals each has."""
     from server.settings.sales import accepted_assets
 
-    found = accepted_assets(payments)
-    return frozenset({each.asset.symbol.lower() for each in found} | {each.asset.address.lower() for each in found})
+    found: dict[str, frozenset[int]] = {}
+    for each in accepted_assets(payments):
+        for name in (each.asset.symbol.lower(), each.asset.address.lower()):
+            found[name] = found.get(name, frozenset()) | {each.asset.decimals}
+    return found
 
 
 # ── who could pay ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -289,7 +313,9 @@ def unpayable(
         return found
     where = "prices are set"
     if payments is None:
-        return [f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused"]
+        return [
+            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused"
+        ]
     assets = accepted_assets(payments)
     if not assets and not payments.wallets:
         found.append(f"{where}, and [payments] names no network: every call of a priced tool is refused")
@@ -299,7 +325,10 @@ def unpayable(
         if not each.pay_to:
             found.append(f"{each.asset.symbol} on {each.network.title} has no pay_to: it is not accepted")
         elif not any(_serves(one.networks, each.network.caip2) for one in payments.facilitator):
-            found.append(f"no [[payments.facilitator]] serves {each.network.title}: payments there are refused")
+            found.append(
+                f"no [[payments.facilitator]] serves {each.network.title}: payments there are refused"
+            )
+        found += _uneven(each.asset, priced)
     found += [
         f"{server.name}: its callers have no login and no wallet, and anonymous_pay is false: nobody can pay its prices"
         for server in priced
@@ -310,11 +339,22 @@ def unpayable(
     return list(dict.fromkeys(found))
 
 
+def _uneven(asset: Asset, servers: Sequence[ServerConfig]) -> Iterable[str]:
+    """Prices that a token with few decimals cannot pay to the unit."""
+    for written in {price for server in servers for price in _prices(server) if isinstance(price, str)}:
+        if written in (FREE, PLAN_ONLY):
+            continue
+        try:
+            to_atomic(parse(written), asset.decimals)
+        except BadAmount as problem:
+            yield f"the price {written} {problem} ({asset.symbol})"
+
+
 def _serves(named: Sequence[str], caip2: str) -> bool:
-    from server.x402.networks import find_network
+    from server.settings.sales import network_named
 
     return not named or any(
-        (network := find_network(name)) is not None and network.caip2 == caip2 for name in named
+        (network := network_named(name)) is not None and network.caip2 == caip2 for name in named
     )
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import msgspec
 
 from server.settings.money import PaymentsConfig
-from server.x402.networks import Asset, Network, find_network, usual_asset
+from server.x402.networks import Asset, Network, evm_network, find_network, usual_asset
+
+
+def network_named(text: str) -> Network | None:
+    """One of the table by either of its names, or any other by its CAIP-2 id."""
+    return find_network(text) or evm_network(text)
 
 
 class AcceptedAsset(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,14 +23,14 @@ def accepted_assets(payments: PaymentsConfig) -> tuple[AcceptedAsset, ...]:
     """In the order in which they are offered: payers take the first that they can. Of settings without faults."""
     found: dict[tuple[str, str], AcceptedAsset] = {}
     for name in payments.networks:
-        network = find_network(name)
+        network = network_named(name)
         usual = usual_asset(network.caip2) if network is not None else None
         if network is not None and usual is not None:
             found[network.caip2, usual.address.lower()] = AcceptedAsset(
                 asset=usual, network=network, pay_to=payments.pay_to
             )
     for written in payments.asset:
-        network = find_network(written.network)
+        network = network_named(written.network)
         if network is None:
             continue
         usual = usual_asset(network.caip2)
