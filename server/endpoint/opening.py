@@ -44,6 +44,7 @@ from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 from server.till.prices import Prices
+from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -111,6 +112,7 @@ async def open_servers(
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
+    till: Callable[[ServerConfig], Till | None] = lambda _: None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -146,6 +148,7 @@ async def open_servers(
                 nursery=background,
                 me=me(server),
                 payments=payments,
+                till=till(server),
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -167,6 +170,7 @@ async def open_endpoint(
     nursery: trio.Nursery,
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
+    till: Till | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
@@ -217,6 +221,7 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        till=till,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )

@@ -10,25 +10,26 @@ leaves before that gets everything back; whoever leaves after it finds the answe
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, cast
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 import trio
 from msgspec import UNSET
 
-from auth.values.model import PrincipalKind
+from server.backends.base import PricingBackend
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
-from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.request.request import Request
 from server.till import wallets
 from server.till.calls import NOTHING_SHOWN, Earlier, PricedCall, Refusal, Shown
-from server.till.prices import Offer
+from server.till.fingerprint import NotComparable
+from server.till.prices import Offer, PricedTool, PriceUnknown
+from server.till.quotes import BadQuote
 from server.till.till import Till
-from server.x402.headers import PAYMENT_HEADERS
-from server.x402.identifiers import is_identifier
+from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
 from server.x402.in_band import ERROR_KEY, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
 
@@ -37,26 +38,30 @@ REFUSAL: Final = "io.ostiary/payment"
 REPLAYED: Final = "io.ostiary/replayed"
 IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 
-Run = Callable[[], Awaitable[tuple[ToolResult, str]]]
+LONGEST_KEY: Final = 128
+PAYMENT_HEADERS: Final = (PAYMENT_SIGNATURE.lower().encode(), X_PAYMENT.lower().encode())
+
+Run: TypeAlias = Callable[[], Awaitable[tuple[ToolResult, str]]]
 
 
 async def charged(
     request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any], run: Run
 ) -> tuple[ToolResult, str]:
     """The answer, and the word for what came of it."""
-    name = tool.tool.name
-    offer = await till.prices.offer(name, arguments, request.principal)
+    try:
+        price = cast("PricedTool", tool.price)
+        call = _call(request, tool, till, arguments, depends=price.depends(request.principal.kind))
+        brought = shown_by(request)
+        offer = await till.offer(price, call, request.principal.kind, brought, partial(_ask_agent, tool))
+    except NotComparable as error:
+        return _failed(str(error)), "invalid"
+    except (PriceUnknown, BadQuote, BadPayment) as error:
+        return _failed(f"{error} Nothing was taken."), "unpaid"
     if offer is None:
         return await run()
-    call = _call(request, tool, till, arguments)
-    try:
-        brought = shown_by(request)
-    except BadPayment as error:
-        refusal = Refusal(reason=error.reason_code, text=error.sentence, asks=True)
-        return refused(till, offer, tool, refusal), "unpaid"
     begun = await till.begin(call, offer, brought)
     if isinstance(begun, Refusal):
-        return refused(till, offer, tool, begun), "unpaid"
+        return refused(till, offer, call, begun), "unpaid"
     if isinstance(begun, Earlier):
         _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=0)
         meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
@@ -67,7 +72,7 @@ async def charged(
                 scope.deadline = trio.current_time() + begun.seconds
             answer, outcome = await run()
         if scope.cancelled_caught:
-            raise AgentTooSlow(name, begun.seconds or 0.0)
+            raise AgentTooSlow(tool.tool.name, begun.seconds or 0.0)
     except BaseException:  # also where nobody waits for it any more
         await till.release(begun)
         raise
@@ -76,7 +81,7 @@ async def charged(
         return answer, outcome
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
-        return refused(till, offer, tool, served), "unpaid"
+        return refused(till, offer, call, served), "unpaid"
     _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
@@ -106,11 +111,18 @@ def shown_by(request: Request) -> Shown:
     return Shown(payment=payment, key=key)
 
 
+async def _ask_agent(tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
+    backend = tool.backend
+    if not isinstance(backend, PricingBackend):
+        raise PriceUnknown(f"the agent of {tool.tool.name} cannot say what a call costs")
+    return await backend.price(function, arguments)
+
+
 def is_key(text: str) -> bool:
-    return is_identifier(text) or (0 < len(text) <= 128 and text.isascii() and text.isprintable() and " " not in text)
+    return 0 < len(text) <= LONGEST_KEY and text.isascii() and text.isprintable() and " " not in text
 
 
-def refused(till: Till, offer: Offer, tool: ToolEntry, refusal: Refusal) -> ToolResult:
+def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> ToolResult:
     """The one shape that every client understands: a failed result, with what is to be paid where paying would help."""
     facts: dict[str, Any] = {"reason": refusal.reason, **refusal.facts}
     if refusal.retry_after is not None:
@@ -118,7 +130,7 @@ def refused(till: Till, offer: Offer, tool: ToolEntry, refusal: Refusal) -> Tool
     meta: dict[str, Any] = {REFUSAL: facts}
     if refusal.settlement is not None:
         meta[RECEIPT_KEY] = refusal.settlement
-    challenge = till.challenge(offer, refusal.text) if refusal.asks else None
+    challenge = till.challenge(offer, call, refusal.text) if refusal.asks else None
     if challenge is None:
         return ToolResult(content=(TextContent(text=refusal.text),), is_error=True, meta=meta)
     meta[ERROR_KEY] = challenge
@@ -130,12 +142,15 @@ def refused(till: Till, offer: Offer, tool: ToolEntry, refusal: Refusal) -> Tool
     )
 
 
-def _call(request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any]) -> PricedCall:
+def _call(
+    request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any], *, depends: bool
+) -> PricedCall:
     principal = request.principal
     name = tool.tool.name
     return PricedCall(
         server=till.server,
         tool=name,
+        arguments=arguments,
         fingerprint=till.fingerprint(name, arguments),
         caller=principal.key() if principal.identified else "",
         call_id=request.call_id,
@@ -144,8 +159,13 @@ def _call(request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str,
         client_id=principal.client_id,
         grant_id=principal.grant_id,
         address=request.address,
+        depends=depends,
         patient=request.unhurried,
     )
+
+
+def _failed(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),), is_error=True)
 
 
 def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:

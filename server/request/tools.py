@@ -123,8 +123,7 @@ def settle_tool(request: Request, name: str) -> None:
         request.standing = endpoint.rights.standing(request.principal, tool)
         if request.standing is not Standing.HIDDEN:
             request.tool = tool
-            till = endpoint.till
-            request.priced = till is not None and till.prices.has(name)
+            request.priced = tool.price is not None and endpoint.till is not None
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:

@@ -58,6 +58,15 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
         return not all(self.open_to_all(server) for server in self.servers)
 
     @property
+    def sells(self) -> bool:
+        """Whether anything could cost something here."""
+        return self.payments is not None or any(
+            server.price is not None
+            or any(tool.price is not None or tool.price_for for tool in server.tools.values())
+            for server in self.servers
+        )
+
+    @property
     def open_servers(self) -> frozenset[str]:
         return frozenset(server.name for server in self.servers if self.open_to_all(server))
 

@@ -22,6 +22,7 @@ class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
 
     server: str
     tool: str
+    arguments: Mapping[str, Any]
     fingerprint: str  # of server, tool and arguments
     caller: str
     call_id: str
@@ -30,6 +31,7 @@ class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str | None = None
     grant_id: str | None = None
     address: str = ""  # where the caller is
+    depends: bool = False  # what it costs depends on its arguments, so a price that is named is quoted
     patient: bool = False  # a task: it can wait for a settlement as long as that takes
 
 
@@ -57,6 +59,7 @@ class Started(msgspec.Struct, kw_only=True):
     keeps_ms: int = 0  # how long a fully given answer is given again to the same call
     price: str = ""
     receipt: Mapping[str, Any] | None = None  # what was said of the settlement
+    seconds: float | None = None  # the tool has so long; None: as long as ever
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +67,8 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
 
     charge_id: str
     answer: ToolResult
+    keyed: bool = False
+    meta: Mapping[str, Any] = {}
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ import msgspec
 from server.money.amounts import Micros
 from server.till.prices import Offer
 
+KEY_PURPOSE: Final = "till-quotes"
 # As long as somebody may need to be asked and to pay.
 QUOTE_SECONDS: Final = 10 * 60
 MAX_QUOTE: Final = 1024

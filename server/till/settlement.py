@@ -8,13 +8,12 @@ survives a restart. Nothing is booked twice, however often an outcome is heard o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 import trio
 
-from server.money.amounts import Micros, from_atomic, to_atomic
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreDb, StoreUnavailable
 from server.till import claims, payments
@@ -26,7 +25,7 @@ from server.till.under_way import UnderWay
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
 from server.x402.payments import read_payment
-from server.x402.requirements import Requirements, read_requirements
+from server.x402.requirements import PaidResource, Requirements, read_requirements
 from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown
 
 # The first look after an answer that did not come, and the longest between two later ones.
@@ -34,24 +33,11 @@ FIRST_LOOK_MS: Final = 2_000
 LONGEST_MS: Final = 600_000
 # A settlement may be at work for so long; nobody else tries meanwhile.
 SENT_MS: Final = 120_000
-# After the end of an authorization's time, and blocks that come late, a chain that has not taken it never will.
-LATE_SECONDS: Final = 120
 LOOK_SECONDS: Final = 1.0
 AT_ONCE: Final = 16
 MOST_MARKS: Final = 500
 
 Job: TypeAlias = Callable[[StoreDb], object]
-
-
-class Taken(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that is taken, and who gets it."""
-
-    network: str  # CAIP-2
-    asset: str
-    decimals: int
-    name: str
-    version: str
-    pay_to: str
 
 
 class Settlements:
@@ -122,8 +108,10 @@ class Settlements:
         assert row.sealed is not None
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
-            requirements = read_requirements(msgspec.json.decode(row.requirements))
-            answer = await self.facilitators.settle(payment, requirements, at=row.facilitator, repeated=not first)
+            requirements, resource = read_kept(row.requirements)
+            answer = await self.facilitators.settle(
+                payment, requirements, resource, at=row.facilitator or "", repeated=not first
+            )
         except FacilitatorDown as error:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
             answer = Unknown(problem=error.for_log)
@@ -155,19 +143,15 @@ class Settlements:
         if chain is None:
             return None
         try:
-            found = await chain.find_transfer(
-                asset=row.asset, payer=row.payer, pay_to=row.pay_to, nonce=row.nonce, amount=int(row.atomic)
-            )
+            found = await chain.find_transfer(row.asset, row.payer, row.pay_to, row.nonce, int(row.atomic))
             if found is not None:
                 return found
-            over = self._clock() // 1000 > row.valid_before + LATE_SECONDS
-            if over and not await chain.authorization_used(asset=row.asset, payer=row.payer, nonce=row.nonce):
+            lapsed = await chain.authorization_lapsed(row.asset, row.payer, row.nonce, row.valid_before)
+            if lapsed or await chain.authorization_cancelled(row.asset, row.payer, row.nonce):
                 return False
-            cancelled = await chain.authorization_cancelled(asset=row.asset, payer=row.payer, nonce=row.nonce)
         except ChainUnreachable as error:
             self._log.warning("payment.chain_unreachable", network=row.network, reason=str(error))
-            return None
-        return False if cancelled else None
+        return None
 
     async def _settled(self, row: PaymentRow, transaction: str) -> None:
         job = partial(
@@ -232,6 +216,16 @@ class Settlements:
             except BaseException:
                 self.put_back(marks)
                 raise
+
+
+def kept(requirements: Requirements, resource: PaidResource) -> str:
+    """What a payment was asked for with, as its row has it."""
+    return msgspec.json.encode([requirements.as_json(), resource]).decode()
+
+
+def read_kept(text: str) -> tuple[Requirements, PaidResource]:
+    requirements, resource = msgspec.json.decode(text)
+    return read_requirements(requirements), msgspec.convert(resource, PaidResource)
 
 
 def settlement_of(row: PaymentRow) -> Mapping[str, Any]:

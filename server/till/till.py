@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import trio
 
+from auth.values.model import PrincipalKind
 from server.mcp.results import ToolResult
 from server.money.amounts import shown
 from server.observe.log import Logger
@@ -27,13 +28,16 @@ from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
 from server.till.calls import KEPT_MS, RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
 from server.till.charges import Charge
 from server.till.claims import NotCovered
+from server.till.fingerprint import fingerprint
 from server.till.ledger import Books, Movement
 from server.till.marks import Mark
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.prices import Offer, Prices
+from server.till.prices import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
+from server.till.quotes import Quotes
 from server.till.receipts import Receipts
-from server.till.settlement import SENT_MS, Settlements, settlement_of
+from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
+from server.till.showcase import Showcase, quote_in
 from server.x402.facilitators import FacilitatorDown
 from server.x402.payments import BadPayment, Payment, check_window, match
 from server.x402.requirements import Requirements
@@ -43,8 +47,6 @@ KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
-# What is left of a payment's time when its tool has ended must do for settling it.
-MARGIN_SECONDS: Final = 10
 ID_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -56,10 +58,11 @@ class Till:
         server: str,
         store: Store,
         books: Books,
-        prices: Prices,
+        quotes: Quotes,
         answers: Answers,
         settlements: Settlements,
         receipts: Receipts,
+        showcase: Showcase,
         key: bytes,
         clock: Callable[[], int],
         entropy: Callable[[int], bytes],
@@ -67,7 +70,8 @@ class Till:
         log: Logger,
     ) -> None:
         self.server: Final = server
-        self.prices: Final = prices
+        self._quotes = quotes
+        self._showcase = showcase
         self._store = store
         self._books = books
         self._answers = answers
@@ -80,6 +84,36 @@ class Till:
         self._entropy = entropy
         self._boot_id = boot_id
         self._log = log
+
+    # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fingerprint(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Raises `NotComparable`."""
+        return fingerprint(self._key, self.server, tool, arguments)
+
+    async def offer(
+        self, price: PricedTool, call: PricedCall, kind: PrincipalKind, brought: Shown, ask_agent: AskAgent
+    ) -> Offer | None:
+        """What this call costs this caller, before plans; a price that was quoted for it holds. None: nothing.
+
+        Raises `PriceUnknown`, `BadQuote`."""
+        quote = None if brought.payment is None else quote_in(brought.payment)
+        if quote is None or not price.depends(kind):
+            return await price.offer(kind, call.arguments, ask_agent)
+        plain = price.make(price.prices[KIND_OF[kind]], 0)
+        return self._quotes.open(quote, plain, fingerprint=call.fingerprint, caller=call.caller)
+
+    def requirements(self, offer: Offer, call: PricedCall) -> Sequence[Requirements]:
+        """What a payment for this must be like, one for each token that is taken."""
+        quote = (
+            self._quotes.seal(offer, fingerprint=call.fingerprint, caller=call.caller) if call.depends else ""
+        )
+        return self._showcase.requirements(offer, quote)
+
+    def challenge(self, offer: Offer, call: PricedCall, text: str) -> Mapping[str, Any] | None:
+        """What is to be paid, in the protocol's words. None: it cannot be paid for directly."""
+        requirements = self.requirements(offer, call)
+        return self._showcase.challenge(offer, requirements, text) if requirements else None
 
     # ── before the tool runs ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -113,7 +147,7 @@ class Till:
                         error.reason,
                         due=error.due,
                         balance=error.balance,
-                        payable=bool(self.requirements(offer)),
+                        payable=self._showcase.takes_payments and not offer.plan_only,
                         facts=error.facts,
                     )
                 raise
@@ -132,8 +166,12 @@ class Till:
         if wait:
             return words.too_many_failures(wait)
         try:
-            requirements = match(payment, self.requirements(offer), self.prices.resources(call.tool))
-            check_window(payment, now // 1000, int(call.deadline_seconds) + MARGIN_SECONDS)
+            requirements = match(
+                payment,
+                self._showcase.requirements(offer, quote_in(payment) or ""),
+                self._showcase.resources(call.tool),
+            )
+            check_window(payment, now // 1000, self._showcase.needed_seconds(call.deadline_seconds))
         except BadPayment as error:
             self._penalties.failed(call.caller, call.address)
             return words.bad_payment(offer, error.reason_code, error.sentence)
@@ -175,7 +213,9 @@ class Till:
         claimed = False
         try:
             try:
-                verdict = await self._settlements.facilitators.verify(payment, requirements)
+                verdict = await self._settlements.facilitators.verify(
+                    payment, requirements, self._showcase.resource(call.tool)
+                )
             except FacilitatorDown as error:
                 self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
                 return words.facilitator_down(str(error))
@@ -288,7 +328,9 @@ class Till:
         stored = await self._store.read(lambda db: charges.find(db, charge.id))
         if stored is None or stored.answer is None:
             return None if stored is None else words.answer_gone()
-        return Earlier(charge_id=charge.id, answer=self._answers.open(charge.id, stored.answer))
+        return Earlier(
+            charge_id=charge.id, answer=self._answers.open(charge.id, stored.answer), keyed=charge.keyed
+        )
 
     # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -392,13 +434,6 @@ class Till:
 
     # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def requirements(self, offer: Offer) -> Sequence[Requirements]:
-        """What a payment for this must be like, one for each token that is taken."""
-        return self._settlements.requirements(offer.amount, offer.tool, upfront=offer.upfront)
-
-    def call_fingerprint(self, tool: str, arguments: Mapping[str, Any]) -> str:
-        return self._mac("call", self.server, tool, arguments)
-
     def _call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
         if key is not None:
             return self._mac("key", caller, self.server, call.tool, key)
@@ -428,7 +463,7 @@ class Till:
             grant_id=call.grant_id,
             wallet=call.wallet,
             amount=offer.amount,
-            currency=self.prices.currency,
+            currency=CURRENCY,
             price=offer.version,
             spent="[]",
             payment_id=None,
@@ -457,10 +492,10 @@ class Till:
             wallet=None,
             atomic=requirements.amount,
             amount=offer.amount,
-            currency=self.prices.currency,
+            currency=CURRENCY,
             pay_to=requirements.pay_to,
             valid_before=authorization.valid_before,
-            requirements=_encode(requirements.as_json()).decode(),
+            requirements=kept(requirements, self._showcase.resource(call.tool)),
             sealed=self._answers.seal_bytes(payment_id, _encode(payment.forward)),
             owner=self._boot_id,
             created_at=now,
@@ -478,11 +513,12 @@ class Till:
             payment_id=charge.payment_id,
             upfront=offer.upfront,
             keeps_ms=offer.dedupe_seconds * 1000,
+            seconds=None if charge.payment_id is None else self._showcase.tool_seconds(call.deadline_seconds),
             price=charge.price,
         )
 
     def _movement(self, started: Started) -> Movement:
-        return claims.charge_of_wallet(started, self.prices.currency)
+        return claims.charge_of_wallet(started, CURRENCY)
 
     def _served(self, started: Started) -> Served:
         meta: dict[str, Any] = {}
