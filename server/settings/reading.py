@@ -19,6 +19,8 @@ import msgspec
 from msgspec import Meta
 
 from server import paths
+from server.settings.money import PaymentsConfig, PlanConfig
+from server.settings.money_faults import money_faults
 from server.settings.policies import ScopeConfig, faults
 from server.settings.shapes import Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig
@@ -46,6 +48,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     source: Path | None  # the file, where there was one
     scopes: tuple[ScopeConfig, ...] = ()
     upstreams: tuple[UpstreamConfig, ...] = ()
+    payments: PaymentsConfig | None = None
+    plans: tuple[PlanConfig, ...] = ()
 
 
 class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,16 +106,20 @@ def load(
     servers_written = table.pop("server", None)
     scopes_written = table.pop("scope", None)
     upstreams_written = table.pop("upstream", None)
+    payments_written = table.pop("payments", None)
+    plans_written = table.pop("plan", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
     servers = _servers(servers_written, about_servers)
     scopes = _scopes(scopes_written, about_servers)
     upstreams = _upstreams(upstreams_written, about_servers)
+    payments = _payments(payments_written, about_servers)
+    plans = _plans(plans_written, about_servers)
     if not about_servers:
+        together = [*faults(scopes, servers), *money_faults(payments, plans, servers)]
         about_servers += [
-            SettingsProblem(key=key, what=what, instead=instead)
-            for key, what, instead in faults(scopes, servers)
+            SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in together
         ]
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
@@ -141,6 +149,8 @@ def load(
         source=file,
         scopes=scopes,
         upstreams=upstreams,
+        payments=payments,
+        plans=plans,
     )
 
 
@@ -193,7 +203,9 @@ def _take(
         problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
-    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+    if _is_union(base) and isinstance(value, dict):  # a table, where a word would do as well
+        base = next((part for part in typing.get_args(base) if _is_shape(part)), base)
+    if _is_shape(base):
         before = len(problems)
         _take_parts(value, base, problems, shown)
         if len(problems) > before:
@@ -214,9 +226,17 @@ def _take(
 
 def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
     """Of a list of tables, or tables by name: the tables'."""
-    of = typing.get_args(hint)
+    of = () if _is_union(hint) else typing.get_args(hint)
     found = of[0 if typing.get_origin(hint) is tuple else 1] if len(of) == 2 else None
-    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
+    return found if _is_shape(found) else None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _is_shape(hint: Any) -> typing.TypeGuard[type[msgspec.Struct]]:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _each(value: object) -> list[tuple[str, object]]:
@@ -286,6 +306,24 @@ def _upstreams(written: object, problems: list[SettingsProblem]) -> tuple[Upstre
         SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
     ]
     return found
+
+
+def _payments(written: object, problems: list[SettingsProblem]) -> PaymentsConfig | None:
+    shape = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("payments", written, {"payments": shape}, into, problems, "payments")
+    return cast("PaymentsConfig | None", into.get("payments"))
+
+
+def _plans(written: object, problems: list[SettingsProblem]) -> tuple[PlanConfig, ...]:
+    shape = Annotated[
+        tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
+    ]
+    into: dict[str, object] = {}
+    if written is not None:
+        _take("plan", written, {"plan": shape}, into, problems, "plan")
+    return cast("tuple[PlanConfig, ...]", into.get("plan", ()))
 
 
 def _server(table: object, where: str, problems: list[SettingsProblem]) -> ServerConfig | None:

@@ -18,6 +18,7 @@ import msgspec
 
 from auth.values.scopes import Vocabulary
 from server import paths
+from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
 from server.settings.shapes import Config, ServerConfig
@@ -44,6 +45,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
     backup_dir: Path | None = None  # None: in the data directory
+    payments: PaymentsConfig | None = None
+    plans: tuple[PlanConfig, ...] = ()
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -118,6 +121,8 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         ),
         scopes=vocabulary(loaded.scopes, loaded.servers),
         upstreams=loaded.upstreams,
+        payments=loaded.payments,
+        plans=loaded.plans,
     )
 
 

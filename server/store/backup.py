@@ -16,7 +16,7 @@ import msgspec
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain, Tail
+from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
 from server.store.facade import Facade
@@ -208,7 +208,7 @@ def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str
     entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", reason)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        db, tail = Facade(connection, at=now, writable=True), Tail(chain)
+        db, tail = Facade(connection, at=now, writable=True), AuditTail(chain)
         tail.append(db, entry)
         tail.flush(db.execute)
         connection.execute("COMMIT")

@@ -15,9 +15,10 @@ from store_engines import NOW
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain, Record
+from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadFile
 from server.store.backup import RestoreRefused, back_up, restore
+from server.store.chains import Record
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreDb
