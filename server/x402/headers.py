@@ -48,10 +48,10 @@ def receipt_header(receipt: Mapping[str, Any], version: int) -> tuple[str, str]:
 
 
 def read_challenge_header(text: str) -> dict[str, Any]:
-    """Raises `BadEnvelope`."""
+    """Raises `UnreadableEnvelope`."""
     return open_envelope(text, limit=READ_BYTES)
 
 
 def read_receipt_header(text: str) -> dict[str, Any]:
-    """Raises `BadEnvelope`."""
+    """Raises `UnreadableEnvelope`."""
     return open_envelope(text, limit=READ_BYTES)
