@@ -96,6 +96,16 @@ class AuditTail(Tail):
         self.put(db, entry)
         return (entry,)
 
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the ledger was ever begun: it is younger than many a trail. After `begin`."""
+        return self._found().beside > 0
+
+    def note_ledger(self) -> None:
+        """It is. After `begin`."""
+        if not self.has_ledger:
+            self._record, self._dirty = replace(self._found(), beside=1), True
+
     def sweep(self, db: StoreDb, *, before: int, at_most: int, now: int) -> int:
         """Delete the oldest rows, as far as they are from `before` or earlier; how many. After `begin`.
 

@@ -27,7 +27,7 @@ from server.store.jobs import Position, Row, StoreDb
 _UPDATE_RECORD: Final = "UPDATE meta SET value = ? WHERE key = ? AND value = ?"
 _INSERT_RECORD: Final = "INSERT INTO meta (value, key) VALUES (?, ?)"
 _ENCODER: Final = msgspec.json.Encoder()
-_RECORD: Final = re.compile(r"2:(\d+):([0-9a-f]*):(\d+):([0-9a-f]*):(\d+):(\d+)")
+_RECORD: Final = re.compile(r"(?:2|3:(\d+)):(\d+):([0-9a-f]*):(\d+):([0-9a-f]*):(\d+):(\d+)")
 
 
 class ChainedTable(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,9 +56,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     # The row at which this record was first found altered, removed or put back; 0: never. It goes on counting, and never forgets it.
     noticed: int = 0
     swept_at: int = 0  # when rows were last swept; 0: never
+    beside: int = 0  # how many other chains there are, which are younger; those of before knew of none
 
     def __str__(self) -> str:
-        return f"2:{self.floor}:{self.floor_mac}:{self.head}:{self.head_mac}:{self.noticed}:{self.swept_at}"
+        return f"3:{self.beside}:{self.floor}:{self.floor_mac}:{self.head}:{self.head_mac}:{self.noticed}:{self.swept_at}"
 
 
 Trouble = Literal["altered", "missing", "added", "cut off", "another", "no record", "record altered"]
@@ -188,7 +189,7 @@ class RowChain:
         return record_of(record) if same(self.seal("record", record), seal) else None
 
     def was_begun(self, db: StoreDb) -> bool:
-        """Whether there must be a record, even if there is none."""
+        """Whether there must be a record, as far as this database tells."""
         return self.newest(db) is not None
 
     def newest(self, db: StoreDb) -> Row | None:
@@ -267,8 +268,11 @@ class Tail:
         """It was read, and there is no record of it yet."""
         return self._record is not None and self._text is None
 
-    def look(self, db: StoreDb) -> str:
-        """Read the chain's end, if that was not done yet. Says what is wrong with it; empty: nothing, or it was said before."""
+    def look(self, db: StoreDb, *, was_begun: Callable[[], bool] | None = None) -> str:
+        """Read the chain's end, if that was not done yet. Says what is wrong with it; empty: nothing, or it was said before.
+
+        `was_begun`: whether there must be a record, as far as others know.
+        """
         if self._record is not None:
             return ""
         text = meta.get(db, self._chain.table.record)
@@ -276,7 +280,7 @@ class Tail:
             if known._text == text:
                 self._go_on(known)
                 return ""
-        trouble = self._differs(text) if self._known else self._read(db, text)
+        trouble = self._differs(text) if self._known else self._read(db, text, was_begun)
         self._text, self._dirty = text, self._dirty or text is None
         if not trouble:
             return ""
@@ -341,7 +345,7 @@ class Tail:
             return f"{where} was altered"
         return f"{where} was put back to an older one; row {self._seq} was the last"
 
-    def _read(self, db: StoreDb, text: str | None) -> str:
+    def _read(self, db: StoreDb, text: str | None, was_begun: Callable[[], bool] | None) -> str:
         """The first look at a chain. Says what is wrong; empty: nothing."""
         newest, called = self._chain.newest(db), self._chain.table.called
         record, trouble = self._chain.opened(text), ""
@@ -352,7 +356,7 @@ class Tail:
                 record = replace(record, head=newest["seq"], head_mac=str(newest["mac"]))
             if text is not None:
                 trouble = f"the record of where the {called} ends was altered"
-            elif self._chain.was_begun(db):
+            elif self._chain.was_begun(db) or (was_begun is not None and was_begun()):
                 trouble = f"the record of where the {called} ends was removed"
         elif record.head != max(record.floor, 0 if newest is None else newest["seq"]):
             trouble = f"the {called} does not end with row {record.head}, which was the last"
@@ -371,8 +375,9 @@ def record_of(text: str) -> Record | None:
     match = _RECORD.fullmatch(text)
     if match is None:
         return None
-    floor, floor_mac, head, head_mac, noticed, swept_at = match.groups()
+    beside, floor, floor_mac, head, head_mac, noticed, swept_at = match.groups()
     return Record(
+        beside=int(beside or 0),
         floor=int(floor),
         floor_mac=floor_mac,
         head=int(head),

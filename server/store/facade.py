@@ -17,7 +17,7 @@ from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
 from server.store.chains import Tail
 from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError
-from server.store.ledger_chain import ALTERED, BEGUN, ONCE
+from server.store.ledger_chain import ALTERED, ONCE
 from server.store.sqlite_errors import translate
 
 # The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
@@ -132,9 +132,7 @@ class Facade:
         return self._ledger().put(self, values, ONCE[once])
 
     def begin_ledger(self) -> None:
-        tail = self._ledger()
-        if tail.is_new:
-            self.audit(_entry_of_store(self._at, BEGUN, "ok", ""))
+        self._ledger()
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
         if (
@@ -183,14 +181,19 @@ class Facade:
         tail = None if self._ends is None else self._ends.ledger.tail()
         if tail is None:
             raise self._spoil(StatementRefused("nothing can be posted before the store has the key for it"))
-        if not tail.was_read and (trouble := tail.look(self)):
-            self.audit(_entry_of_store(self._at, ALTERED, "refused", trouble))
+        if not tail.was_read:
+            trouble = tail.look(self, was_begun=self._has_ledger)
+            if trouble:
+                self.audit(AuditEntry(self._at, ALTERED, STORE, None, None, None, None, "refused", trouble))
+            if tail.is_new:
+                self.begin_audit()
+                self._trail().note_ledger()
         return tail
+
+    def _has_ledger(self) -> bool:
+        self.begin_audit()
+        return self._trail().has_ledger
 
     def _spoil(self, trouble: StoreError) -> StoreError:
         self._trouble = self._trouble or trouble
         return trouble
-
-
-def _entry_of_store(at: int, event: str, outcome: str, reason: str) -> AuditEntry:
-    return AuditEntry(at, event, STORE, None, None, None, None, outcome, reason)

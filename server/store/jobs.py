@@ -62,7 +62,8 @@ class StoreDb(Protocol):
         ...
 
     def begin_ledger(self) -> None:
-        """Look at the end of the ledger now, not only with the first movement; one that is new gets its record, and the trail says so."""
+        """Look at the end of the ledger now, not only with the first movement; one that is new gets its record, and that of the trail
+        tells from then on that there is a ledger."""
         ...
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
@@ -93,6 +94,9 @@ class Position(msgspec.Struct, frozen=True, kw_only=True):
 
     seq: int
     mac: str
+
+
+BEGINNING: Final = Position(seq=0, mac="")
 
 
 class Store(Protocol):

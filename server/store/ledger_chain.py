@@ -8,11 +8,10 @@ from typing import Final
 
 from server.store import meta
 from server.store.chains import ChainedTable, RowChain
-from server.store.jobs import Cause, StoreDb
+from server.store.jobs import Cause
 
 KEY_PURPOSE: Final = "ledger-chain"
-# What the audit trail says when the ledger was begun, and when somebody had a hand in it.
-BEGUN: Final = "ledger.begun"
+# What the audit trail says when somebody had a hand in the ledger.
 ALTERED: Final = "ledger.altered"
 
 MOVEMENTS: Final = ChainedTable(
@@ -41,14 +40,3 @@ class LedgerChain(RowChain):
     __slots__ = ()
 
     table = MOVEMENTS
-
-    def was_begun(self, db: StoreDb) -> bool:
-        """The table is younger than many a database: so the trail says when it was begun."""
-        return super().was_begun(db) or any(
-            db.fetch_one(sql, *values) is not None
-            for sql, values in (
-                ("SELECT id FROM wallets LIMIT 1", ()),
-                ("SELECT id FROM accounts LIMIT 1", ()),
-                ("SELECT seq FROM audit WHERE event = ? LIMIT 1", (BEGUN,)),
-            )
-        )

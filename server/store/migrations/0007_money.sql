@@ -17,7 +17,7 @@ CREATE TABLE accounts (                        -- the books' other side: what mo
 );
 
 CREATE TABLE movements (                       -- the ledger: from one account or wallet to another. Never altered, never swept
-  seq        BIGINT PRIMARY KEY,               -- without gaps
+  seq        INTEGER PRIMARY KEY,              -- without gaps
   at         BIGINT NOT NULL,
   kind       TEXT NOT NULL,                    -- payment | deposit | charge | grant | voucher | refund | payout
   source     TEXT NOT NULL,                    -- wallet:<id>, or the id of an account
