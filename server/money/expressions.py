@@ -278,7 +278,12 @@ _FUNCTIONS: Final[Mapping[str, tuple[Callable[..., Any], int, int]]] = MappingPr
     }
 )
 _OPERATORS: Final[Mapping[type[ast.operator], Callable[[Fraction, Fraction], Fraction]]] = MappingProxyType(
-    {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv}
+    {
+        ast.Add: lambda one, other: one + other,
+        ast.Sub: lambda one, other: one - other,
+        ast.Mult: lambda one, other: one * other,
+        ast.Div: lambda one, other: one / other,
+    }
 )
 _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = MappingProxyType(
     {
@@ -292,14 +297,18 @@ _COMPARISONS: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], bool]]] = Mapp
 )
 
 
-def _what(node: ast.expr) -> str:
-    return {
+_NAMED: Final[Mapping[type[ast.expr], str]] = MappingProxyType(
+    {
         ast.Attribute: "a point behind a name",
         ast.Lambda: "a function",
-        ast.Pow: "a power",
         ast.ListComp: "a loop",
         ast.GeneratorExp: "a loop",
         ast.JoinedStr: "a text with holes",
         ast.Call: "a call of what is no function",
         ast.BinOp: "an operator besides + - * /",
-    }.get(type(node), f"a part ({type(node).__name__})")
+    }
+)
+
+
+def _what(node: ast.expr) -> str:
+    return _NAMED.get(type(node), f"a part ({type(node).__name__})")

@@ -10,7 +10,7 @@ import importlib
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, cast
@@ -21,7 +21,7 @@ from msgspec import Meta
 from server import paths
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.money_faults import money_faults
-from server.settings.policies import ScopeConfig, faults
+from server.settings.policies import Fault, ScopeConfig, faults
 from server.settings.shapes import Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig
 from server.settings.upstreams import faults as upstream_faults
@@ -112,15 +112,16 @@ def load(
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
     servers = _servers(servers_written, about_servers)
-    scopes = _scopes(scopes_written, about_servers)
-    upstreams = _upstreams(upstreams_written, about_servers)
-    payments = _payments(payments_written, about_servers)
-    plans = _plans(plans_written, about_servers)
+    scopes: tuple[ScopeConfig, ...] = _tables("scope", _SCOPES, scopes_written, about_servers) or ()
+    upstreams: tuple[UpstreamConfig, ...] = (
+        _tables("upstream", _UPSTREAMS, upstreams_written, about_servers) or ()
+    )
+    about_servers += _problems(upstream_faults(upstreams))
+    payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
+    plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
     if not about_servers:
-        together = [*faults(scopes, servers), *money_faults(payments, plans, servers)]
-        about_servers += [
-            SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in together
-        ]
+        about_servers += _problems(faults(scopes, servers))
+        about_servers += _problems(money_faults(payments, plans, servers))
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
@@ -203,8 +204,8 @@ def _take(
         problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
-    if _is_union(base) and isinstance(value, dict):  # a table, where a word would do as well
-        base = next((part for part in typing.get_args(base) if _is_shape(part)), base)
+    if _is_union(base):
+        base = _table_of(base, value)
     if _is_shape(base):
         before = len(problems)
         _take_parts(value, base, problems, shown)
@@ -233,6 +234,12 @@ def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
 
 def _is_union(hint: Any) -> bool:
     return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _table_of(union: Any, value: object) -> Any:
+    """What a value is to be read as: a table, where that is one and a word would do as well."""
+    shapes = [part for part in typing.get_args(union) if _is_shape(part)]
+    return shapes[0] if shapes and isinstance(value, dict) else union
 
 
 def _is_shape(hint: Any) -> typing.TypeGuard[type[msgspec.Struct]]:
@@ -284,46 +291,28 @@ def _servers(written: object, problems: list[SettingsProblem]) -> tuple[ServerCo
     return found
 
 
-def _scopes(written: object, problems: list[SettingsProblem]) -> tuple[ScopeConfig, ...]:
-    shape = Annotated[
-        tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
-    ]
+_SCOPES: Final = Annotated[
+    tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
+]
+_UPSTREAMS: Final = Annotated[
+    tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
+]
+_PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
+_PLANS: Final = Annotated[
+    tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
+]
+
+
+def _tables(key: str, shape: Any, written: object, problems: list[SettingsProblem]) -> Any:
+    """What `[key]` or all `[[key]]` tables say; None where there are none, or what they say cannot be."""
     into: dict[str, object] = {}
     if written is not None:
-        _take("scope", written, {"scope": shape}, into, problems, "scope")
-    return cast("tuple[ScopeConfig, ...]", into.get("scope", ()))
+        _take(key, written, {key: shape}, into, problems, key)
+    return into.get(key)
 
 
-def _upstreams(written: object, problems: list[SettingsProblem]) -> tuple[UpstreamConfig, ...]:
-    shape = Annotated[
-        tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
-    ]
-    into: dict[str, object] = {}
-    if written is not None:
-        _take("upstream", written, {"upstream": shape}, into, problems, "upstream")
-    found = cast("tuple[UpstreamConfig, ...]", into.get("upstream", ()))
-    problems += [
-        SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
-    ]
-    return found
-
-
-def _payments(written: object, problems: list[SettingsProblem]) -> PaymentsConfig | None:
-    shape = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
-    into: dict[str, object] = {}
-    if written is not None:
-        _take("payments", written, {"payments": shape}, into, problems, "payments")
-    return cast("PaymentsConfig | None", into.get("payments"))
-
-
-def _plans(written: object, problems: list[SettingsProblem]) -> tuple[PlanConfig, ...]:
-    shape = Annotated[
-        tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
-    ]
-    into: dict[str, object] = {}
-    if written is not None:
-        _take("plan", written, {"plan": shape}, into, problems, "plan")
-    return cast("tuple[PlanConfig, ...]", into.get("plan", ()))
+def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:
+    return [SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in found]
 
 
 def _server(table: object, where: str, problems: list[SettingsProblem]) -> ServerConfig | None:

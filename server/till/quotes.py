@@ -15,7 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from server.money.amounts import Micros
-from server.till.prices import Offer
+from server.till.offers import Offer
 
 KEY_PURPOSE: Final = "till-quotes"
 # As long as somebody may need to be asked and to pay.
