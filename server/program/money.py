@@ -26,7 +26,7 @@ from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
 from server.till.answers import Answers
 from server.till.ledger import Books
-from server.till.prices import CURRENCY
+from server.till.offers import CURRENCY
 from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import Settlements

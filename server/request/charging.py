@@ -26,7 +26,7 @@ from server.request.request import Request
 from server.till import wallets
 from server.till.calls import NOTHING_SHOWN, Earlier, PricedCall, Refusal, Shown
 from server.till.fingerprint import NotComparable
-from server.till.prices import Offer, PricedTool, PriceUnknown
+from server.till.offers import Offer, PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
 from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
@@ -67,12 +67,7 @@ async def charged(
         meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
         return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
     try:
-        with trio.CancelScope() as scope:
-            if begun.seconds is not None:
-                scope.deadline = trio.current_time() + begun.seconds
-            answer, outcome = await run()
-        if scope.cancelled_caught:
-            raise AgentTooSlow(tool.tool.name, begun.seconds or 0.0)
+        answer, outcome = await _in_time(run, tool, begun.seconds)
     except BaseException:  # also where nobody waits for it any more
         await till.release(begun)
         raise
@@ -109,6 +104,15 @@ def shown_by(request: Request) -> Shown:
             "An idempotency key is a text of 1 to 128 visible characters without blanks: the same one for the same call.",
         )
     return Shown(payment=payment, key=key)
+
+
+async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[ToolResult, str]:
+    """As long as its payment leaves time for it. Raises `AgentTooSlow`."""
+    if seconds is None:
+        return await run()
+    with trio.CancelScope(deadline=trio.current_time() + seconds):
+        return await run()
+    raise AgentTooSlow(tool.tool.name, seconds)
 
 
 async def _ask_agent(tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:

@@ -5,7 +5,7 @@ A repeat of a call leads to the charge that stands for it (`charges_standing`). 
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -49,12 +49,9 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, row: Row) -> Charge:
-        return cls(
-            **{
-                name: bool(row[name]) if name in ("keyed", "paid") else row[name]
-                for name in cls.__struct_fields__
-            }
-        )
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
+        values["keyed"], values["paid"] = bool(row["keyed"]), bool(row["paid"])
+        return cls(**values)
 
 
 def insert(db: StoreDb, charge: Charge) -> None:

@@ -20,7 +20,7 @@ from server.till.ledger import Books, Movement
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
 from server.till.plans import Spent
-from server.till.prices import Offer
+from server.till.offers import Offer
 
 _SPENT: Final = msgspec.json.Decoder(list[Spent])
 _encode: Final = msgspec.json.Encoder().encode

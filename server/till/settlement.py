@@ -118,8 +118,8 @@ class Settlements:
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
-            case Rejected(certain=True, sentence=sentence):
-                return await self._refused(row, sentence)
+            case Rejected(certain=True, text=text):
+                return await self._refused(row, text)
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():

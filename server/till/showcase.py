@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 from server.money.amounts import BadAmount, to_atomic
 from server.settings.sales import AcceptedAsset
-from server.till.prices import Offer
+from server.till.offers import Offer
 from server.x402 import bazaar
 from server.x402.identifiers import PAYMENT_IDENTIFIER, declaration
 from server.x402.payments import Payment

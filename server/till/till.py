@@ -23,7 +23,7 @@ from server.mcp.results import ToolResult
 from server.money.amounts import shown
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
-from server.till import charges, claims, payments, wallets, words
+from server.till import charges, claims, payments, words
 from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
 from server.till.calls import KEPT_MS, RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
 from server.till.charges import Charge
@@ -33,12 +33,13 @@ from server.till.ledger import Books, Movement
 from server.till.marks import Mark
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.prices import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
+from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import Showcase, quote_in
 from server.x402.facilitators import FacilitatorDown
+from server.x402.in_band import RECEIPT_KEY
 from server.x402.payments import BadPayment, Payment, check_window, match
 from server.x402.requirements import Requirements
 from server.x402.settlements import Rejected
@@ -48,6 +49,8 @@ KEY_PURPOSE: Final = "till-calls"
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
 ID_BYTES: Final = 12
+# Where the signed receipt of a call stands in its result's `_meta`.
+SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -100,7 +103,9 @@ class Till:
         quote = None if brought.payment is None else quote_in(brought.payment)
         if quote is None or not price.depends(kind):
             return await price.offer(kind, call.arguments, ask_agent)
-        plain = price.make(price.prices[KIND_OF[kind]], 0)
+        written = price.prices[KIND_OF[kind]]
+        assert written is not None  # it depends on something
+        plain = price.make(written, 0)
         return self._quotes.open(quote, plain, fingerprint=call.fingerprint, caller=call.caller)
 
     def requirements(self, offer: Offer, call: PricedCall) -> Sequence[Requirements]:
@@ -221,9 +226,9 @@ class Till:
                 return words.facilitator_down(str(error))
             if isinstance(verdict, Rejected):
                 self._penalties.failed(call.caller, call.address)
-                return words.bad_payment(offer, verdict.code, verdict.sentence)
+                return words.bad_payment(offer, verdict.reason, verdict.text)
             self._penalties.passed(call.caller, call.address)
-            caller = call.caller or wallets.payer_id(row.network, row.payer)
+            caller = call.caller or f"payer:{row.network}:{row.payer}"
             call = msgspec.structs.replace(call, caller=caller)
             charge_id = self._new_id("chg")
             wanted = msgspec.structs.replace(
@@ -392,6 +397,7 @@ class Till:
         """None: it is settled."""
         payment_id = started.payment_id
         assert payment_id is not None
+        row: PaymentRow | None = None
         with trio.CancelScope(shield=True):
             now = self._clock()
             job = partial(
@@ -523,8 +529,8 @@ class Till:
     def _served(self, started: Started) -> Served:
         meta: dict[str, Any] = {}
         if started.receipt is not None:
-            meta[words.SETTLEMENT] = started.receipt
-        meta[words.RECEIPT] = self._receipts.of(started, at=self._clock())
+            meta[RECEIPT_KEY] = started.receipt
+        meta[SIGNED_RECEIPT] = self._receipts.of(started, at=self._clock())
         return Served(charge_id=started.charge_id, meta=meta)
 
     async def _let_go(self, payment_id: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
 from server.till.payments import PaymentRow
-from server.till.prices import Offer
+from server.till.offers import CURRENCY, Offer
 from server.x402.in_band import IDEMPOTENCY_KEY, PAYMENT_KEY
 
 SAME_KEY: Final = (
@@ -24,7 +24,7 @@ WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with
 
 
 def cost(offer: Offer, due: Micros | None = None) -> str:
-    return f"{offer.tool} costs {shown(offer.amount if due is None else due, offer.currency)} a call"
+    return f"{offer.tool} costs {shown(offer.amount if due is None else due, CURRENCY)} a call"
 
 
 def asks_payment(offer: Offer) -> Refusal:
@@ -34,7 +34,7 @@ def asks_payment(offer: Offer) -> Refusal:
         text=f'{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
         f' `_meta["{PAYMENT_KEY}"]`. {SAME_KEY}',
         asks=True,
-        facts={"price": shown(offer.amount, offer.currency)},
+        facts={"price": shown(offer.amount, CURRENCY)},
     )
 
 
@@ -51,9 +51,9 @@ def not_covered(
     offer: Offer, reason: str, *, due: Micros, balance: Micros, payable: bool, facts: Mapping[str, Any]
 ) -> Refusal:
     """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
-    told = {"price": shown(due, offer.currency), **facts}
+    told = {"price": shown(due, CURRENCY), **facts}
     if reason == "balance_too_low":
-        told["balance"] = shown(balance, offer.currency)
+        told["balance"] = shown(balance, CURRENCY)
         text = f"{cost(offer, due)}, and your balance is {told['balance']}."
         way = (
             f' Pay for this call with x402 (one of the payments in "accepts", sent in `_meta["{PAYMENT_KEY}"]`), or put money on your'
@@ -74,14 +74,14 @@ def bad_payment(offer: Offer, reason: str, sentence: str) -> Refusal:
         reason=reason,
         text=f"{sentence} Nothing was taken. {cost(offer)}.",
         asks=True,
-        facts={"price": shown(offer.amount, offer.currency)},
+        facts={"price": shown(offer.amount, CURRENCY)},
     )
 
 
-def not_settled(row: PaymentRow, offer_text: str) -> Refusal:
+def not_settled(row: PaymentRow, price: str) -> Refusal:
     return Refusal(
         reason="settlement_failed",
-        text=f"Settlement failed: {row.problem or 'the payment was turned down'}. Nothing was taken, and the answer is withheld. {offer_text}.",
+        text=f"Settlement failed: {row.problem or 'the payment was turned down'}. Nothing was taken, and the answer is withheld. {price}.",
         asks=True,
         settlement={
             "success": False,
