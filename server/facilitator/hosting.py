@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import msgspec
 import trio
@@ -23,12 +23,13 @@ from server.facilitator.cheques import MOST_BYTES
 from server.facilitator.coins import Coins, CoinState
 from server.facilitator.desk import Desk, DeskReply, in_json
 from server.facilitator.front import FOR_TESTS, Front
-from server.facilitator.state_file import StateFile
+from server.facilitator.state_file import StateFile, StateUnusable
 from server.facilitator.switches import Switch, Switches
 from server.http.guard import ForeignRequest, Guard
 from server.http.handler import Address, Cycle, Pairs, Resolve, Scope
 from server.http.limits import HttpLimits
 from server.http.listen import ListenSettings, serve
+from server.http.sockets import ListenError, PortInUse
 from server.money.amounts import Micros
 from server.observe.log import Logger
 from server.x402.networks import Asset, Network
@@ -104,6 +105,33 @@ class FacilitatorHandler:
         """What there is to tell, the desk has told."""
 
 
+class CannotFacilitate(Exception):
+    """It cannot be started; what to say, and perhaps what to do."""
+
+    def __init__(self, message: str, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def run_facilitator(
+    settings: FacilitatorSettings, log: Logger, *, announce: Callable[[StartedFacilitator], None]
+) -> None:
+    """Until SIGTERM or Ctrl-C. Raises `CannotFacilitate`."""
+    try:
+        trio.run(partial(serve_facilitator, settings, log, announce=announce))
+    except* (ListenError, StateUnusable, OSError) as group:
+        problem: BaseException = group
+        while isinstance(problem, BaseExceptionGroup):
+            problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
+        if isinstance(problem, PortInUse):
+            hint = f"ostiary facilitator --test --port {problem.port + 1}"
+        else:
+            hint = getattr(problem, "hint", "")
+        if isinstance(problem, OSError):
+            raise CannotFacilitate(f"cannot write {settings.state}: {problem.strerror}") from problem
+        raise CannotFacilitate(str(problem), hint) from problem
+
+
 async def serve_facilitator(
     settings: FacilitatorSettings,
     log: Logger,
@@ -111,7 +139,7 @@ async def serve_facilitator(
     announce: Callable[[StartedFacilitator], None],
     clock: Callable[[], int] = lambda: int(time.time()),
 ) -> None:
-    """Until SIGTERM or Ctrl-C. Raises `ListenError` and `StateUnusable`."""
+    """The same under trio. Raises `ListenError`, `StateUnusable`, and `OSError` where that file cannot be written."""
     draining = trio.Event()
     file = StateFile(settings.state) if settings.state else None
     with contextlib.ExitStack() as held:
