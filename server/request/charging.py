@@ -143,6 +143,7 @@ def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> Too
         structured=challenge,
         is_error=True,
         meta=meta,
+        asks_payment=True,
     )
 
 

@@ -58,7 +58,7 @@ class Started(msgspec.Struct, kw_only=True):
     upfront: bool = False
     keeps_ms: int = 0  # how long a fully given answer is given again to the same call
     price: str = ""
-    receipt: Mapping[str, Any] | None = None  # what was said of the settlement
+    settlement: Mapping[str, Any] | None = None  # what the protocol says of it
     seconds: float | None = None  # the tool has so long; None: as long as ever
 
 

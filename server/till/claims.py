@@ -18,9 +18,9 @@ from server.till.calls import KEPT_MS, PricedCall, Started
 from server.till.charges import Charge
 from server.till.ledger import Books, Movement
 from server.till.marks import Mark, apply_marks
+from server.till.offers import Offer
 from server.till.payments import PaymentRow
 from server.till.plans import Spent
-from server.till.offers import Offer
 
 _SPENT: Final = msgspec.json.Decoder(list[Spent])
 _encode: Final = msgspec.json.Encoder().encode
@@ -99,8 +99,11 @@ def claim(
     return charge
 
 
-def reserve(db: StoreDb, *, row: PaymentRow, call_key: str | None, now: int) -> Charge | PaymentRow | None:
+def reserve(
+    db: StoreDb, *, row: PaymentRow, call_key: str | None, marks: Sequence[Mark], now: int
+) -> Charge | PaymentRow | None:
     """None: the authorization is reserved. Else the call that it would pay for again, or the row that has it."""
+    apply_marks(db, marks, now=now)
     if call_key is not None:
         standing = charges.standing(db, call_key, now)
         if standing is not None:

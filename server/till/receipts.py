@@ -27,7 +27,7 @@ class Receipts:
         self._key = key
         self._currency = currency
 
-    def of(self, started: Started, *, at: int) -> str:
+    def of(self, started: Started, settlement: Mapping[str, Any] | None, *, at: int) -> str:
         call = started.call
         claims: dict[str, Any] = {
             "iss": self._issuer,
@@ -42,8 +42,8 @@ class Receipts:
             "currency": self._currency,
             "price": started.price,
         }
-        if started.receipt is not None:
-            claims["settlement"] = _settlement(started.receipt)
+        if settlement is not None:
+            claims["settlement"] = _settlement(settlement)
         key = self._key()
         head = pack(json_bytes({"alg": key.algorithm, "kid": key.kid, "typ": RECEIPT_TYPE}))
         return sign(f"{head}.{pack(json_bytes(claims))}".encode(), key.key).decode()

@@ -84,13 +84,13 @@ class Settlements:
 
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, payment_id: str, charge_id: str | None) -> None:
-        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id, or by its charge's."""
+    def begin(self, payment_id: str) -> None:
+        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
-        self._nursery.start_soon(self._settle, payment_id, charge_id, True)
+        self._nursery.start_soon(self._settle, payment_id, True)
 
-    async def _settle(self, payment_id: str, charge_id: str | None, first: bool) -> None:
+    async def _settle(self, payment_id: str, first: bool) -> None:
         try:
             row = await self._store.read(lambda db: payments.find(db, payment_id))
             if row is not None and row.state in ("settling", "unknown"):
@@ -101,8 +101,6 @@ class Settlements:
             self._log.exception("payment.crashed", payment=payment_id)
         finally:
             self.under_way.end(payment_id)
-            if charge_id is not None:
-                self.under_way.end(charge_id)
 
     async def _try(self, row: PaymentRow, *, first: bool) -> None:
         assert row.sealed is not None
@@ -182,10 +180,8 @@ class Settlements:
                 job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS + wait)
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
-                    if row.charge_id is not None:
-                        self.under_way.begin(row.charge_id)
                     assert self._nursery is not None
-                    self._nursery.start_soon(self._settle, row.id, row.charge_id, False)
+                    self._nursery.start_soon(self._settle, row.id, False)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", reason=str(problem))
 

@@ -31,9 +31,9 @@ from server.till.claims import NotCovered
 from server.till.fingerprint import fingerprint
 from server.till.ledger import Books, Movement
 from server.till.marks import Mark
+from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
@@ -183,13 +183,14 @@ class Till:
         row = self._row(call, offer, payment, requirements, now)
         known_key = self._call_key(call.caller, call, key) if call.caller else None
         while True:
+            marks = self._settlements.take_marks()
+            job = partial(claims.reserve, row=row, call_key=known_key, marks=marks, now=self._clock())
             self._under_way.begin(row.id)
             try:
-                found = await self._store.write(
-                    partial(claims.reserve, row=row, call_key=known_key, now=self._clock())
-                )
+                found = await self._store.write(job)
             except BaseException:
                 self._under_way.end(row.id)
+                self._settlements.put_back(marks)
                 raise
             if found is None:
                 return await self._reserved(call, offer, payment, requirements, row, key)
@@ -298,13 +299,13 @@ class Till:
         """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
         if charge.fingerprint != call.fingerprint:
             return words.other_call_of_key()
-        if charge.state == "running":
+        if charge.state in ("running", "settling"):
             limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
-            return None if await self._under_way.wait(charge.id, within=limit) else words.in_flight()
-        if charge.state == "settling":
-            if await self._under_way.wait(
-                charge.id, within=PATIENT_SECONDS if call.patient else SETTLE_SECONDS
-            ):
+            if ended := await self._under_way.wait(charge.id, within=limit):
+                return ended.answer
+            if charge.payment_id is None or charge.state == "running":
+                return words.in_flight()
+            if await self._under_way.wait(charge.payment_id, within=limit):
                 return None
             return words.unknown_outcome(charge.payment_id)
         if charge.state == "owed":
@@ -333,9 +334,12 @@ class Till:
         stored = await self._store.read(lambda db: charges.find(db, charge.id))
         if stored is None or stored.answer is None:
             return None if stored is None else words.answer_gone()
-        return Earlier(
-            charge_id=charge.id, answer=self._answers.open(charge.id, stored.answer), keyed=charge.keyed
-        )
+        answer = self._answers.open(charge.id, stored.answer)
+        payment_id = stored.payment_id
+        row = None if payment_id is None else await self._store.read(lambda db: payments.find(db, payment_id))
+        told = None if row is None else settlement_of(row)
+        meta = self._meta(started_of(stored, call), told)
+        return Earlier(charge_id=charge.id, answer=answer, keyed=charge.keyed, meta=meta)
 
     # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -347,17 +351,31 @@ class Till:
         except AnswerTooLarge:
             await self.release(started)
             return words.answer_too_large(MAX_ANSWER_BYTES)
-        if started.payment_id is not None and not started.paid:
-            refusal = await self._settle(started, sealed)
-            return refusal or self._served(started)
+        except BaseException:
+            await self.release(started)
+            raise
+        earlier: Earlier | None = None
+        try:
+            if started.payment_id is not None and not started.paid:
+                refusal = await self._settle(started, sealed)
+                if refusal is not None:
+                    return refusal
+            else:
+                await self._charge_wallet(started, sealed)
+            meta = self._meta(started, started.settlement)
+            earlier = Earlier(charge_id=started.charge_id, answer=answer, keyed=started.keyed, meta=meta)
+            return Served(charge_id=started.charge_id, meta=meta)
+        finally:
+            self._under_way.end(started.charge_id, earlier)
+
+    async def _charge_wallet(self, started: Started, sealed: bytes) -> None:
         now = self._clock()
-        movement = None if started.paid or not started.amount else self._movement(started)
         job = partial(
             claims.finish,
             charge_id=started.charge_id,
             answer=sealed,
             books=self._books,
-            movement=movement,
+            movement=None if started.paid or not started.amount else self._movement(started),
             now=now,
             expires_at=now + KEPT_MS,
         )
@@ -367,9 +385,6 @@ class Till:
             except StoreUnavailable:
                 await self.release(started)
                 raise
-            finally:
-                self._under_way.end(started.charge_id)
-        return self._served(started)
 
     async def release(self, started: Started) -> None:
         """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again."""
@@ -412,7 +427,7 @@ class Till:
             except StoreUnavailable:
                 await self.release(started)
                 raise
-            self._settlements.begin(payment_id, started.charge_id)
+            self._settlements.begin(payment_id)
             within = PATIENT_SECONDS if started.call.patient else SETTLE_SECONDS
             if not await self._under_way.wait(payment_id, within=within):
                 return words.unknown_outcome(payment_id)
@@ -423,7 +438,7 @@ class Till:
             return words.not_settled(
                 row, f"{started.call.tool} costs {shown(started.amount, row.currency)} a call"
             )
-        started.receipt = settlement_of(row)
+        started.settlement = settlement_of(row)
         if sealed is None:  # upfront: the money is here, now the tool may run
             job = partial(
                 charges.take_up,
@@ -526,12 +541,14 @@ class Till:
     def _movement(self, started: Started) -> Movement:
         return claims.charge_of_wallet(started, CURRENCY)
 
-    def _served(self, started: Started) -> Served:
-        meta: dict[str, Any] = {}
-        if started.receipt is not None:
-            meta[RECEIPT_KEY] = started.receipt
-        meta[SIGNED_RECEIPT] = self._receipts.of(started, at=self._clock())
-        return Served(charge_id=started.charge_id, meta=meta)
+    def _meta(self, started: Started, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What goes with an answer that was paid for."""
+        receipt = self._receipts.of(started, settlement, at=self._clock())
+        return (
+            {SIGNED_RECEIPT: receipt}
+            if settlement is None
+            else {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
+        )
 
     async def _let_go(self, payment_id: str) -> None:
         job = partial(payments.let_go, payment_id=payment_id)
@@ -540,3 +557,17 @@ class Till:
                 await self._store.write(job)
             except StoreUnavailable:
                 self._settlements.later(job)
+
+
+def started_of(charge: Charge, call: PricedCall) -> Started:
+    """What was begun then, as far as it is told of once more."""
+    return Started(
+        charge_id=charge.id,
+        call=msgspec.structs.replace(call, caller=charge.caller, call_id=charge.call_id),
+        amount=charge.amount,
+        how=charge.how,
+        keyed=charge.keyed,
+        paid=charge.paid,
+        payment_id=charge.payment_id,
+        price=charge.price,
+    )

@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
-from server.till.payments import PaymentRow
 from server.till.offers import CURRENCY, Offer
+from server.till.payments import PaymentRow
 from server.x402.in_band import IDEMPOTENCY_KEY, PAYMENT_KEY
 
 SAME_KEY: Final = (
