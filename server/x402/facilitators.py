@@ -15,27 +15,7 @@ import trio
 from server.x402.facilitator_client import FacilitatorAccess, FacilitatorClient, NotSent, SupportedKind
 from server.x402.payments import Payment
 from server.x402.requirements import PaidResource, Requirements
-from server.x402.settlements import (
-    AlreadyUsed,
-    NoAnswer,
-    Rejected,
-    Settled,
-    SettleOutcome,
-    Unknown,
-    Verified,
-)
-
-__all__ = [
-    "AlreadyUsed",
-    "FacilitatorDown",
-    "Facilitators",
-    "Rejected",
-    "SettleOutcome",
-    "Settled",
-    "Support",
-    "Unknown",
-    "Verified",
-]
+from server.x402.settlements import NoAnswer, Rejected, SettleOutcome, Verified
 
 # One that did not answer is asked after the others for so long: each call would wait for it again.
 AVOIDED_SECONDS: Final = 15.0
