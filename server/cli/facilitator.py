@@ -62,6 +62,8 @@ def command(
         raise terminal.Misuse(
             "this facilitator is for tests alone: its coins are worthless", hint="ostiary facilitator --test"
         )
+    if times is not None and verify == settle == "ok":
+        raise terminal.Misuse("--times goes with --verify or --settle", hint="ostiary facilitator --help")
     from pathlib import Path
 
     from server.facilitator.hosting import CannotFacilitate, FacilitatorSettings, run_facilitator
