@@ -116,8 +116,8 @@ class Settlements:
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
-            case Rejected(certain=True, text=text):
-                return await self._refused(row, text)
+            case Rejected(certain=True, sentence=sentence):
+                return await self._refused(row, sentence)
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():
@@ -134,6 +134,7 @@ class Settlements:
             return await self._settled(row, "")
         await self._store.write(partial(payments.unknown, payment_id=row.id, problem=problem[:200]))
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+        return None
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
         """The transfer; False: there is none, and there will be none; None: nobody can say."""
