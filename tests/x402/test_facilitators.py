@@ -478,23 +478,25 @@ async def test_one_that_was_never_reached_is_asked_all_the_same() -> None:
 
 
 async def test_what_they_support_is_looked_after_in_the_background_until_it_is_known() -> None:
-    answers: list[object] = ["x", KINDS]
-    known = trio.Event()
+    answers: list[object] = ["x", {"kinds": []}, KINDS]
+    last = trio.Event()
 
     async def starts(exchange: Exchange) -> None:
-        answer = answers.pop(0)
-        await exchange.reply(json.dumps(answer).encode())
+        await exchange.reply(json.dumps(answers.pop(0)).encode())
         if not answers:
-            known.set()
+            last.set()
 
-    async with asking(serves(supported=starts), networks=()) as (under_test, _, trouble):
+    async with fake_agent(serves(supported=starts)) as agent:
+        under_test = Facilitators([FacilitatorAccess(url=root(agent))], retry_seconds=(0.0, 0.0))
         async with trio.open_nursery() as nursery:
             await nursery.start(under_test.run)
-            await known.wait()
-            while under_test.support[0].kinds is None:
+            await last.wait()
+            while under_test.support[0].problem:
                 await trio.lowlevel.checkpoint()
             nursery.cancel_scope.cancel()
-        assert trouble.told == [(under_test.support[0].url, "names no kind of payment that it supports")]
+        assert under_test.support[0].kinds is not None
+        assert targets(agent) == ["/pay/supported"] * 3, "and then not for a while"
+        await under_test.aclose()
 
 
 async def test_many_at_once_are_kept_apart() -> None:
