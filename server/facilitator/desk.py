@@ -63,7 +63,7 @@ FAILED_504: Final = in_json(
 )
 
 
-class Desk:
+class FacilitatorDesk:
     def __init__(
         self,
         coins: Coins,

@@ -12,7 +12,7 @@ import msgspec
 
 from server.evm.addresses import BadChainAddress, checksummed, parse_address
 from server.facilitator.coins import CoinsFull, SeenAuthorization
-from server.facilitator.desk import Desk, DeskReply, in_json
+from server.facilitator.desk import FacilitatorDesk, DeskReply, in_json
 from server.facilitator.node import FACILITATOR, answer_rpc
 from server.facilitator.switches import MODES, BadSwitch, parse_switch
 from server.money.amounts import BadAmount, parse, to_atomic
@@ -36,10 +36,10 @@ class _NewCoins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: str | None = None
 
 
-class Front:
+class FacilitatorFront:
     """`routes`: by path, then by method."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: FacilitatorDesk) -> None:
         self._desk = desk
         self._coins = desk.coins
         routes: dict[str, Mapping[str, Answerer]] = {
@@ -127,8 +127,9 @@ class Front:
             atomic = to_atomic(parse(wanted.amount), asset.decimals)
             self._coins.put(asset, address, atomic)
         except (msgspec.DecodeError, ValueError) as error:
-            what = {BadChainAddress: "the address ", BadAmount: "the amount "}.get(type(error), "")
-            return in_json({"error": f"{what}{error}", "like": {"address": "0x…", "amount": "$5"}}, 400)
+            part = "the address " if isinstance(error, BadChainAddress) else ""
+            part = "the amount " if isinstance(error, BadAmount) else part
+            return in_json({"error": f"{part}{error}", "like": {"address": "0x…", "amount": "$5"}}, 400)
         except CoinsFull:
             return in_json({"error": "no more addresses can have coins of their own"}, 503)
         await self._desk.save()

@@ -41,7 +41,7 @@ _TAGS: Final = frozenset({"latest", "pending", "safe", "finalized"})
 Log: TypeAlias = dict[str, Any]
 
 
-class CallRefused(Exception):
+class NodeRefused(Exception):
     """The JSON-RPC error that answers the call."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -56,7 +56,7 @@ def answer_rpc(coins: Coins, network: Network, body: bytes) -> bytes:
         call = _read(body)
         call_id = call.get("id")
         result = _call(coins, network, call)
-    except CallRefused as refused:
+    except NodeRefused as refused:
         error = {"code": refused.code, "message": str(refused)}
         return json.dumps({"jsonrpc": "2.0", "id": call_id, "error": error}).encode()
     return json.dumps({"jsonrpc": "2.0", "id": call_id, "result": result}).encode()
@@ -66,13 +66,13 @@ def _read(body: bytes) -> dict[str, Any]:
     try:
         call: Any = json.loads(body)
     except (ValueError, RecursionError):
-        raise CallRefused(PARSE_ERROR, "this is no JSON") from None
+        raise NodeRefused(PARSE_ERROR, "this is no JSON") from None
     if not isinstance(call, dict):
-        raise CallRefused(INVALID_REQUEST, "one request at a time is answered here")
+        raise NodeRefused(INVALID_REQUEST, "one request at a time is answered here")
     found = cast("dict[str, Any]", call)
     if not isinstance(found.get("id"), (str, int, float, type(None))):
         found["id"] = None
-        raise CallRefused(INVALID_REQUEST, "the id is no text or number")
+        raise NodeRefused(INVALID_REQUEST, "the id is no text or number")
     return found
 
 
@@ -80,9 +80,9 @@ def _call(coins: Coins, network: Network, call: Mapping[str, Any]) -> Any:
     method, params = call.get("method"), call.get("params", [])
     carry_out = _METHODS.get(method) if isinstance(method, str) else None
     if carry_out is None:
-        raise CallRefused(UNKNOWN_METHOD, f"only {', '.join(_METHODS)} are answered here")
+        raise NodeRefused(UNKNOWN_METHOD, f"only {', '.join(_METHODS)} are answered here")
     if not isinstance(params, list):
-        raise CallRefused(INVALID_PARAMS, "params is no list")
+        raise NodeRefused(INVALID_PARAMS, "params is no list")
     return carry_out(coins, network, cast("list[Any]", params))
 
 
@@ -101,7 +101,7 @@ def _view(coins: Coins, network: Network, params: Sequence[Any]) -> str:
     asked = _object(params)
     to, data = asked.get("to"), asked.get("data", asked.get("input"))
     if not isinstance(to, str) or not isinstance(data, str):
-        raise CallRefused(INVALID_PARAMS, "a call has `to` and `data`")
+        raise NodeRefused(INVALID_PARAMS, "a call has `to` and `data`")
     token = coins.token(network.caip2, to)
     if token is None:
         return "0x"  # there is no contract
@@ -112,7 +112,7 @@ def _view(coins: Coins, network: Network, params: Sequence[Any]) -> str:
     if selector == AUTHORIZATION_STATE and len(words) == 128:
         seen = coins.authorization(token, _address_in(words[:64]), "0x" + words[64:])
         return _word(int(seen is not None and seen.settled))
-    raise CallRefused(REVERTED, "execution reverted")
+    raise NodeRefused(REVERTED, "execution reverted")
 
 
 def _logs(coins: Coins, network: Network, params: Sequence[Any]) -> list[Log]:
@@ -120,7 +120,7 @@ def _logs(coins: Coins, network: Network, params: Sequence[Any]) -> list[Log]:
     first, last = _block(coins, asked.get("fromBlock")), _block(coins, asked.get("toBlock"))
     addresses, topics = asked.get("address"), asked.get("topics", [])
     if not isinstance(topics, list):
-        raise CallRefused(INVALID_PARAMS, "topics is no list")
+        raise NodeRefused(INVALID_PARAMS, "topics is no list")
     wanted = [None if each is None else _either(each) for each in cast("list[Any]", topics)]
     contracts = None if addresses is None else _either(addresses)
     found: list[Log] = []
@@ -129,13 +129,13 @@ def _logs(coins: Coins, network: Network, params: Sequence[Any]) -> list[Log]:
             continue
         found += [log for log in _logs_of(seen) if _fits(log, contracts, wanted)]
         if len(found) > MOST_LOGS:
-            raise CallRefused(LIMIT_EXCEEDED, f"more than {MOST_LOGS} logs")
+            raise NodeRefused(LIMIT_EXCEEDED, f"more than {MOST_LOGS} logs")
     return sorted(found, key=lambda log: (int(log["blockNumber"], 16), int(log["logIndex"], 16)))
 
 
 def _receipt(coins: Coins, network: Network, params: Sequence[Any]) -> dict[str, Any] | None:
     if len(params) != 1 or not isinstance(params[0], str) or _WORD.fullmatch(params[0]) is None:
-        raise CallRefused(INVALID_PARAMS, "the hash of a transaction is 0x and 64 hex digits")
+        raise NodeRefused(INVALID_PARAMS, "the hash of a transaction is 0x and 64 hex digits")
     seen = coins.by_transaction(params[0])
     if seen is None or seen.network != network.caip2:
         return None
@@ -209,14 +209,14 @@ def _fits(log: Log, contracts: frozenset[str] | None, wanted: Sequence[frozenset
 
 def _object(params: Sequence[Any]) -> Mapping[str, Any]:
     if not params or not isinstance(params[0], dict):
-        raise CallRefused(INVALID_PARAMS, "the first parameter is no object")
+        raise NodeRefused(INVALID_PARAMS, "the first parameter is no object")
     return cast("Mapping[str, Any]", params[0])
 
 
 def _either(value: Any) -> frozenset[str]:
     values = cast("list[Any]", value) if isinstance(value, list) else [value]
     if not all(isinstance(each, str) for each in values):
-        raise CallRefused(INVALID_PARAMS, "a filter is a text, or a list of texts")
+        raise NodeRefused(INVALID_PARAMS, "a filter is a text, or a list of texts")
     return frozenset(each.lower() for each in values)
 
 
@@ -226,7 +226,7 @@ def _block(coins: Coins, value: Any) -> int:
     if value == "earliest":
         return FIRST_BLOCK
     if not isinstance(value, str) or _QUANTITY.fullmatch(value) is None:
-        raise CallRefused(INVALID_PARAMS, "a block is a number in hex without leading zeros, or latest")
+        raise NodeRefused(INVALID_PARAMS, "a block is a number in hex without leading zeros, or latest")
     return int(value, 16)
 
 
