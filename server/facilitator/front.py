@@ -12,8 +12,8 @@ import msgspec
 
 from server.evm.addresses import BadChainAddress, checksummed, parse_address
 from server.facilitator.coins import CoinsFull, SeenAuthorization
-from server.facilitator.desk import FacilitatorDesk, DeskReply, in_json
-from server.facilitator.node import FACILITATOR, answer_rpc
+from server.facilitator.desk import DeskReply, FacilitatorDesk, in_json
+from server.facilitator.node import FACILITATOR, Node, answer_rpc
 from server.facilitator.switches import MODES, BadSwitch, parse_switch
 from server.money.amounts import BadAmount, parse, to_atomic
 from server.x402.networks import Asset, Network, find_network
@@ -96,7 +96,8 @@ class FacilitatorFront:
 
     def _rpc(self, network: Network) -> Answerer:
         async def answer(body: bytes) -> DeskReply:
-            return DeskReply(body=answer_rpc(self._coins, network, body))
+            node = Node(coins=self._coins, network=network, now=self._desk.clock())
+            return DeskReply(body=answer_rpc(node, body))
 
         return answer
 

@@ -21,7 +21,7 @@ import trio
 
 from server.facilitator.cheques import MOST_BYTES
 from server.facilitator.coins import Coins, CoinState
-from server.facilitator.desk import FacilitatorDesk, DeskReply, in_json
+from server.facilitator.desk import DeskReply, FacilitatorDesk, in_json
 from server.facilitator.front import FOR_TESTS, FacilitatorFront
 from server.facilitator.state_file import StateFile, StateUnusable
 from server.facilitator.switches import Switch, Switches
