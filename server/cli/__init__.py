@@ -60,6 +60,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "call": CommandEntry("server.cli.call", "call a tool"),
             "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
             "mcp": CommandEntry("server.cli.mcp", "give servers names"),
+            "wallet": CommandEntry("server.cli.wallet", "keep a key to pay with, and what it may spend"),
             "install": CommandEntry(
                 "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
             ),
