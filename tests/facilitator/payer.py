@@ -13,7 +13,7 @@ from structlog.testing import CapturingLogger
 from server.evm.eip712 import TokenDomain, TransferWithAuthorization, transfer_digest
 from server.evm.secp256k1 import PrivateKey
 from server.facilitator.coins import Coins
-from server.facilitator.desk import Desk
+from server.facilitator.desk import FacilitatorDesk
 from server.facilitator.hosting import FacilitatorSettings, resolver
 from server.facilitator.state_file import StateFile
 from server.facilitator.switches import Switches
@@ -136,7 +136,7 @@ def body_1(payload: dict[str, Any], amount: int = 10_000, **changed: Any) -> dic
 @dataclass
 class Facilitating:
     server: Running
-    desk: Desk
+    desk: FacilitatorDesk
     clock: list[int]
     logged: CapturingLogger
 
@@ -184,7 +184,7 @@ async def facilitating(
     places = [place(name) for name in networks or ("base-sepolia",)]
     coins = coins or Coins(places, EACH)
     log, logged = capturing()
-    desk = Desk(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
+    desk = FacilitatorDesk(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
     settings = FacilitatorSettings(host=host, port=0, networks=places, each=EACH)
     async with running(resolve=resolver(desk, settings), bind=bind) as server:
         yield Facilitating(server, desk, clock, logged)

@@ -11,6 +11,7 @@ from server.facilitator import node
 from server.x402.networks import usual_asset
 from tests.facilitator.payer import (
     EACH,
+    NOW,
     PAY_TO,
     USDC,
     Facilitating,
@@ -127,6 +128,28 @@ async def test_each_network_is_a_chain_of_its_own_and_the_first_is_the_one_witho
         )
         assert found is None
         assert (await call(facilitator, "eth_getLogs", {"fromBlock": "earliest"}, path="/rpc/43113")) == []
+
+
+async def test_the_chain_goes_on_by_the_clock_and_knows_what_was_used_in_which_block() -> None:
+    async with facilitating() as facilitator:
+        start = int(await call(facilitator, "eth_blockNumber"), 16)
+        await facilitator.said("/settle", body_2(PAYER.signed(nonce=1)))
+        facilitator.clock[0] = NOW + 5
+        await facilitator.said("/settle", body_2(PAYER.signed(nonce=2)))
+        facilitator.clock[0] = NOW + 1000
+        times = {
+            tag: int((await call(facilitator, "eth_getBlockByNumber", tag, False))["timestamp"], 16)
+            for tag in ("latest", hex(start + 1), hex(start + 2))
+        }
+        assert times == {"latest": NOW + 1000, hex(start + 1): NOW, hex(start + 2): NOW + 1000}
+        assert (await call(facilitator, "eth_getBlockByNumber", hex(start + 3), False)) is None
+        data = f"0x{node.AUTHORIZATION_STATE}{word(PAYER.address)}{2:064x}"
+        for block, is_used in ((start + 1, 0), (start + 2, 1)):
+            found = await call(facilitator, "eth_call", {"to": USDC.address, "data": data}, hex(block))
+            assert int(found, 16) == is_used
+        asked = {"to": USDC.address, "data": f"0x{node.BALANCE_OF}{word(PAYER.address)}"}
+        refused = await call(facilitator, "eth_call", asked, hex(start + 1))
+        assert refused["code"] == node.NO_HISTORY
 
 
 @pytest.mark.parametrize(
