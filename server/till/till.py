@@ -282,7 +282,8 @@ class Till:
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
                 return None
-            return words.in_flight()
+            again = await self._store.read(lambda db: payments.find(db, found.id))
+            return words.in_flight() if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
         if charge is None:
@@ -306,6 +307,9 @@ class Till:
             limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
             if ended := await self._under_way.wait(charge.id, within=limit):
                 return ended.answer
+            again = await self._store.read(lambda db: charges.find(db, charge.id))
+            if again is None or again.state != charge.state:
+                return None  # it ended between two looks
             if charge.payment_id is None or charge.state == "running":
                 return words.in_flight()
             if await self._under_way.wait(charge.payment_id, within=limit):
