@@ -58,9 +58,9 @@ def words_of(priced: PricedTool) -> str:
         if (other := priced.prices[kind]) != usual:
             said.append(f"{_cost(other)} for {words}")
     if priced.trial:
-        said.append(f"the first {_counted(priced.trial, 'successful call')} cost nothing")
+        said.append(f"the first {_nothing(priced.trial, 'successful call')}")
     if priced.free_calls:
-        said.append(f"{_counted(priced.free_calls, 'call')} a month cost nothing")
+        said.append(_nothing(priced.free_calls, "call", "one ", " a month"))
     if priced.upfront and usual is not None and not usual.plan_only:
         said.append("paid before it runs")
     return "; ".join(said)
@@ -107,8 +107,8 @@ def _cost(price: ToolPrice | None) -> str:
     return f"priced by its arguments{bound}"
 
 
-def _counted(number: int, what: str) -> str:
-    return what if number == 1 else f"{number} {what}s"
+def _nothing(number: int, what: str, one: str = "", when: str = "") -> str:
+    return f"{one}{what}{when} costs nothing" if number == 1 else f"{number} {what}s{when} cost nothing"
 
 
 def _plain(amount: Micros) -> str:
