@@ -159,6 +159,7 @@ async def build(
         me=lambda server: (
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
         ),
+        payments=resolved.payments,
     )
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from server.backends.terms import PRICE_META
 from server.money.amounts import MOST, Micros, shown
 from server.till.offers import CURRENCY, PricedTool, ToolPrice
 
-# Where the author of a tool says what it costs, and where callers read it.
-PRICE_META: Final = "io.ostiary/price"
 # What Cloudflare's clients read of a tool.
 _PAYMENT_REQUIRED: Final = "agents-x402/paymentRequired"
 _PRICE_USD: Final = "agents-x402/priceUSD"

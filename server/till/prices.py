@@ -11,13 +11,13 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import UNSET
 
-from server.backends.terms import BadTerms
+from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
 from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic
 from server.settings.money import FREE, PLAN_ONLY, PaymentsConfig, PriceTable, PriceValue, seconds_of
 from server.settings.policies import ToolConfig
 from server.till.offers import KIND_OF, PricedTool, ToolPrice
-from server.till.price_tags import PRICE_META, price_meta
+from server.till.price_tags import price_meta
 
 _PLAIN: Final = ToolConfig()
 
@@ -69,10 +69,6 @@ class Prices:
             meta=meta | price_meta(price, self._networks()),
             annotations=msgspec.structs.replace(hints, idempotent_hint=False),
         )
-
-    def unheard(self, tool: Tool) -> bool:
-        """Whether its author says what it costs, and nobody could pay that."""
-        return self._payments is None and tool.meta is not UNSET and PRICE_META in tool.meta
 
     def _priced(self, name: str, own: ToolConfig, prices: Mapping[str, ToolPrice | None]) -> PricedTool:
         priced = PricedTool(

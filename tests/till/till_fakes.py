@@ -46,5 +46,5 @@ def priced(payments: PaymentsConfig | None = PAYMENTS, **tool: Any) -> PricedToo
 
 
 def an_offer(amount: int = 10_000, **more: Any) -> Offer:
-    fields = {"server": "main", "tool": "search", "amount": amount, "version": "v1", **more}
+    fields: dict[str, Any] = {"server": "main", "tool": "search", "amount": amount, "version": "v1", **more}
     return Offer(**fields)
