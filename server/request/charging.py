@@ -17,7 +17,7 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from server.backends.base import PricingBackend
+from server.backends.base import BackendError, PriceAsked, Pricing
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
@@ -105,7 +105,7 @@ async def _begun(
     try:
         call = _call(request, tool, till, arguments, depends=price.depends(kind))
         brought = shown_by(request)
-        offer = await till.offer(price, call, kind, brought, partial(_ask_agent, tool))
+        offer = await till.offer(price, call, kind, brought, partial(_ask_agent, request, tool))
     except NotComparable as error:
         return _failed(str(error)), "invalid"
     except (PriceUnknown, BadQuote, BadPayment) as error:
@@ -175,11 +175,22 @@ async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[To
     raise AgentTooSlow(tool.tool.name, seconds)
 
 
-async def _ask_agent(tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
+async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
     backend = tool.backend
-    if not isinstance(backend, PricingBackend):
+    if not isinstance(backend, Pricing):
         raise PriceUnknown(f"the agent of {tool.tool.name} cannot say what a call costs")
-    return await backend.price(function, arguments)
+    asked = PriceAsked(
+        subject=request.principal.subject,
+        call_id=request.call_id,
+        function=function,
+        tool=tool.tool.name,
+        arguments=arguments,
+    )
+    try:
+        return await backend.price(asked)
+    except BackendError as error:
+        request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=str(error)[:500])
+        raise PriceUnknown(f"The agent could not say what this call of {tool.tool.name} costs.") from error
 
 
 def is_key(text: str) -> bool:
