@@ -39,7 +39,8 @@ def command() -> None:
 
     \b
     ostiary wallet new
-    ostiary wallet allow --per-call 0.05 --per-day 1 --network base-sepolia --payee any
+    ostiary wallet allow --per-call 0.05 --per-day 1
+    ostiary wallet allow --network base-sepolia --payee any
     ostiary call --pay URL TOOL key=value
     """
 

@@ -128,11 +128,17 @@ class Settlements:
         if isinstance(found, Transfer):
             return await self._settled(row, found.transaction)
         if found is False:
-            return await self._refused(row, "it was not carried out in its time")
+            return await self._refused(row, "It was not carried out in its time.")
         if isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
-            return await self._settled(row, "")
-        await self._store.write(partial(payments.unknown, payment_id=row.id, problem=problem[:200]))
+            return await self._settled(row, answer.transaction or "")
+        job = partial(
+            payments.unknown,
+            payment_id=row.id,
+            problem=problem[:200],
+            next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
+        )
+        await self._store.write(job)
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
         return None
 
@@ -177,8 +183,7 @@ class Settlements:
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue
-                wait = min(FIRST_LOOK_MS << min(row.tries, 20), LONGEST_MS)
-                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS + wait)
+                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS)
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
                     assert self._nursery is not None

@@ -20,7 +20,6 @@ import trio
 
 from auth.values.model import PrincipalKind
 from server.mcp.results import ToolResult
-from server.money.amounts import shown
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
@@ -197,7 +196,7 @@ class Till:
                 return await self._reserved(call, offer, payment, requirements, row, key)
             self._under_way.end(row.id)
             if isinstance(found, PaymentRow):
-                charge = await self._charge_of(found, row, call)
+                charge = await self._charge_of(found, row, offer)
                 if isinstance(charge, Refusal):
                     return charge
                 if charge is None:
@@ -271,18 +270,19 @@ class Till:
         refusal = await self._settle(started, None)
         return refusal or started
 
-    async def _charge_of(
-        self, found: PaymentRow, row: PaymentRow, call: PricedCall
-    ) -> Charge | Refusal | None:
+    async def _charge_of(self, found: PaymentRow, row: PaymentRow, offer: Offer) -> Charge | Refusal | None:
         """The call that this authorization was shown for already. None: look again."""
         if not hmac.compare_digest(found.proof_hash, row.proof_hash) or found.fingerprint != row.fingerprint:
             return words.payment_used()
+        if found.state == "refused":
+            return words.not_settled(found, offer)
         if found.caller != row.caller and row.caller:
             return words.payment_used()
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
                 return None
-            return words.in_flight()
+            again = await self._store.read(lambda db: payments.find(db, found.id))
+            return words.in_flight() if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
         if charge is None:
@@ -306,6 +306,9 @@ class Till:
             limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
             if ended := await self._under_way.wait(charge.id, within=limit):
                 return ended.answer
+            again = await self._store.read(lambda db: charges.find(db, charge.id))
+            if again is None or again.state != charge.state:
+                return None  # it ended between two looks
             if charge.payment_id is None or charge.state == "running":
                 return words.in_flight()
             if await self._under_way.wait(charge.payment_id, within=limit):
@@ -438,9 +441,7 @@ class Till:
         if row is None or row.state == "unknown" or row.state == "settling":
             return words.unknown_outcome(payment_id)
         if row.state == "refused":
-            return words.not_settled(
-                row, f"{started.call.tool} costs {shown(started.charge.amount, row.currency)} a call"
-            )
+            return words.not_settled(row, started.offer)
         started.settlement = settlement_of(row)
         if sealed is None:  # upfront: the money is here, now the tool may run
             job = partial(

@@ -84,10 +84,10 @@ def bad_payment(offer: Offer, reason: str, sentence: str) -> Refusal:
     )
 
 
-def not_settled(row: PaymentRow, price: str) -> Refusal:
+def not_settled(row: PaymentRow, offer: Offer) -> Refusal:
     return Refusal(
         reason="settlement_failed",
-        text=f"Settlement failed: {row.problem or 'the payment was turned down'}. Nothing was taken, and the answer is withheld. {price}.",
+        text=f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and the answer is withheld. {cost(offer)}.",
         asks=True,
         settlement={
             "success": False,

@@ -173,13 +173,17 @@ def _read(body: bytes) -> dict[str, Any] | None:
 
 def _strange(status: int, answer: Mapping[str, Any] | None) -> str:
     if status != 200:
-        said = _said(answer, "errorReason", "error", "message") if answer else ""
+        said = _texts(answer or {}, "errorReason", "invalidReason", "error", "message")
         return f"answered with status {status}" + (f": {said}" if said else "")
     return "did not answer in JSON" if answer is None else "answered with neither yes nor no"
 
 
 def _said(answer: Mapping[str, Any], *keys: str) -> str:
-    return kept(": ".join(text for key in keys if (text := _text(answer, key)))) or "no reason"
+    return _texts(answer, *keys) or "no reason"
+
+
+def _texts(answer: Mapping[str, Any], *keys: str) -> str:
+    return kept(": ".join(text for key in keys if (text := _text(answer, key))))
 
 
 def _text(answer: Mapping[str, Any], key: str) -> str:
