@@ -71,7 +71,10 @@ class Coins:
     def __init__(
         self, networks: Sequence[tuple[Network, Asset]], each: Micros, state: CoinState | None = None
     ) -> None:
-        """`each`: what an address begins with, of each token."""
+        """`each`: what an address begins with, of each token. Raises `ValueError` for a network with real money."""
+        for network, _ in networks:
+            if not network.testnet:
+                raise ValueError(f"{network.title} is a real network, and these coins are not real")
         self.networks: Final = tuple(networks)
         self.changes = 0  # of what is to be written down
         self._tokens: Final[Mapping[Key, Asset]] = {

@@ -37,6 +37,7 @@ class DeskReply(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     body: bytes = b""
     content_type: bytes = JSON
+    allow: tuple[str, ...] = ()  # the methods, where it was another
     told: bool = True
     waits: bool = False
     after_seconds: float = 0.0

@@ -13,7 +13,7 @@ import msgspec
 from server.evm.addresses import BadChainAddress, checksummed, parse_address
 from server.facilitator.coins import CoinsFull, SeenAuthorization
 from server.facilitator.desk import DeskReply, FacilitatorDesk, in_json
-from server.facilitator.node import FACILITATOR, Node, answer_rpc
+from server.facilitator.node import FACILITATOR, NodeView, answer_rpc
 from server.facilitator.switches import MODES, BadSwitch, parse_switch
 from server.money.amounts import BadAmount, parse, to_atomic
 from server.x402.networks import Asset, Network, find_network
@@ -62,7 +62,8 @@ class FacilitatorFront:
             return in_json({"error": "nothing here", "paths": list(self.routes)}, 404)
         answerer = route.get("GET" if method == "HEAD" else method)
         if answerer is None:
-            return in_json({"error": f"only {' and '.join(route)} here"}, 405)
+            refusal = in_json({"error": f"only {' and '.join(route)} here"}, 405)
+            return msgspec.structs.replace(refusal, allow=tuple(route))
         return await answerer(body)
 
     async def _about(self, body: bytes) -> DeskReply:
@@ -96,7 +97,7 @@ class FacilitatorFront:
 
     def _rpc(self, network: Network) -> Answerer:
         async def answer(body: bytes) -> DeskReply:
-            node = Node(coins=self._coins, network=network, now=self._desk.clock())
+            node = NodeView(coins=self._coins, network=network, now=self._desk.clock())
             return DeskReply(body=answer_rpc(node, body))
 
         return answer

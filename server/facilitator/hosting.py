@@ -189,6 +189,8 @@ async def _stop_on_signals(draining: trio.Event, *, task_status: trio.TaskStatus
 
 async def _tell(cycle: Cycle, reply: DeskReply, *more: tuple[bytes, bytes]) -> None:
     headers: Pairs = ((b"content-type", reply.content_type), (b"cache-control", b"no-store"), *more)
+    if reply.allow:
+        headers = (*headers, (b"allow", ", ".join(reply.allow).encode()))
     await cycle.answer(reply.status, headers, reply.body)
 
 

@@ -52,7 +52,7 @@ class NodeRefused(Exception):
         self.code = code
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     """One network, as it is now."""
 
     coins: Coins
@@ -60,7 +60,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     now: int
 
 
-def answer_rpc(node: Node, body: bytes) -> bytes:
+def answer_rpc(node: NodeView, body: bytes) -> bytes:
     """One request, one response."""
     call_id: Any = None
     try:
@@ -87,7 +87,7 @@ def _read(body: bytes) -> dict[str, Any]:
     return found
 
 
-def _call(node: Node, call: Mapping[str, Any]) -> Any:
+def _call(node: NodeView, call: Mapping[str, Any]) -> Any:
     method, params = call.get("method"), call.get("params", [])
     carry_out = _METHODS.get(method) if isinstance(method, str) else None
     if carry_out is None:
@@ -100,15 +100,15 @@ def _call(node: Node, call: Mapping[str, Any]) -> Any:
 # ── the calls ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _chain_id(node: Node, params: Sequence[Any]) -> str:
+def _chain_id(node: NodeView, params: Sequence[Any]) -> str:
     return hex(node.network.chain_id)
 
 
-def _block_number(node: Node, params: Sequence[Any]) -> str:
+def _block_number(node: NodeView, params: Sequence[Any]) -> str:
     return hex(node.coins.block)
 
 
-def _view(node: Node, params: Sequence[Any]) -> str:
+def _view(node: NodeView, params: Sequence[Any]) -> str:
     asked = _object(params)
     to, data = asked.get("to"), asked.get("data", asked.get("input"))
     if not isinstance(to, str) or not isinstance(data, str):
@@ -129,7 +129,7 @@ def _view(node: Node, params: Sequence[Any]) -> str:
     raise NodeRefused(REVERTED, "execution reverted")
 
 
-def _block_by_number(node: Node, params: Sequence[Any]) -> dict[str, Any] | None:
+def _block_by_number(node: NodeView, params: Sequence[Any]) -> dict[str, Any] | None:
     """The newest is as young as the clock says, since real chains go on when nobody pays."""
     block = _block(node, params[0] if params else None)
     times = {each.block: each.settled_at for each in node.coins.authorizations() if each.settled}
@@ -145,7 +145,7 @@ def _block_by_number(node: Node, params: Sequence[Any]) -> dict[str, Any] | None
     }
 
 
-def _logs(node: Node, params: Sequence[Any]) -> list[Log]:
+def _logs(node: NodeView, params: Sequence[Any]) -> list[Log]:
     asked = _object(params)
     first, last = _block(node, asked.get("fromBlock")), _block(node, asked.get("toBlock"))
     addresses, topics = asked.get("address"), asked.get("topics", [])
@@ -163,7 +163,7 @@ def _logs(node: Node, params: Sequence[Any]) -> list[Log]:
     return sorted(found, key=lambda log: (int(log["blockNumber"], 16), int(log["logIndex"], 16)))
 
 
-def _receipt(node: Node, params: Sequence[Any]) -> dict[str, Any] | None:
+def _receipt(node: NodeView, params: Sequence[Any]) -> dict[str, Any] | None:
     if len(params) != 1 or not isinstance(params[0], str) or _WORD.fullmatch(params[0]) is None:
         raise NodeRefused(INVALID_PARAMS, "the hash of a transaction is 0x and 64 hex digits")
     seen = node.coins.by_transaction(params[0])
@@ -187,7 +187,7 @@ def _receipt(node: Node, params: Sequence[Any]) -> dict[str, Any] | None:
     }
 
 
-_METHODS: Final[Mapping[str, Callable[[Node, Sequence[Any]], Any]]] = MappingProxyType(
+_METHODS: Final[Mapping[str, Callable[[NodeView, Sequence[Any]], Any]]] = MappingProxyType(
     {
         "eth_chainId": _chain_id,
         "eth_blockNumber": _block_number,
@@ -251,7 +251,7 @@ def _either(value: Any) -> frozenset[str]:
     return frozenset(each.lower() for each in values)
 
 
-def _block(node: Node, value: Any) -> int:
+def _block(node: NodeView, value: Any) -> int:
     if value is None or (isinstance(value, str) and value in _TAGS):
         return node.coins.block
     if value == "earliest":

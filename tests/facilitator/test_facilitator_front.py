@@ -44,8 +44,15 @@ async def test_it_says_what_it_is_and_that_its_coins_are_worthless() -> None:
 async def test_other_paths_and_methods_are_none() -> None:
     async with facilitating() as facilitator:
         assert (await facilitator.ask("/nothing")).status == 404
-        assert (await facilitator.ask("/settle")).status == 405
+        refused = await facilitator.ask("/settle")
+        assert (refused.status, refused.headers["allow"]) == (405, "POST")
         assert (await facilitator.ask("/supported", {})).status == 405
+
+
+@pytest.mark.parametrize("name", ["base", "polygon", "avalanche"])
+def test_there_are_no_coins_on_a_real_network(name: str) -> None:
+    with pytest.raises(ValueError, match="real network"):
+        Coins([place(name)], EACH)
 
 
 @pytest.mark.parametrize("path", ["/", "/supported", "/test/ledger"])
