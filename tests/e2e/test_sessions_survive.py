@@ -29,6 +29,11 @@ def python_sdk(endpoint: str) -> Sequence[str]:
     return (str(python), str(PEERS / "python_sdk_stays.py"), endpoint, "legacy")
 
 
+def python_sdk_before(endpoint: str) -> Sequence[str]:
+    python = needed(ROOT / ".venvs" / "sdk1" / "bin" / "python", "scripts/peers")
+    return (str(python), str(PEERS / "python_sdk1_stays.py"), endpoint)
+
+
 def typescript_sdk(generation: str) -> Callable[[str], Sequence[str]]:
     def command(endpoint: str) -> Sequence[str]:
         node = needed(NODE_BIN / "node", "scripts/peers")
@@ -37,7 +42,12 @@ def typescript_sdk(generation: str) -> Callable[[str], Sequence[str]]:
     return command
 
 
-CLIENTS = {"python": python_sdk, "ts-v1": typescript_sdk("v1"), "ts-v2": typescript_sdk("v2")}
+CLIENTS = {
+    "python-1": python_sdk_before,
+    "python-2": python_sdk,
+    "ts-1": typescript_sdk("v1"),
+    "ts-2": typescript_sdk("v2"),
+}
 
 
 @dataclass
