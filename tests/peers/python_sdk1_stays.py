@@ -28,7 +28,9 @@ async def main(url: str) -> None:
         await session.initialize()
         while line := await asyncio.to_thread(sys.stdin.readline):
             try:
-                result = await session.call_tool("echo", {"text": line.strip()}, read_timeout_seconds=PATIENCE)
+                result = await session.call_tool(
+                    "echo", {"text": line.strip()}, read_timeout_seconds=PATIENCE
+                )
                 said = {"text": " ".join(block.text for block in result.content if block.type == "text")}
             except Exception as error:
                 said = {"error": repr(error)}
