@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from auth.values.db import AuditEntry
+from auth.values.db import AuditEntry, NotStored
 
 Row: TypeAlias = Mapping[str, Any]
 T = TypeVar("T")
@@ -40,6 +40,11 @@ class StoreDb(Protocol):
 
         The store stamps the time itself, from its clock, once per batch: the stamp only decides how long the row is kept.
         """
+        ...
+
+    def takes_away(self) -> None:
+        """Say that this job takes a right away from somebody, before its first statement that writes: it must come through on a full
+        disk as well, and is lent the room that is held for that."""
         ...
 
     def audit(self, entry: AuditEntry) -> None:
@@ -168,7 +173,7 @@ class StoreError(Exception):
             self.hint = hint
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, NotStored):
     """The store cannot do this now (503). Nothing was written, except where `StoreBroken` says otherwise."""
 
 
