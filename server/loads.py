@@ -46,7 +46,8 @@ class Loads:
 
     @property
     def has_room(self) -> bool:
-        return self.weight < self.limit
+        """For one more, whatever it weighs."""
+        return self.weight + self._limit_of_caller <= self.limit
 
     def check(self, load: Load, more: int) -> None:
         """Whether there is room for so much more. Raises what `Load.weigh` does."""
