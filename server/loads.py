@@ -6,7 +6,8 @@ connection, a task. A small request has none, and costs nothing here. Nobody wai
 
 from __future__ import annotations
 
-from typing import Final, Self
+from collections.abc import Mapping
+from typing import Any, Final, Self
 
 from server.mcp.errors import TooHeavy, TooMuchAtOnce, TooMuchOverall
 
@@ -107,3 +108,16 @@ class Load:
         self._holders -= 1
         if not self._holders:
             self.bear(0)
+
+
+class LargeAnswer(dict[str, Any]):
+    """What a large message answers to a question of ours. It goes through many hands, so its load is held for as long as anybody has it."""
+
+    __slots__ = ("load",)
+
+    def __init__(self, content: Mapping[str, Any], load: Load) -> None:
+        super().__init__(content)
+        self.load: Final = load.hold()
+
+    def __del__(self) -> None:
+        self.load.let_go()

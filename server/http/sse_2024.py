@@ -153,7 +153,7 @@ class SseEndpoint:
             self._refuse(wire, verdict.error, verdict.id)
         elif isinstance(verdict, Acknowledged):
             if session is not None:
-                hear(session, verdict.message)
+                hear(session, verdict.message, visit.load)
         elif verdict.revision.modern:
             error = InvalidRequest("this endpoint is for clients of the handshake era: use the other one")
             self._refuse(wire, error, verdict.id)

@@ -69,41 +69,46 @@ class McpVisit:
         if body is not None and len(body) <= SMALL_BYTES and len(body) <= self.head.threshold.max_body_bytes:
             return decode(body)
         try:
-            body = await self._whole(body)
+            return await self._large(body)
         except TooMuchAtOnce as error:
             return await self.reply.refuse(error, extra=RETRY_LATER)
         except TooHeavy as error:
             return await self.reply.refuse(error)
-        return None if body is None else decode(body)
 
-    async def _whole(self, arrived: bytes | None) -> bytes | None:
-        """A body that is not small, or not all here yet: there has to be room for what is announced before it is read, and for
-        what it turns out to hold. None as in `message`. Raises what `Load.weigh` does."""
+    async def _large(self, body: bytes | None) -> Message | Batch | None:
+        """One that is not small, or not all here yet: there has to be room for what is announced before it is read, and for what it
+        turns out to hold. Raises what `Load.weigh` does."""
         limit = self.head.threshold.max_body_bytes
-        pieces = bytearray(arrived or b"")
-        more = arrived is None
-        self._expect(min(limit, max(len(pieces), int(self.headers.get(b"content-length", b"0")))))
+        if body is None:
+            body = await self._rest(limit)
+        if body is None:
+            return None
+        if len(body) > limit:
+            error = InvalidRequest(f"the body is larger than {limit} bytes")
+            return await self.reply.refuse(error, status=413, extra=((b"connection", b"close"),))
+        if len(body) > SMALL_BYTES:
+            self._weigh(weight_of(body))
+        return decode(body)
+
+    async def _rest(self, limit: int) -> bytes | None:
+        """The body as it comes, until there is more of it than may be. None: the client has left."""
+        expected, pieces, more = int(self.headers.get(b"content-length", b"0")), bytearray(), True
         while more and len(pieces) <= limit:
+            expected = min(limit, max(expected, len(pieces)))
+            if expected > SMALL_BYTES and (self.load is None or expected > self.load.weight):
+                self._weigh(expected)
             event = await self.cycle.receive()
             if event["type"] == "http.disconnect":
                 return None
             pieces += event.get("body", b"")
             more = event.get("more_body", False)
-            self._expect(min(limit, len(pieces)))
-        if len(pieces) > limit:
-            error = InvalidRequest(f"the body is larger than {limit} bytes")
-            return await self.reply.refuse(error, status=413, extra=((b"connection", b"close"),))
-        body = bytes(pieces)
-        if self.load is not None:
-            self.load.weigh(weight_of(body))
-        return body
+        return bytes(pieces)
 
-    def _expect(self, size: int) -> None:
-        if size > SMALL_BYTES and (self.load is None or size > self.load.weight):
-            if self.load is None:
-                loads, principal = self.head.threshold.loads, self.principal
-                self.load = Load(loads, principal.key(self.address), known=principal.identified)
-            self.load.weigh(size)
+    def _weigh(self, weight: int) -> None:
+        if self.load is None:
+            loads, principal = self.head.threshold.loads, self.principal
+            self.load = Load(loads, principal.key(self.address), known=principal.identified)
+        self.load.weigh(weight)
 
     async def finish(self, outcome: Outcome) -> None:
         reply, error = self.reply, outcome.error

@@ -123,12 +123,12 @@ def resume_session(
     return session
 
 
-def hear(session: Session, message: Notification | ResponseMessage) -> None:
-    """What is not answered."""
+def hear(session: Session, message: Notification | ResponseMessage, load: Load | None = None) -> None:
+    """What is not answered. `load`: of what brought it."""
     if isinstance(message, Notification):
         session.note(message)
     else:
-        session.answer(message)
+        session.answer(message, load)
 
 
 def take_batch(

@@ -21,7 +21,7 @@ import msgspec
 import trio
 
 from server.backends.base import Outlet, Paused
-from server.loads import Load, Loads
+from server.loads import LargeAnswer, Load, Loads
 from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
 from server.mcp.questions import problem
 from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
@@ -414,7 +414,11 @@ class Tasks:
             raise BadParams(f"the answers have more than {MAX_ANSWERS_BYTES} bytes")
         if await self._ledger.answer(task_id, fitting):
             if (work := self.works.get(hash_id(task_id))) is not None:
-                work.hold(load)
+                for held in (
+                    load,
+                    *(each.load for each in fitting.values() if isinstance(each, LargeAnswer)),
+                ):
+                    work.hold(held)
             self._announce(snapshot.server, task_id)
         return await self._ledger.load(task_id, owner)
 

@@ -14,16 +14,18 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.base import Outlet, ToolCall
 from server.loads import BODIES, BODIES_OF_CALLER, BODIES_OF_STRANGERS, SMALL_BYTES, Load, Loads
 from server.mcp.errors import TooMuchOverall
+from server.mcp.questions import Question
 from server.mcp.results import ToolResult
 from server.sessions.sessions import Sessions
 from tests.interaction.agents import House, agent, house, says
-from tests.interaction.session_house import Living, living
+from tests.interaction.session_house import ASKED, Living, living
 from tests.interaction.test_sse_2024 import hello, old, request
-from tests.pair import Answer, Exchange, encode, legacy, modern, talk
+from tests.pair import Answer, Exchange, encode, legacy, modern, next_message, talk
 
 LARGEST = 64 * 1024
 LARGE = "x" * (LARGEST - 1024)
 CALLERS = {name: Principal(kind=PrincipalKind.USER, subject=name, client_id="c") for name in "abc"}
+WHO = {"message": "who?", "requestedSchema": ASKED}
 INTRODUCED = {"capabilities": {}, "clientInfo": {"name": "pair", "version": "1"}}
 
 
@@ -254,6 +256,29 @@ async def with_its_session(made: Living, work: Held) -> None:
         await client.end()
 
 
+async def asked_in_session(made: Living, work: Held) -> None:
+    """A small call that was given a large answer."""
+    client = await talk(made.pair, capabilities={"elicitation": {}})
+    async with client.opens("tools/call", {"name": "asks", "arguments": {}}) as opened:
+        question = await next_message(opened)
+        content = {"action": "accept", "content": {"name": LARGE}}
+        assert (await client.reply(question, result=content)).status == 202
+        await trio.testing.wait_all_tasks_blocked()
+        assert loads(made.house).weight > len(LARGE), "it has the answer"
+        late = await client.reply(question, result=content)
+        assert late.status == 202
+        work.go.set()
+        assert (await next_message(opened))["result"]["content"][0]["text"] == "done"
+
+
+async def asked_and_left(made: Living, work: Held) -> None:
+    client = await talk(made.pair, capabilities={"elicitation": {}})
+    async with client.opens("tools/call", {"name": "asks", "arguments": {}}) as opened:
+        question = await next_message(opened)
+        assert (await client.reply(question, result={"action": "nonsense", "content": LARGE})).status == 202
+        await client.end()
+
+
 async def greeted(made: Living, work: Held) -> None:
     params = {"protocolVersion": "2025-11-25", **INTRODUCED, "clientInfo": {"name": LARGE}}
     assert (await made.pair.legacy("initialize", params)).status == 200
@@ -263,13 +288,21 @@ async def greeted(made: Living, work: Held) -> None:
     "way",
     [
         answered, crashed, unknown, not_json, too_large, notified, left, left_alone, batched, in_session, left_in_session,
-        cancelled_in_session, with_its_session, greeted,
+        cancelled_in_session, with_its_session, asked_in_session, asked_and_left, greeted,
     ],
     ids=lambda way: way.__name__,
 )  # fmt: skip
 async def test_room_is_given_back_however_a_request_ends(way: Way) -> None:
     work = Held()
-    async with living(agent(work=work), sessions=Sessions(), max_body_bytes=LARGEST) as made:
+
+    async def ask_and_work(call: ToolCall, outlet: Outlet) -> ToolResult:
+        answers = await outlet.ask({"who": Question(method="elicitation/create", params=WHO)})
+        done = await work(call, outlet)
+        assert answers["who"]["content"]["name"] == LARGE
+        return done
+
+    tools = agent(work=work, asks=ask_and_work)
+    async with living(tools, sessions=Sessions(), max_body_bytes=LARGEST) as made:
         with trio.fail_after(5):
             await way(made, work)
             await trio.testing.wait_all_tasks_blocked()

@@ -23,7 +23,7 @@ from task_fakes import (
 from trio.testing import MockClock
 
 from server.backends.base import Outlet
-from server.loads import Load, Loads
+from server.loads import LargeAnswer, Load, Loads
 from server.mcp.errors import McpError
 from server.mcp.tasks import Face, Snapshot
 from server.store.inline import InlineStore
@@ -135,8 +135,9 @@ async def test_a_task_holds_what_it_was_given_until_it_is_over(
         assert loads.weight == 0
 
 
+@pytest.mark.parametrize("in_session", [True, False])
 async def test_answers_are_held_with_the_task_that_they_are_for(
-    autojump_clock: MockClock, store: InlineStore
+    autojump_clock: MockClock, store: InlineStore, in_session: bool
 ) -> None:
     async def goes_on(what: TaskOrder, outlet: Outlet) -> Ending:
         await ask_once(what, outlet)
@@ -148,8 +149,14 @@ async def test_answers_are_held_with_the_task_that_they_are_for(
         task = await made.start("asks")
         await made.tasks.wait(task.id, OWNER)
         load = loaded(loads)
-        await made.tasks.answer(task.id, OWNER, {"who": accept()}, load=load)
-        load.let_go()
+        if in_session:
+            answer = LargeAnswer(accept(), load)
+            load.let_go()
+            await made.tasks.answer(task.id, OWNER, {"who": answer})
+            del answer
+        else:
+            await made.tasks.answer(task.id, OWNER, {"who": accept()}, load=load)
+            load.let_go()
         await trio.sleep(1)
         assert loads.weight == WEIGHT
         late = loaded(loads)
