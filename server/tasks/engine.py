@@ -169,8 +169,8 @@ class Tasks:
         load: Load | None = None,
     ) -> Ending | Snapshot:
         """Begins as a call whose line is `line`. The snapshot of a task, if it becomes one: when the tool says so, or after
-        so many seconds; `load` is as in `start`. If there is no room for another task, it stays a call. Cancelling it before stops the work.
-        `Paused`, and what else `perform` raises, passes through."""
+        so many seconds. If there is no room for another task, it stays a call. Cancelling it before stops the work. `load` is as
+        in `start`. `Paused`, and what else `perform` raises, passes through."""
 
         async def make(attempt: TaskAttempt) -> TaskOutlet | None:
             return await self._make(work, attempt, owner, face, ttl_ms)
@@ -414,11 +414,10 @@ class Tasks:
             raise BadParams(f"the answers have more than {MAX_ANSWERS_BYTES} bytes")
         if await self._ledger.answer(task_id, fitting):
             if (work := self.works.get(hash_id(task_id))) is not None:
-                for held in (
-                    load,
-                    *(each.load for each in fitting.values() if isinstance(each, LargeAnswer)),
-                ):
-                    work.hold(held)
+                work.hold(load)
+                for answer in fitting.values():
+                    if isinstance(answer, LargeAnswer):
+                        work.hold(answer.load)
             self._announce(snapshot.server, task_id)
         return await self._ledger.load(task_id, owner)
 

@@ -28,6 +28,7 @@ from server.mcp.errors import McpError
 from server.mcp.tasks import Face, Snapshot
 from server.store.inline import InlineStore
 from server.tasks.engine import Ending, TaskOrder
+from server.tasks.run import TaskRun
 
 WEIGHT = 1_000_000
 LARGE = {"text": "x" * WEIGHT}
@@ -186,6 +187,11 @@ async def test_a_stopped_engine_holds_nothing(autojump_clock: MockClock, store: 
     async with engine(store, TOOLS, loads=loads) as made:
         await start(made, "forever", loaded(loads))
         await trio.sleep(1)
+        for _ in range(3):  # and what it has not begun with
+            load = loaded(loads)
+            made.tasks._begin.send_nowait(TaskRun(order("forever"), load))
+            load.let_go()
+        assert loads.weight == 4 * WEIGHT
         await made.tasks.stop()
         assert loads.weight == 0
 
