@@ -97,7 +97,7 @@ class McpEndpoint:
         if isinstance(verdict, Rejection):
             return await reply.refuse(verdict.error, verdict.id)
         if session is not None:
-            hear(session, verdict.message)
+            hear(session, verdict.message, visit.load)
         return await reply.empty(202)
 
     async def _other_verb(self, visit: McpVisit) -> None:
@@ -145,6 +145,7 @@ class McpEndpoint:
             # Whoever takes no stream here and has none open besides would never see the question.
             hears_questions=session is not None and (reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
+            load=visit.load,
         )
         if request.at_once:
             outcome = await answer(request)
@@ -211,7 +212,7 @@ class McpEndpoint:
 
         def listen(message: Notification | ResponseMessage) -> None:
             if session is not None:
-                hear(session, message)
+                hear(session, message, visit.load)
 
         async def answer_one(request: Request) -> Outcome | None:
             return await (run(request, line) if session is None else run_in_session(session, request, line))
@@ -230,6 +231,7 @@ class McpEndpoint:
             hears_questions=session is not None
             and (visit.reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
+            load=visit.load,
         )
 
     def _session(self, visit: McpVisit) -> Session | None:

@@ -29,6 +29,7 @@ from server.admission.credentials import access_of
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
+from server.loads import Loads
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
@@ -60,6 +61,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     servers: OpenServers
     crew: Crew
+    loads: Loads
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
@@ -146,7 +148,7 @@ async def build(
     )
     store.on_changes(identity.apply_changes)
     _refuse_what_is_untrue(identity)
-    metrics = Metrics(__version__)
+    metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
     servers = await open_servers(
         resolved.servers,
         store,
@@ -159,11 +161,12 @@ async def build(
         me=lambda server: (
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
         ),
+        loads=loads,
     )
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
-    _count(metrics, servers)
+    _count(metrics, servers, loads)
     store_watch.count(metrics, store, resolved.data_dir)
     return Services(
         resolved=resolved,
@@ -173,6 +176,7 @@ async def build(
         identity=identity,
         servers=servers,
         crew=Crew(log),
+        loads=loads,
         probe=StoreProbe(store, clock=now_millis),
         trail=trail,
         started_at=now_millis(),
@@ -205,7 +209,7 @@ def _hash_of(reference: str) -> str:
     return secret_hash(read_secret(reference).reveal()) if reference else ""
 
 
-def _count(metrics: Metrics, servers: OpenServers) -> None:
+def _count(metrics: Metrics, servers: OpenServers, loads: Loads) -> None:
     metrics.gauge(
         "tasks_living",
         "Tasks of the event loop: connections, streams, calls and what runs beside them",
@@ -220,4 +224,10 @@ def _count(metrics: Metrics, servers: OpenServers) -> None:
         "sessions",
         "Sessions of the handshake era",
         lambda: sum(sessions.count() for sessions in servers.sessions.values()),
+    )
+    metrics.gauge(
+        "large_requests_bytes", "What large requests that are under way weigh", lambda: loads.weight
+    )
+    metrics.counter(
+        "large_requests_refused", "Large requests for which there was no room", lambda: loads.refused
     )

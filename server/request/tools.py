@@ -314,6 +314,7 @@ async def _order_by_hand(
             face=face,
             after_seconds=after_seconds,
             ttl_ms=rules.ttl_ms,
+            load=request.load,
         )
     match found:
         case Snapshot():
@@ -335,6 +336,7 @@ async def start_task(
         owner=owner_of(request.principal, request.endpoint.name),
         face=face,
         ttl_ms=min(ttl_ms or rules.ttl_ms, rules.ttl_ms),
+        load=request.load,
     )
 
 
