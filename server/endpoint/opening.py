@@ -23,6 +23,7 @@ from server.endpoint import agents
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.me import Me
+from server.loads import Loads
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Icon, Implementation
 from server.mcp.results import ServerIdentity
@@ -114,6 +115,7 @@ async def open_servers(
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
+    loads: Loads | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -131,6 +133,7 @@ async def open_servers(
         log=log,
         announce=partial(_announce_task, endpoints),
         allowed=allowed,
+        loads=loads,
     )
     ended = EndedSessions(store)
     await ended.load()
