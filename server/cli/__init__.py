@@ -50,6 +50,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "clients": CommandEntry("server.cli.clients", "add, list and disable client programs"),
             "api-keys": CommandEntry("server.cli.api_keys", "make, list and revoke keys for machines"),
         },
+        "money": {
+            "plans": CommandEntry("server.cli.plans", "put people on a plan, and end it"),
+        },
         "from a terminal": {
             "status": CommandEntry("server.cli.status", "show the server here, and your logins"),
             "login": CommandEntry("server.cli.login", "log in to a server, by code or browser"),
