@@ -110,7 +110,7 @@ def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str
     }
 
 
-def say(result: Mapping[str, Any]) -> None:
+def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
     """For people. What is wrong comes as an error."""
     if result["problem"] is not None:
         for finding in result["findings"][:TOLD]:
@@ -122,13 +122,13 @@ def say(result: Mapping[str, Any]) -> None:
         )
         return
     movements, accounts = result["movements"], result["accounts"]
-    terminal.out(
+    speak(
         f"ledger: sound, {movements} movement{'' if movements == 1 else 's'},"
         f" {accounts} balance{'' if accounts == 1 else 's'}"
     )
     if result["head"] is not None:
         seq, _, mac = result["head"].partition(":")
-        terminal.out(f"ledger head:  {seq}:{mac[:HEAD_DIGITS]}")
+        speak(f"ledger head:  {seq}:{mac[:HEAD_DIGITS]}")
     if result["head_lost"]:
         terminal.say(
             f"there was no head outside the database to compare the ledger with: {result['head_lost']}"

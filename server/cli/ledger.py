@@ -183,7 +183,7 @@ def check(data_dir: str | None, config: str | None, as_json: bool) -> int:
     if as_json:
         terminal.out_json(result)
     else:
-        bookcheck.say(result)
+        bookcheck.tell(result, terminal.out)
     return 0 if result["sound"] else terminal.EXIT_FAILED
 
 

@@ -74,9 +74,11 @@ def command(
     if as_json:
         terminal.out_json({**result, "sound": sound, "ledger": books})
     else:
-        _tell(result, last)
+        # A result only if all of it is sound: what is said of the other one is talk.
+        speak = terminal.out if sound else terminal.say
+        _tell(result, last, speak)
         if books is not None:
-            bookcheck.say(books)
+            bookcheck.tell(books, speak)
     return 0 if sound else terminal.EXIT_FAILED
 
 
@@ -102,19 +104,22 @@ def _walked(
     }, last
 
 
-def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[str], None]) -> None:
     checked, swept = result["checked"], result["swept"]
     rows = f"{checked} row{'' if checked == 1 else 's'}"
     if result["problem"] is not None:
-        terminal.say(f"{rows} before it are sound")
-        terminal.error(result["problem"], hint="compare with a back-up: ostiary verify --file BACKUP")
+        terminal.say(f"of the trail {rows} before it are sound")
+        terminal.error(
+            f"the audit trail: {result['problem']}",
+            hint="compare with a back-up: ostiary verify --file BACKUP",
+        )
         return
-    terminal.out(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
+    speak(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     if swept:
         when = datetime.fromtimestamp(result["swept_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
-        terminal.out(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
-    terminal.out(f"head:  {head}")
+        speak(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
+    speak(f"head:  {head}")
     if last["head_lost"]:
         terminal.say(f"there was no head outside the database to compare with: {last['head_lost']}")
     terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {quote(head)}")

@@ -105,9 +105,7 @@ async def test_pages_come_to_the_end_either_way_and_show_each_movement_once(
 async def test_accounts_and_wallets_are_listed_in_pages_with_what_is_held(store: AnyStore) -> None:
     found: list[Balance] = []
     after = ""
-    while page := await store.read(
-        partial(statements.accounts, of_wallets=True, after=after, at_most=1)
-    ):
+    while page := await store.read(partial(statements.accounts, of_wallets=True, after=after, at_most=1)):
         found += page
         after = page[-1].account
     assert found == [
