@@ -56,6 +56,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     ended_sessions: int = 0
     tasks: int = 0  # how long is the task's own affair: its time to live
+    charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
+    payments: int = 0
+    meters: int = 0
+    vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
     # Of nobody in particular: anybody on the network can cause as many as the limits allow.
@@ -74,10 +78,12 @@ class _Sweep(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
     ends: tuple[tuple[str, _Kept], ...]
     piece: int = PIECE  # rows per write
+    unless: str = ""  # what keeps a row whatever its age
 
     @property
     def over(self) -> str:
-        return "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
+        over = "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
+        return f"{over} AND NOT ({self.unless})" if self.unless else over
 
     def limits(self, retention: Retention, now: int) -> tuple[int, ...]:
         return tuple(now - kept(retention) for _, kept in self.ends)
@@ -127,6 +133,23 @@ _SWEEPS: Final = (
     _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
+    # What they were paid for stays in the ledger. An answer that is kept may be large.
+    _Sweep(
+        "charges",
+        ("id",),
+        (("expires_at", lambda keep: keep.charges),),
+        piece=20,
+        unless="owner IS NOT NULL OR state IN ('running', 'settling')",
+    ),
+    # Of one whose end is not known the money may have moved.
+    _Sweep(
+        "payments",
+        ("id",),
+        (("expires_at", lambda keep: keep.payments),),
+        unless="owner IS NOT NULL OR state IN ('settling', 'unknown')",
+    ),
+    _Sweep("meters", ("subject", "period"), (("expires_at", lambda keep: keep.meters),)),
+    _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
 )
 # Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).

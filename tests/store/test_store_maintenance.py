@@ -39,6 +39,7 @@ KEEP = Retention(
     client_assertions=14,
     client_documents=16,
     signing_keys=18,
+    vouchers=22,
     audit=70,
 )
 FAR = NOW + 1_000_000
@@ -146,6 +147,16 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
     ("client_documents", "url", {"stale_until": NOW - 16}, {"stale_until": NOW - 15}),
     ("signing_keys", "kid", {"retires_at": NOW - 18}, {"retires_at": NOW - 17}),
     ("refresh_keys", "version", {"accepted_until": NOW - 18}, {"accepted_until": NOW - 17}),
+    ("charges", "id", {"state": "done", "expires_at": NOW}, {"state": "done", "expires_at": NOW + 1}),
+    ("charges", "id", {"state": "failed", "expires_at": NOW}, {"state": "running", "expires_at": NOW}),
+    ("charges", "id", {"state": "released", "expires_at": NOW}, {"state": "settling", "expires_at": NOW}),
+    ("charges", "id", {"state": "done", "expires_at": NOW}, {"owner": "boot-1", "expires_at": NOW}),
+    ("payments", "id", {"state": "settled", "expires_at": NOW}, {"state": "settled", "expires_at": NOW + 1}),
+    ("payments", "id", {"state": "verified", "expires_at": NOW}, {"state": "settling", "expires_at": NOW}),
+    ("payments", "id", {"state": "refused", "expires_at": NOW}, {"state": "unknown", "expires_at": NOW}),
+    ("payments", "id", {"state": "reserved", "expires_at": NOW}, {"owner": "boot-1", "expires_at": NOW}),
+    ("meters", "subject", {"expires_at": NOW}, {"expires_at": NOW + 1}),
+    ("vouchers", "code_hash", {"expires_at": NOW - 22}, {"expires_at": NOW - 21}),
 ]
 
 
@@ -160,6 +171,8 @@ async def test_what_is_over_goes_and_what_is_not_stays(
                 extra |= {"code_hash": name}
             if table == "device_codes":
                 extra |= {"device_code_hash": name, "user_code_mac": name}
+            if table == "payments":
+                extra |= {"nonce": name}
             insert(db, table, **extra, **row)
 
     await furnished.write(fill)
