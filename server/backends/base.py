@@ -66,6 +66,14 @@ class Completing(AgentRequest, frozen=True, kw_only=True):
     known: Mapping[str, str] = NO_ARGUMENTS  # arguments that are settled
 
 
+class PriceAsked(AgentRequest, frozen=True, kw_only=True):
+    """What would a call of this tool cost?"""
+
+    function: str  # by the name that the agent gave it
+    tool: str
+    arguments: Mapping[str, Any]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
@@ -181,6 +189,15 @@ class LibraryBackend(Protocol):
         ...
 
     async def complete(self, asked: Completing) -> CompletionResult: ...
+
+
+@runtime_checkable
+class Pricing(Protocol):
+    """A back-end whose author has functions that know what a call costs."""
+
+    async def price(self, asked: PriceAsked) -> str:
+        """`"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
+        ...
 
 
 @runtime_checkable

@@ -18,7 +18,8 @@ import trio
 from auth.values.model import Millis
 from server import __version__
 from server.backends.base import Active, Announce, BackendError, Outlet
-from server.backends.catalog import Catalog, CatalogError
+from server.backends.catalog import Catalog, CatalogError, ToolEntry, ToolPrices
+from server.backends.terms import PRICE_META
 from server.endpoint import agents
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
@@ -37,12 +38,15 @@ from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
+from server.settings.money import PaymentsConfig
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
+from server.till.prices import Prices
+from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -110,6 +114,8 @@ async def open_servers(
     data_dir: Path,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
+    payments: PaymentsConfig | None = None,
+    till: Callable[[ServerConfig], Till | None] = lambda _: None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -145,6 +151,8 @@ async def open_servers(
                 nursery=background,
                 data_dir=data_dir,
                 me=me(server),
+                payments=payments,
+                till=till(server),
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -166,6 +174,8 @@ async def open_endpoint(
     nursery: trio.Nursery,
     data_dir: Path,
     me: Me | None = None,
+    payments: PaymentsConfig | None = None,
+    till: Till | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
@@ -186,10 +196,17 @@ async def open_endpoint(
                 await nursery.start(partial(source.backend.run, announce))
             except BackendError as error:
                 raise BackendError(f"{source.name}: {error}") from error
+    prices = _prices(settings, payments)
     catalog = Catalog(
         sources,
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
+        prices,
     )
+    if payments is None and (
+        in_vain := [entry.tool.name for entry in catalog.entries() if _names_price(entry)]
+    ):
+        # Its author says what it costs, and nobody could pay that: it is free.
+        log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
     compat, couriers = settings.compat, Crew(log)
     nursery.start_soon(couriers.run)
@@ -212,11 +229,26 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        till=till,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )
     made.append(endpoint)
     return endpoint
+
+
+def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
+    """None where nothing can cost anything: then nothing of the till is loaded."""
+    priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
+    if payments is None and settings.price is None and not priced:
+        return None
+    from server.till.prices import Prices
+
+    return Prices(settings, payments)
+
+
+def _names_price(entry: ToolEntry) -> bool:
+    return entry.price is None and entry.tool.meta is not msgspec.UNSET and PRICE_META in entry.tool.meta
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:

@@ -27,7 +27,7 @@ _BLANKS: Final = re.compile(r"\s+")
 _URL_SAFE: Final = str.maketrans("-_", "+/")
 
 
-class BadEnvelope(ValueError):
+class UnreadableEnvelope(ValueError):
     """What came is no object, or one that cannot be read safely. The text continues a sentence about it."""
 
 
@@ -36,16 +36,16 @@ def pack(value: Mapping[str, Any]) -> str:
     return binascii.b2a_base64(msgspec.json.encode(value), newline=False).decode("ascii")
 
 
-def open_envelope(value: object, *, limit: int = ENVELOPE_BYTES) -> dict[str, Any]:
-    """A copy of the object, made of plain dicts, lists, texts, numbers and None. Raises `BadEnvelope`."""
+def open_envelope(value: object, *, limit: int = ENVELOPE_BYTES, values: int = VALUES) -> dict[str, Any]:
+    """A copy of the object, made of plain dicts, lists, texts, numbers and None. Raises `UnreadableEnvelope`."""
     if isinstance(value, str):
-        return _from_text(value, limit)
+        return _from_text(value, limit, values)
     if isinstance(value, Mapping):
-        found = cast("dict[str, Any]", _Copy().of(cast("object", value), 0))
+        found = cast("dict[str, Any]", _Copy(values).of(cast("object", value), 0))
         if len(msgspec.json.encode(found)) > limit:
-            raise BadEnvelope(f"is longer than {limit // 1024} KiB")
+            raise UnreadableEnvelope(f"is longer than {limit // 1024} KiB")
         return found
-    raise BadEnvelope("is neither an object nor a text that holds one")
+    raise UnreadableEnvelope("is neither an object nor a text that holds one")
 
 
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
@@ -60,28 +60,28 @@ def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _from_text(text: str, limit: int) -> dict[str, Any]:
+def _from_text(text: str, limit: int, values: int) -> dict[str, Any]:
     if len(text) > limit * 4 // 3 + 16:
-        raise BadEnvelope(f"is longer than {limit // 1024} KiB")
+        raise UnreadableEnvelope(f"is longer than {limit // 1024} KiB")
     text = text.strip()
     if not text.startswith("{"):
         try:
             text = _unpacked(text).decode("utf-8")
         except (ValueError, binascii.Error):
-            raise BadEnvelope("is neither JSON nor JSON in base64") from None
+            raise UnreadableEnvelope("is neither JSON nor JSON in base64") from None
     if len(text.encode("utf-8", "surrogatepass")) > limit:
-        raise BadEnvelope(f"is longer than {limit // 1024} KiB")
+        raise UnreadableEnvelope(f"is longer than {limit // 1024} KiB")
     try:
         found: object = json.loads(text, object_pairs_hook=_once, parse_constant=_no_constant)
-    except BadEnvelope:
+    except UnreadableEnvelope:
         raise
     except RecursionError:
         raise _too_deep() from None
     except ValueError:
-        raise BadEnvelope("is not JSON") from None
+        raise UnreadableEnvelope("is not JSON") from None
     if not isinstance(found, dict):
-        raise BadEnvelope("holds no object")
-    return cast("dict[str, Any]", _Copy().of(cast("object", found), 0))
+        raise UnreadableEnvelope("holds no object")
+    return cast("dict[str, Any]", _Copy(values).of(cast("object", found), 0))
 
 
 def _unpacked(text: str) -> bytes:
@@ -93,28 +93,28 @@ def _unpacked(text: str) -> bytes:
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise BadEnvelope("says something twice")
+        raise UnreadableEnvelope("says something twice")
     return found
 
 
 def _no_constant(_: str) -> float:
-    raise BadEnvelope("is not JSON")
+    raise UnreadableEnvelope("is not JSON")
 
 
-def _too_deep() -> BadEnvelope:
-    return BadEnvelope(f"is nested more than {DEPTH} levels deep")
+def _too_deep() -> UnreadableEnvelope:
+    return UnreadableEnvelope(f"is nested more than {DEPTH} levels deep")
 
 
 class _Copy:
     """One walk over a value, which ends before it can become long."""
 
-    def __init__(self) -> None:
-        self._left = VALUES
+    def __init__(self, values: int) -> None:
+        self._values = self._left = values
 
     def of(self, value: object, depth: int) -> object:
         self._left -= 1
         if self._left < 0:
-            raise BadEnvelope(f"holds more than {VALUES} values")
+            raise UnreadableEnvelope(f"holds more than {self._values} values")
         if depth > DEPTH:
             raise _too_deep()
         if value is None or isinstance(value, bool):
@@ -123,23 +123,23 @@ class _Copy:
             return _whole(value)
         if isinstance(value, int):
             if not -_MOST_INTEGER <= value < _MOST_INTEGER:
-                raise BadEnvelope("holds a number that not every program can read")
+                raise UnreadableEnvelope("holds a number that not every program can read")
             return int(value)
         if isinstance(value, float):
             if not math.isfinite(value):
-                raise BadEnvelope("holds a number that is none")
+                raise UnreadableEnvelope("holds a number that is none")
             return float(value)
         if isinstance(value, Mapping):
             return self._object(cast("Mapping[object, object]", value), depth)
         if isinstance(value, list | tuple):
             return [self.of(each, depth + 1) for each in cast("list[object]", value)]
-        raise BadEnvelope("holds something that is not JSON")
+        raise UnreadableEnvelope("holds something that is not JSON")
 
     def _object(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
         found: dict[str, object] = {}
         for key, each in value.items():
             if not isinstance(key, str):
-                raise BadEnvelope("holds something that is not JSON")
+                raise UnreadableEnvelope("holds something that is not JSON")
             found[_whole(key)] = self.of(each, depth + 1)
         return found
 
@@ -149,5 +149,5 @@ def _whole(text: str) -> str:
     try:
         text.encode("utf-8")
     except UnicodeEncodeError:
-        raise BadEnvelope("holds half a character") from None
+        raise UnreadableEnvelope("holds half a character") from None
     return text

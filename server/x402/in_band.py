@@ -11,7 +11,7 @@ from typing import Any, Final, cast
 
 import msgspec
 
-from server.x402.envelopes import BadEnvelope, open_envelope
+from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.headers import READ_BYTES
 
 PAYMENT_KEY: Final = "x402/payment"
@@ -125,5 +125,5 @@ def _opened(value: object) -> dict[str, Any] | None:
         return None
     try:
         return open_envelope(cast("object", value), limit=READ_BYTES)
-    except BadEnvelope:
+    except UnreadableEnvelope:
         return None

@@ -15,7 +15,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from server.money.amounts import BadAmount, parse_atomic
-from server.x402.envelopes import BadEnvelope, open_envelope, without_nulls
+from server.x402.envelopes import UnreadableEnvelope, open_envelope, without_nulls
 from server.x402.identifiers import BadIdentifier, read_identifier
 from server.x402.networks import evm_network, find_network
 from server.x402.requirements import EXACT, V1, V2, Requirements
@@ -89,7 +89,7 @@ def read_payment(value: object) -> Payment:
     """From an object, JSON, or JSON in base64. Raises `BadPayment`."""
     try:
         found = without_nulls(open_envelope(value))
-    except BadEnvelope as problem:
+    except UnreadableEnvelope as problem:
         raise _malformed(f"The payment {problem}.") from None
     version = found.get("x402Version")
     if type(version) is not int or version not in (V1, V2):

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from server.x402.envelopes import BadEnvelope, open_envelope
+from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.networks import find_network
 from server.x402.payments import Payment
 from server.x402.reasons import PENDING, USED, kept, reason_for
@@ -35,8 +35,7 @@ class Rejected(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     sentence: str
     said: str
-    # No money has moved. Not so: it is not known whether an earlier try moved it.
-    certain: bool
+    certain: bool  # no money has moved; else that cannot be told from what was said
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,8 +53,8 @@ class Unknown(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AlreadyUsed(msgspec.Struct, frozen=True, kw_only=True):
-    """Said when it was settled again: by our first try, as good as certainly. Or its owner cancelled it meanwhile, which only its
-    network knows."""
+    """The authorization can no longer be carried out. Of a payment that was sent before: it was by that, as good as certainly. Else its
+    owner cancelled it, or somebody else carried it out; its network knows which."""
 
     said: str
     transaction: str | None = None
@@ -87,7 +86,8 @@ def read_verified(status: int, body: bytes, payment: Payment, facilitator: str) 
 
 
 def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, repeated: bool) -> SettleOutcome:
-    """`repeated`: it was sent to be settled before, and what came of that is not known."""
+    """`repeated`: it was sent to be settled before, and what came of that is not known. No refusal is certain then: the balance may be too
+    low, or the time over, because it was carried out."""
     answer = _read(body)
     if status != 200 or answer is None or not isinstance(answer.get("success"), bool):
         # Of no other status it is known what was done before it was said, whatever it says.
@@ -97,7 +97,7 @@ def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, rep
         return _success(answer, transaction, payment, amount)
     said = _said(answer, "errorReason", "errorMessage")
     reason = reason_for(_text(answer, "errorReason"))
-    if reason.code == USED and repeated:
+    if reason.code == USED:
         return AlreadyUsed(said=said, transaction=transaction)
     if reason.code == PENDING or _text(answer, "transaction"):
         return Unknown(problem=f"says: {said}", transaction=transaction)
@@ -167,19 +167,23 @@ def _read(body: bytes) -> dict[str, Any] | None:
     try:
         text = body.decode("utf-8").lstrip()
         return open_envelope(text, limit=ANSWER_BYTES) if text.startswith("{") else None
-    except (UnicodeDecodeError, BadEnvelope):
+    except (UnicodeDecodeError, UnreadableEnvelope):
         return None
 
 
 def _strange(status: int, answer: Mapping[str, Any] | None) -> str:
     if status != 200:
-        said = _said(answer, "errorReason", "error", "message") if answer else ""
+        said = _texts(answer or {}, "errorReason", "invalidReason", "error", "message")
         return f"answered with status {status}" + (f": {said}" if said else "")
     return "did not answer in JSON" if answer is None else "answered with neither yes nor no"
 
 
 def _said(answer: Mapping[str, Any], *keys: str) -> str:
-    return kept(": ".join(text for key in keys if (text := _text(answer, key)))) or "no reason"
+    return _texts(answer, *keys) or "no reason"
+
+
+def _texts(answer: Mapping[str, Any], *keys: str) -> str:
+    return kept(": ".join(text for key in keys if (text := _text(answer, key))))
 
 
 def _text(answer: Mapping[str, Any], key: str) -> str:

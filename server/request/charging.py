@@ -1,0 +1,248 @@
+"""A call that has a price: the till before its tool runs and after it, around what every other call does as well (tools.py).
+
+    price → claimed: held, reserved, or free → the tool → charged or settled → the answer
+                                             ↘ it failed, or nobody wants it any more: released
+
+What was paid for is never withheld, and what was not paid for never given: the answer leaves here only after the money has moved. Whoever
+leaves before that gets everything back; whoever leaves after it finds the answer with the next call like this one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final, TypeAlias, cast
+
+import msgspec
+import trio
+from msgspec import UNSET
+
+from server.backends.base import BackendError, PriceAsked, Pricing
+from server.backends.catalog import ToolEntry
+from server.mcp.errors import AgentTooSlow
+from server.mcp.messages import TextContent
+from server.mcp.params import CallToolParams
+from server.mcp.results import ToolResult
+from server.request.request import Request
+from server.till import wallets
+from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started
+from server.till.fingerprint import NotComparable
+from server.till.offers import Offer, PricedTool, PriceUnknown
+from server.till.quotes import BadQuote
+from server.till.till import Till
+from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
+from server.x402.in_band import ERROR_KEY, RECEIPT_KEY
+from server.x402.payments import BadPayment, read_payment
+
+# What a refusal says for programs.
+REFUSAL: Final = "io.ostiary/payment"
+REPLAYED: Final = "io.ostiary/replayed"
+IDEMPOTENCY_HEADER: Final = b"idempotency-key"
+
+LONGEST_KEY: Final = 128
+PAYMENT_HEADERS: Final = (PAYMENT_SIGNATURE.lower().encode(), X_PAYMENT.lower().encode())
+
+Run: TypeAlias = Callable[[], Awaitable[tuple[ToolResult, str]]]
+
+
+async def charged(
+    request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any], run: Run
+) -> tuple[ToolResult, str]:
+    """The answer, and the word for what came of it."""
+    begun = None if request.charge is None else till.take_over(request.charge)
+    if begun is None:
+        begun = await _begun(request, tool, till, arguments)
+        if begun is None:
+            return await run()
+        if isinstance(begun, tuple):
+            return begun
+    try:
+        answer, outcome = await _in_time(run, tool, begun.seconds)
+    except BaseException:  # also where nobody waits for it any more
+        await till.release(begun)
+        raise
+    if answer.is_error:
+        await till.release(begun)
+        return answer, outcome
+    served = await till.finish(begun, answer)
+    if isinstance(served, Refusal):
+        return refused(till, begun.offer, begun.call, served), "unpaid"
+    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
+    return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
+
+
+async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """For a call that becomes a task: begun before there is one, so that a refusal is given at once. What is returned is the answer
+    already: of a refusal, or of the same call made before. None: the task may be made, and `charged` goes on with it there."""
+    till = request.endpoint.till
+    if not request.priced or till is None:
+        return None
+    params = cast("CallToolParams", request.route.params)
+    begun = await _begun(request, tool, till, params.arguments or {})
+    if isinstance(begun, tuple):
+        return begun[0]
+    if begun is not None:
+        till.hand_over(begun)
+        request.charge = begun.id
+    return None
+
+
+async def let_go_ahead(request: Request) -> None:
+    """There will be no task."""
+    till = request.endpoint.till
+    begun = None if till is None or request.charge is None else till.take_over(request.charge)
+    request.charge = None
+    if till is not None and begun is not None:
+        await till.release(begun)
+
+
+async def _begun(
+    request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any]
+) -> Started | tuple[ToolResult, str] | None:
+    """None: it costs nothing."""
+    kind = request.principal.kind
+    price = cast("PricedTool", tool.price)
+    try:
+        call = _call(request, tool, till, arguments, depends=price.depends(kind))
+        brought = shown_by(request)
+        offer = await till.offer(price, call, kind, brought, partial(_ask_agent, request, tool))
+    except NotComparable as error:
+        return _failed(str(error)), "invalid"
+    except (PriceUnknown, BadQuote, BadPayment) as error:
+        return _failed(f"{error} Nothing was taken."), "unpaid"
+    if offer is None:
+        return None
+    begun = await till.begin(call, offer, brought)
+    if isinstance(begun, Refusal):
+        return refused(till, offer, call, begun), "unpaid"
+    if isinstance(begun, Started):
+        return begun
+    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=0)
+    meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
+    return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
+
+
+def brought_by(request: Request) -> dict[str, Any]:
+    """What goes into the order of a task."""
+    payment, key = _raw(request)
+    return {
+        "payment": payment,
+        "idempotency_key": key if isinstance(key, str) else None,
+        "charge": request.charge,
+        "address": request.address,
+    }
+
+
+def _raw(request: Request) -> tuple[Any, Any]:
+    """A payment and a key as they came, in the `_meta` of a request or in its headers; None for none."""
+    meta, headers = request.route.params.meta, request.headers
+    payment: Any = request.payment if meta.payment is UNSET else meta.payment
+    key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
+    if headers is not None:
+        if payment is None:
+            payment = next(
+                (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers), None
+            )
+        if key is None and IDEMPOTENCY_HEADER in headers:
+            key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
+    return payment, key
+
+
+def shown_by(request: Request) -> Shown:
+    """What a request brings to pay with. Raises `BadPayment`."""
+    raw, key = _raw(request)
+    if raw is None and key is None:
+        return NOTHING_SHOWN
+    payment = None if raw is None else read_payment(raw)
+    if key is None and payment is not None:
+        key = payment.identifier
+    if key is None:
+        return Shown(payment=payment)
+    if not isinstance(key, str) or not is_key(key):
+        raise BadPayment(
+            "invalid_idempotency_key",
+            "An idempotency key is a text of 1 to 128 visible characters without blanks: the same one for the same call.",
+        )
+    return Shown(payment=payment, key=key)
+
+
+async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[ToolResult, str]:
+    """As long as its payment leaves time for it. Raises `AgentTooSlow`."""
+    if seconds is None:
+        return await run()
+    with trio.CancelScope(deadline=trio.current_time() + seconds):
+        return await run()
+    raise AgentTooSlow(tool.tool.name, seconds)
+
+
+async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
+    backend = tool.backend
+    if not isinstance(backend, Pricing):
+        raise PriceUnknown(f"the agent of {tool.tool.name} cannot say what a call costs")
+    asked = PriceAsked(
+        subject=request.principal.subject,
+        call_id=request.call_id,
+        function=function,
+        tool=tool.tool.name,
+        arguments=arguments,
+    )
+    try:
+        return await backend.price(asked)
+    except BackendError as error:
+        request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=str(error)[:500])
+        raise PriceUnknown(f"The agent could not say what this call of {tool.tool.name} costs.") from error
+
+
+def is_key(text: str) -> bool:
+    return 0 < len(text) <= LONGEST_KEY and text.isascii() and text.isprintable() and " " not in text
+
+
+def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> ToolResult:
+    """The one shape that every client understands: a failed result, with what is to be paid where paying would help."""
+    facts: dict[str, Any] = {"reason": refusal.reason, **refusal.facts}
+    if refusal.retry_after is not None:
+        facts["retryAfter"] = refusal.retry_after
+    meta: dict[str, Any] = {REFUSAL: facts}
+    if refusal.settlement is not None:
+        meta[RECEIPT_KEY] = refusal.settlement
+    challenge = till.challenge(offer, call, refusal.text) if refusal.asks else None
+    if challenge is None:
+        return ToolResult(content=(TextContent(text=refusal.text),), is_error=True, meta=meta)
+    meta[ERROR_KEY] = challenge
+    return ToolResult(
+        content=(TextContent(text=msgspec.json.encode(challenge).decode()), TextContent(text=refusal.text)),
+        structured=challenge,
+        is_error=True,
+        meta=meta,
+        asks_payment=True,
+    )
+
+
+def _call(
+    request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any], *, depends: bool
+) -> PricedCall:
+    principal = request.principal
+    name = tool.tool.name
+    return PricedCall(
+        server=till.server,
+        tool=name,
+        arguments=arguments,
+        fingerprint=till.fingerprint(name, arguments),
+        caller=principal.key() if principal.identified else "",
+        call_id=request.call_id,
+        deadline_seconds=tool.terms.deadline_seconds,
+        wallet=wallets.wallet_of(principal),
+        client_id=principal.client_id,
+        grant_id=principal.grant_id,
+        address=request.address,
+        depends=depends,
+        patient=request.unhurried,
+    )
+
+
+def _failed(text: str) -> ToolResult:
+    return ToolResult(content=(TextContent(text=text),), is_error=True)
+
+
+def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:
+    request.when_written = lambda: till.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms)
