@@ -6,7 +6,8 @@ Made when the catalogue is, and kept with the tool's entry: of a tool that is fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET

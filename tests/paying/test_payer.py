@@ -238,6 +238,30 @@ async def test_a_tool_that_fails_is_called_again_with_the_same_payment(wallet: W
     assert wallet.spent == "$0.02"
 
 
+@pytest.mark.parametrize(
+    ("meta", "kept"),
+    [
+        ({}, False),
+        ({"x402/payment-response": {"success": False}}, False),
+        ({"x402/payment-response": {"success": True}}, True),  # paid for, and good for another try
+        ({"io.ostiary/payment": {"reason": "settlement_unknown", "retryAfter": 5}}, True),
+        ({"io.ostiary/payment": {"reason": "answered"}}, False),
+    ],
+)
+async def test_a_failure_after_a_payment_has_ended_makes_room_for_another(
+    wallet: Wallet, shop: Shop, meta: dict[str, Any], kept: bool
+) -> None:
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    for seconds, there in ((0, True), (361, kept)):
+        wallet.now += seconds
+        call = wallet.call()
+        await call.begin()
+        assert not await call.again({"content": [], "isError": True, "_meta": meta})
+        assert bool(wallet.spending.unanswered()) is there
+    assert ("pays anew" in " ".join(wallet.told)) is not kept
+
+
 async def test_a_question_is_no_answer(wallet: Wallet, shop: Shop) -> None:
     call = wallet.call()
     await call.begin()
