@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
@@ -111,6 +112,7 @@ async def open_servers(
     log: Logger,
     measure: Callable[[str], Measure],
     background: trio.Nursery,
+    data_dir: Path,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
@@ -150,6 +152,7 @@ async def open_servers(
                 log=log,
                 measure=measure(server.name),
                 nursery=background,
+                data_dir=data_dir,
                 me=me(server),
                 payments=payments,
                 till=till(server),
@@ -172,13 +175,14 @@ async def open_endpoint(
     log: Logger,
     measure: Measure,
     nursery: trio.Nursery,
+    data_dir: Path,
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
-    sources = agents.make_sources(settings, subkey, log)
+    sources = agents.make_sources(settings, subkey, log, data_dir)
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
 
     def tell(what: Callable[[Endpoint], None]) -> None:

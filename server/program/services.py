@@ -164,6 +164,7 @@ async def build(
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,
+        data_dir=resolved.data_dir,
         allowed=identity.credentials.still,
         me=lambda server: (
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
