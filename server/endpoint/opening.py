@@ -242,7 +242,6 @@ def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPric
     priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
     if payments is None and settings.price is None and not priced:
         return None
-    from server.till.prices import Prices
 
     return Prices(settings, payments)
 
