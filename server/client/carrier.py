@@ -122,7 +122,7 @@ class Carrier:
                 f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"
             )
         if status == 402:
-            return BadAnswer("this has a price, and payment is not spoken here", hint="use an x402 client")
+            return BadAnswer("this server asks to be paid over HTTP, and calls are paid inside MCP here")
         if status == 413:
             return BadAnswer("this message is larger than the server takes", hint="send less at once")
         if status in (404, 405):

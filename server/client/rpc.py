@@ -161,9 +161,7 @@ class RemoteEndpoint:
                 scope=scope,
             )
         if status == 402:
-            raise ClientError(
-                "this call has a price, and payment is not spoken here", hint="use an x402 client"
-            )
+            raise ClientError("this server asks to be paid over HTTP, and calls are paid inside MCP here")
         if status == 403:
             raise CallRefused(
                 f"{host} refuses this client", code=403, hint=f"ostiary doctor {quote(self.url)}"
