@@ -161,7 +161,10 @@ class RemoteEndpoint:
                 scope=scope,
             )
         if status == 402:
-            raise ClientError("this server asks to be paid over HTTP, and calls are paid inside MCP here")
+            raise ClientError(
+                "this has a price that is asked for over HTTP, and calls are paid inside MCP here",
+                hint="use an x402 client for HTTP",
+            )
         if status == 403:
             raise CallRefused(
                 f"{host} refuses this client", code=403, hint=f"ostiary doctor {quote(self.url)}"
