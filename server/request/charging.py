@@ -71,12 +71,10 @@ async def charged(
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
-async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
-    """For a call that becomes a task: begun before there is one, so that a refusal is given at once. What is returned is the answer
-    already: of a refusal, or of the same call made before. None: the task may be made, and `charged` goes on with it there."""
+async def begin_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """For a call that becomes a task (ahead.py)."""
     till = request.endpoint.till
-    if not request.priced or till is None:
-        return None
+    assert till is not None
     params = cast("CallToolParams", request.route.params)
     begun = await _begun(request, tool, till, params.arguments or {})
     if isinstance(begun, tuple):
@@ -87,7 +85,7 @@ async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
     return None
 
 
-async def let_go_ahead(request: Request) -> None:
+async def release_ahead(request: Request) -> None:
     """There will be no task."""
     till = request.endpoint.till
     begun = None if till is None or request.charge is None else till.take_over(request.charge)
@@ -122,7 +120,7 @@ async def _begun(
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
 
-def brought_by(request: Request) -> dict[str, Any]:
+def what_it_brings(request: Request) -> dict[str, Any]:
     """What goes into the order of a task."""
     payment, key = _raw(request)
     return {
