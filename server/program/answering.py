@@ -12,17 +12,21 @@ from auth.people import links
 from auth.values import wire
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
+from server.http.calls import ToolCalls
 from server.http.handler import App, Resolve
 from server.http.lazy import LazyApp
 from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
+from server.http.storefront import Storefront
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 
 # Paths that requests are counted under, besides the MCP endpoints.
+# Where all that is sold to everybody is listed.
+PRICES: Final = "/.well-known/x402"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -53,6 +57,10 @@ def public_router(services: Services) -> Router:
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
     endpoints = {name: _mcp_endpoint(services, name, door) for name in services.endpoints}
+    calls = {
+        (prefix := f"/{name}/call/"): ToolCalls(each.endpoint, each.threshold, prefix).resolve
+        for name, each in endpoints.items()
+    }
     first = next(iter(endpoints))
     return Router(
         mcp={"" if name == first else name: endpoint.resolve for name, endpoint in endpoints.items()},
@@ -64,6 +72,7 @@ def public_router(services: Services) -> Router:
                 services, name, endpoint, "" if name == first else f"/{name}"
             ).items()
         },
+        below=calls,
         forms=form_handler(_answer_for(services)),
         is_form=_is_for_programs,
         pages=LazyApp(partial(_pages_app, services)),
@@ -105,7 +114,8 @@ def _two_endpoints(
 def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
     settings, identity = services.servers.settings[name], services.identity
     everybody = anybody(identity.parts.site.scopes) if services.resolved.open_to_all(settings) else None
-    admission, compat = Admission(identity, everybody), settings.compat
+    sells = settings.anonymous_pay and services.money is not None
+    admission, compat = Admission(identity, everybody, sells), settings.compat
     endpoint = services.endpoints[name]
     return McpEndpoint(
         endpoint if compat.sessions != "none" else endpoint.without_sessions(),
@@ -116,10 +126,30 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             log=services.log,
             max_body_bytes=services.resolved.config.max_body_kib * 1024,
             loads=services.loads,
+            storefront=_storefront(services, name),
+            sells_to_all=sells,
         ),
         services.crew,
         sessions_required=compat.sessions == "required",
         batches_widened=compat.batch,
+    )
+
+
+def _storefront(services: Services, name: str) -> Storefront | None:
+    if services.endpoints[name].till is None:
+        return None
+    site = services.identity.parts.site
+    address = site.issuer + site.servers[name]
+    return Storefront(
+        services.endpoints[name],
+        ordinary=site.scopes.ordinary,
+        address=f"{site.issuer}/{name}/call/",
+        prices=site.issuer + PRICES,
+        setup={
+            "command": f"ostiary login {address}",
+            "message": "Log in once in a terminal; calls are then paid from the balance of that login.",
+            "docs": f"{site.issuer}/",
+        },
     )
 
 
