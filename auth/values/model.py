@@ -34,6 +34,8 @@ class PrincipalKind(StrEnum):
 
 # What the subject of somebody begins with who is known by what they paid; behind it, the network and the address.
 PAYER: Final = "payer:"
+# Kinds of login behind which no person stands, so that nobody's account bounds them.
+OF_NOBODY: Final = frozenset({PrincipalKind.CLIENT, PrincipalKind.PAYER})
 # Unless they have a token.
 UNIDENTIFIED: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
 
@@ -185,7 +187,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Millis
     revoked_at: Millis | None
     revoked_reason: str | None
-    how: str = "device"  # device | code | client_credentials | assertion
+    how: str = "device"  # device | code | client_credentials | assertion | payment
     redirect_host: str = ""  # where its browser was sent back to, if it was
     last_ip: str = ""  # of the last refresh
     jkt: str | None = None  # the thumbprint of the key without which it cannot be refreshed (RFC 9449)

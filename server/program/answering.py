@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
+from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
 from server.http.calls import ToolCalls
@@ -71,7 +72,8 @@ def public_router(services: Services) -> Router:
             for path, answerer in _two_endpoints(
                 services, name, endpoint, "" if name == first else f"/{name}"
             ).items()
-        },
+        }
+        | _deposit_desks(services, endpoints),
         below=calls,
         forms=form_handler(_answer_for(services)),
         is_form=_is_for_programs,
@@ -98,9 +100,7 @@ def _pages_app(services: Services) -> App:
     return site.make_site(resolved, services.identity.parts if resolved.needs_login else None, services.log)
 
 
-def _two_endpoints(
-    services: Services, name: str, endpoint: McpEndpoint, prefix: str
-) -> Mapping[str, Resolve]:
+def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> dict[str, Resolve]:
     """The transport of 2024-11-05, beside the endpoint whose threshold it shares."""
     sse = SseEndpoint(
         services.endpoints[name],
@@ -133,6 +133,34 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
         sessions_required=compat.sessions == "required",
         batches_widened=compat.batch,
     )
+
+
+def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> dict[str, Resolve]:
+    money = services.money
+    if money is None or money.deposits is None:
+        return {}
+    from auth.grants.purchase import NotForSale, issue_tokens
+    from server.http.deposits import DepositDesk
+
+    parts = services.identity.parts
+
+    async def issue(
+        payer: str, server: str, payment_id: str, requester: Requester
+    ) -> Mapping[str, Any] | None:
+        try:
+            return await issue_tokens(
+                parts, payer=payer, server=server, payment_id=payment_id, requester=requester
+            )
+        except NotForSale:
+            services.log.warning("token.not_sold", server=server, payment=payment_id)
+            return None
+
+    return {
+        f"/{name}/deposit": DepositDesk(
+            money.deposits(services.servers.settings[name]), endpoint.threshold, issue
+        ).resolve
+        for name, endpoint in endpoints.items()
+    }
 
 
 def _storefront(services: Services, name: str) -> Storefront | None:

@@ -13,8 +13,8 @@ from server.admin.audit import AuditAdmin
 from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
-from server.admin.plans import PlanAdmin
 from server.admin.ledger import LedgerAdmin
+from server.admin.plans import PlanAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch

@@ -7,7 +7,7 @@ again leads to the same key, and `tests/till/test_words.py` holds the sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
@@ -91,14 +91,19 @@ def not_settled(row: PaymentRow, offer: Offer) -> Refusal:
         reason="settlement_failed",
         text=f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and the answer is withheld. {cost(offer)}.",
         asks=True,
-        settlement={
-            "success": False,
-            "errorReason": "settlement_failed",
-            "transaction": "",
-            "network": row.network,
-            "payer": row.payer,
-        },
+        settlement=failed_settlement(row),
     )
+
+
+def failed_settlement(row: PaymentRow) -> Mapping[str, Any]:
+    """What the protocol says of it."""
+    return {
+        "success": False,
+        "errorReason": "settlement_failed",
+        "transaction": "",
+        "network": row.network,
+        "payer": row.payer,
+    }
 
 
 def unreadable(reason: str, sentence: str) -> Refusal:
