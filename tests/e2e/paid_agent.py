@@ -101,3 +101,9 @@ def told(name: str, ctx: SyncContext) -> str:
 @tool(price="$0.01")
 def remembered(name: str) -> str:
     return f"{name} was run {runs(name)}"
+
+
+@tool(price="$0.01")
+def large(name: str) -> str:
+    """More than lies in a socket that nobody reads."""
+    return f"{name} was run {runs(name)}" + " " * 7_500_000

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-from programs import SOURCE, WAIT_SECONDS, Background, Program, Server
+from programs import SOURCE, WAIT_SECONDS, Program, Server
 from task_clients import Heard, House, Wire, text_of
 
 from server.evm.secp256k1 import PrivateKey
@@ -37,7 +37,7 @@ networks = ["base-sepolia"]
 {rpc}
 
 [[payments.facilitator]]
-url = "http://127.0.0.1:{facilitator}"
+url = "{facilitator}"
 timeout_seconds = 1
 settle_timeout_seconds = 1
 
@@ -140,8 +140,9 @@ def reason_of(heard: Heard) -> str:
 class Shop:
     program: Program
     house: House
-    facilitator: str  # where it listens
+    facilitator_port: int
     running: ExitStack = field(default_factory=ExitStack)
+    facilitating: ExitStack = field(default_factory=ExitStack)
     server: Server | None = None
     wires: list[Wire] = field(default_factory=list[Wire])
 
@@ -209,6 +210,19 @@ class Shop:
 
     # ── the facilitator ──
 
+    @property
+    def facilitator(self) -> str:
+        return f"http://127.0.0.1:{self.facilitator_port}"
+
+    def begin_facilitating(self) -> None:
+        """It knows what it did before."""
+        options = ("--test", "--port", str(self.facilitator_port), "--state", "coins.json")
+        started = self.program.starting("facilitator", *options, command=SOURCE)
+        self.facilitating.enter_context(started).await_words(re.compile(r"Listening on http://"))
+
+    def end_facilitating(self) -> None:
+        self.facilitating.close()
+
     def ask_facilitator(self, path: str, body: object = None) -> dict[str, Any]:
         method = "GET" if body is None else "POST"
         answered = httpx2.request(
@@ -264,31 +278,28 @@ class Shop:
         (row,) = self.ask_store("SELECT COUNT(*) AS n FROM movements WHERE payment_id IS NOT NULL")
         assert row["n"] == received
 
+    def configure(self, *, node: bool) -> None:
+        """`node`: the server can look at the chain."""
+        rpc = f'rpc = {{ base-sepolia = "{self.facilitator}/rpc" }}' if node else ""
+        settings = SETTINGS.format(facilitator=self.facilitator, rpc=rpc)
+        (self.program.home / "ostiary.toml").write_text(settings, "utf-8")
+
 
 @contextmanager
-def open_shop(home: Path, *, mortal: bool = False, node: bool = False) -> Generator[Shop]:
-    """`node`: the server can look at the chain."""
+def open_shop(home: Path, *, mortal: bool = False) -> Generator[Shop]:
     (home / "notes").mkdir()
     shutil.copy(Path(__file__).with_name("paid_agent.py"), home / "agent.py")
-    program = Program(command=SOURCE, home=home)
-    facilitator, port = _free_port(), _free_port()
-    rpc = f'rpc = {{ base-sepolia = "http://127.0.0.1:{facilitator}/rpc" }}' if node else ""
-    (home / "ostiary.toml").write_text(SETTINGS.format(facilitator=facilitator, rpc=rpc), "utf-8")
-    house = House(program=program, port=port)
-    with program.starting("facilitator", "--test", "--port", str(facilitator)) as testing:
-        _await_listening(testing)
-        if mortal:
-            program.command = MORTAL
-        shop = Shop(program=program, house=house, facilitator=f"http://127.0.0.1:{facilitator}")
-        try:
-            yield shop
-        finally:
-            shop.order("")
-            shop.close()
-
-
-def _await_listening(background: Background) -> None:
-    background.await_words(re.compile(r"Listening on http://"))
+    program = Program(command=MORTAL if mortal else SOURCE, home=home)
+    house = House(program=program, port=_free_port())
+    shop = Shop(program=program, house=house, facilitator_port=_free_port())
+    shop.configure(node=False)
+    try:
+        shop.begin_facilitating()
+        yield shop
+    finally:
+        shop.order("")
+        shop.close()
+        shop.end_facilitating()
 
 
 def _free_port() -> int:

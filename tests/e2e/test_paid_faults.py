@@ -122,6 +122,117 @@ def until_told(customer: Customer, tool: str, name: str, payment: dict[str, Any]
     return until("a call to come to something", look)
 
 
+# ── the facilitator misbehaves ───────────────────────────────────────────────────────────────────────────────────────
+
+UNAVAILABLE, UNKNOWN = "facilitator_unavailable", "settlement_unknown"
+# What it does once, and what the payer is told; "" where there is nothing to tell.
+VERIFY = {
+    "fail:insufficient_funds": "insufficient_funds",
+    "hang": UNAVAILABLE,
+    "lost": UNAVAILABLE,
+    "500": UNAVAILABLE,
+    "garbage": UNAVAILABLE,
+    "slow:0.2": "",
+}
+SETTLE = {
+    "fail:insufficient_funds": "settlement_failed",
+    "hang": UNKNOWN,
+    "lost": UNKNOWN,
+    "500": UNKNOWN,
+    "garbage": UNKNOWN,
+    "504-after-settle": UNKNOWN,
+    "late:0.5": UNKNOWN,
+    "pending": UNKNOWN,
+    "slow:0.2": "",
+}
+
+
+@pytest.mark.parametrize("mode", VERIFY)
+def test_what_could_not_be_verified_is_neither_done_nor_lost(shop: Shop, mode: str) -> None:
+    shop.open()
+    customer, name = shop.stranger(), f"verify-{mode}"
+    payment = customer.sign("sold", name)
+    shop.switch(verify=mode, times=1)
+    heard = customer.call("sold", name, payment=payment)
+    if VERIFY[mode]:
+        assert reason_of(heard) == VERIFY[mode]
+        assert (shop.runs(name), shop.payments(customer)) == (0, [])
+        heard = customer.call("sold", name, payment=payment)
+    assert answer_of(heard) == f"{name} was run 1"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
+def test_where_nobody_answers_nothing_is_done_and_the_payment_stays_good(shop: Shop) -> None:
+    shop.open()
+    customer = shop.stranger()
+    payment = customer.sign("sold", "down")
+    shop.end_facilitating()
+    assert reason_of(customer.call("sold", "down", payment=payment)) == UNAVAILABLE
+    assert (shop.runs("down"), shop.payments(customer)) == (0, [])
+    shop.begin_facilitating()
+    assert answer_of(customer.call("sold", "down", payment=payment)) == "down was run 1"
+
+
+@pytest.mark.parametrize("node", [False, True], ids=["nobody to ask about the chain", "a node of the chain"])
+def test_what_was_sent_to_be_settled_is_found_out_and_paid_once(
+    shop: Shop, hands: ThreadPoolExecutor, node: bool
+) -> None:
+    shop.close()
+    shop.configure(node=node)
+    shop.open()
+    left: list[tuple[Customer, str, dict[str, Any], dict[str, Any]]] = []
+    for mode, reason in SETTLE.items():
+        customer, name = shop.stranger(), f"{mode}-{node}"
+        asked = customer.price("sold", name)
+        first, fresh = customer.sign_for(asked), customer.sign_for(asked)
+        shop.switch(settle=mode, times=1)
+        heard = customer.call("sold", name, payment=first)
+        if reason == UNKNOWN and not (node and shop.settled(customer)):  # or the chain knew at once
+            assert reason_of(heard) == UNKNOWN, mode
+            left.append((customer, name, first, fresh))
+            continue
+        if reason == "settlement_failed":
+            # For certain: it says so again, and another payment is another try.
+            assert reason_of(heard) == reason_of(customer.call("sold", name, payment=first)) == reason
+            assert heard.result["structuredContent"]["accepts"], heard
+            assert (shop.settled(customer), shop.booked(customer)) == (0, 0)
+            heard = customer.call("sold", name, payment=fresh)
+        assert answer_of(heard) == f"{name} was run {2 if reason == 'settlement_failed' else 1}"
+        assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+    # It goes away between the one and the other.
+    customer, name = shop.stranger(), f"gone-{node}"
+    asked = customer.price("held", name)
+    first, fresh = customer.sign_for(asked), customer.sign_for(asked)
+    waiting = hands.submit(customer.call, "held", name, payment=first)
+    shop.await_note(f"{name} runs")
+    shop.end_facilitating()
+    shop.let_go(name)
+    assert reason_of(waiting.result()) == UNKNOWN
+    shop.begin_facilitating()
+
+    # What it says of a second try is no word about the first one.
+    shop.switch(settle="fail:insufficient_funds")
+    shop.kill()
+    shop.open()
+    until("another try of each", lambda: tried_again(shop, left) or None)
+    assert not [row for each, *_ in left for row in shop.payments(each) if row["state"] == "refused"]
+    shop.switch(settle="ok")
+    shop.kill()
+    shop.open()
+    for number, (customer, name, first, fresh) in enumerate(left):
+        heard = until_told(customer.another(), "sold", name, fresh if number % 2 else first)
+        assert answer_of(heard) == f"{name} was run 1"
+        assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+        assert [row["state"] for row in shop.payments(customer)] == ["settled"]
+    assert not [row for row in shop.charges() if row["state"] != "done"]
+
+
+def tried_again(shop: Shop, left: list[tuple[Customer, str, dict[str, Any], dict[str, Any]]]) -> bool:
+    rows = [row for each, *_ in left for row in shop.payments(each)]
+    return all(row["tries"] > 1 or row["state"] == "settled" for row in rows)
+
+
 def test_after_all_of_it_the_books_agree_with_the_chain(shop: Shop) -> None:
     shop.open()
     shop.check_books()
