@@ -18,7 +18,7 @@ import trio
 from auth.values.model import Millis
 from server import __version__
 from server.backends.base import Active, Announce, BackendError, Outlet
-from server.backends.catalog import Catalog, CatalogError, ToolEntry, ToolPrices
+from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint import agents
 from server.endpoint.agents import Subkey
@@ -205,9 +205,7 @@ async def open_endpoint(
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
     )
-    if payments is None and (
-        in_vain := [entry.tool.name for entry in catalog.entries() if _names_price(entry)]
-    ):
+    if payments is None and (in_vain := _with_prices(catalog, sources)):
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
@@ -249,8 +247,17 @@ def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPric
     return Prices(settings, payments)
 
 
-def _names_price(entry: ToolEntry) -> bool:
-    return entry.price is None and entry.tool.meta is not msgspec.UNSET and PRICE_META in entry.tool.meta
+def _with_prices(catalog: Catalog, sources: Sequence[Source]) -> list[str]:
+    """Tools that are free although their authors say what they cost."""
+    return [
+        tool.name
+        for source in sources
+        for tool in source.backend.tools()
+        if tool.meta is not msgspec.UNSET
+        and PRICE_META in tool.meta
+        and (entry := catalog.get(tool.name)) is not None
+        and entry.price is None
+    ]
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
