@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 
 HTTP_FRAMEWORKS = frozenset({"quart", "quart_trio", "hypercorn"})
 
-# Which packages of server/ each may import, from below. `paths.py`, `surrogates.py` and the version are everybody's.
+# Which packages of server/ each may import, from below. `paths.py`, `surrogates.py`, `private_file.py` and the version are everybody's.
 FLOORS: dict[str, frozenset[str]] = {
     "mcp": frozenset(),  # values and tables
     "observe": frozenset(),
@@ -30,7 +30,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
-    "settings": frozenset({"backends", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
+    "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),

@@ -16,6 +16,15 @@ from auth.endpoints import FORMS, SPECIAL
 from auth.values import paths
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
+from server.settings.money import (
+    AssetConfig,
+    CapsConfig,
+    FacilitatorConfig,
+    PaymentsConfig,
+    PlanConfig,
+    PriceTable,
+    ToolMoney,
+)
 from server.settings.policies import ScopeConfig, TokenConfig, ToolConfig
 from server.settings.reading import AGENT_KINDS, agent_shape, load
 from server.settings.resolve import resolve
@@ -102,6 +111,13 @@ EXPLAINED = [
     pytest.param(Compat, "docs/mcp.md", "`compat`", id="compat"),
     pytest.param(ScopeConfig, "docs/scopes.md", "`[[scope]]`", id="scope"),
     pytest.param(ToolConfig, "docs/scopes.md", "`[server.tools.NAME]`", id="tool"),
+    pytest.param(PaymentsConfig, "docs/prices.md", "of `[payments]`", id="payments"),
+    pytest.param(AssetConfig, "docs/prices.md", "of `[[payments.asset]]`", id="asset"),
+    pytest.param(FacilitatorConfig, "docs/prices.md", "of `[[payments.facilitator]]`", id="facilitator"),
+    pytest.param(CapsConfig, "docs/prices.md", "of `[payments.caps]`", id="caps"),
+    pytest.param(PlanConfig, "docs/prices.md", "of `[[plan]]`", id="plan"),
+    pytest.param(PriceTable, "docs/prices.md", "of a price", id="price"),
+    pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]

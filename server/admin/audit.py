@@ -16,8 +16,9 @@ from auth import audit, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.values.db import Row
 from server.admin.control import CommandRefused, Handler
-from server.store.audit_chain import AuditChain, Break, Piece
+from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadLost
+from server.store.chains import Break, Piece
 from server.store.jobs import Position, Store, StoreDb
 
 # An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.

@@ -206,3 +206,12 @@ class Active(Protocol):
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
         ...
+
+
+@runtime_checkable
+class PricingBackend(Protocol):
+    """Back-ends whose author has functions that say what a call costs."""
+
+    async def price(self, function: str, arguments: Mapping[str, Any], /) -> str:
+        """`"$0.02"` or `"free"`. Raises `BackendError`."""
+        ...

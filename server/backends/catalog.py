@@ -49,13 +49,26 @@ class ToolRules(Protocol):
         ...
 
 
+class ToolPrices(Protocol):
+    """What the tools of a server cost (server/till)."""
+
+    def price(self, tool: Tool, /) -> Any | None:
+        """None: nothing. Raises `BadTerms`."""
+        ...
+
+    def shown(self, tool: Tool, price: Any, /) -> Tool:
+        """The tool as callers see it who are to know what it costs."""
+        ...
+
+
 class ToolEntry(msgspec.Struct, frozen=True):
-    """A tool."""
+    """A tool. `price` is the till's (`PricedTool`); None is free, and then nobody looks any further."""
 
     tool: Tool
     schema: ToolSchema
     backend: Backend
     terms: CallTerms
+    price: Any | None = None
 
 
 class ResourceEntry(msgspec.Struct, frozen=True):
@@ -111,10 +124,13 @@ class _Lists(msgspec.Struct, frozen=True):
 class Catalog:
     """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
-    def __init__(self, sources: Sequence[Source], rules: ToolRules | None = None) -> None:
+    def __init__(
+        self, sources: Sequence[Source], rules: ToolRules | None = None, prices: ToolPrices | None = None
+    ) -> None:
         self._sources = tuple(sources)
         self._rules = rules
-        self._lists = _lists(self._sources, rules)
+        self._prices = prices
+        self._lists = _lists(self._sources, rules, prices)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
@@ -170,7 +186,7 @@ class Catalog:
     def refresh(self) -> frozenset[str]:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was."""
-        before, self._lists = self._lists, _lists(self._sources, self._rules)
+        before, self._lists = self._lists, _lists(self._sources, self._rules, self._prices)
         self.tools = self._lists.tools
         seen, now = before.offered(), self._lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
@@ -182,7 +198,7 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _lists(sources: Sequence[Source], rules: ToolRules | None) -> _Lists:
+def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrices | None) -> _Lists:
     problems: list[str] = []
     named: set[str] = set()
     tools: dict[str, ToolEntry] = {}
@@ -220,11 +236,14 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None) -> _Lists:
             own = _terms_of(tool, source)
             try:
                 bound = own if rules is None else rules.terms(tool, own)
+                price = None if prices is None else prices.price(tool)
             except BadTerms as error:
                 problems.append(f"{source.name}: {error}")
                 continue
-            if bound is not None:
-                add(tools, "tool", tool.name, source, partial(_entry, tool, backend, bound))
+            if bound is None:
+                continue
+            seen = tool if prices is None or price is None else prices.shown(tool, price)
+            add(tools, "tool", tool.name, source, partial(_entry, seen, backend, bound, price))
         if not isinstance(backend, LibraryBackend):
             continue
         library: LibraryBackend = backend
@@ -259,8 +278,8 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None) -> _Lists:
     )
 
 
-def _entry(tool: Tool, backend: Backend, terms: CallTerms) -> ToolEntry:
-    return ToolEntry(tool, ToolSchema(tool), backend, terms)
+def _entry(tool: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:
+    return ToolEntry(tool, ToolSchema(tool), backend, terms, price)
 
 
 def _terms_of(tool: Tool, source: Source) -> CallTerms:

@@ -36,6 +36,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
             "verify": CommandEntry("server.cli.verify", "check that the audit trail is as it was written"),
             "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
+            "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
+            "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
         },
         "who may come in": {
             "claim": CommandEntry("server.cli.claim", "show the owner-claim link"),

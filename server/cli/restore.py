@@ -27,6 +27,7 @@ def command(
 ) -> None:
     from auth import audit
     from server.endpoint.opening import subkeys
+    from server.store import ledger_chain
     from server.store.backup import fingerprint_of, restore
     from server.store.home import DataDirectory, open_home
     from server.store.jobs import StoreError
@@ -50,6 +51,7 @@ def command(
                 known_schema=packaged_migrations()[-1].version,
                 key_fingerprint=key.fingerprint,
                 audit_key=subkeys(key)(audit.KEY_PURPOSE),
+                ledger_key=subkeys(key)(ledger_chain.KEY_PURPOSE),
                 by=f"local:{os.getuid()}",
                 refresh_epoch=f"epo_{secrets.token_hex(10)}",
                 now=time.time_ns() // 1_000_000,

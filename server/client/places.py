@@ -13,8 +13,8 @@ from typing import Final
 import msgspec
 
 from server.client.address import complete
-from server.client.errors import ClientError
-from server.client.private_file import MAX_FILE, PrivateFile
+from server.client.errors import ClientError, TokenFileError
+from server.private_file import MAX_FILE, PrivateFile
 
 FORMAT: Final = 1
 # No dot, no colon and not only digits: a name is never mistaken for a host or a port.
@@ -44,7 +44,7 @@ def check_name(name: str) -> str:
 
 class Places:
     def __init__(self, directory: Path) -> None:
-        self._file = PrivateFile(directory, "servers.json", kept="servers")
+        self._file = PrivateFile(directory, "servers.json", kept="servers", refused=TokenFileError)
         self.path = self._file.path
 
     def all(self) -> dict[str, str]:

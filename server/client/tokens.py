@@ -17,9 +17,9 @@ import msgspec
 from server import paths
 from server.client.errors import TokenFileError
 from server.client.identity import NONE, ClientIdentity
-from server.client.lock import FileLock
-from server.client.private_file import MAX_FILE, PrivateFile
 from server.client.proof_key import ProofKey, UnusableKey
+from server.file_lock import FileLock
+from server.private_file import MAX_FILE, PrivateFile
 from server.settings.secret import Secret
 
 Millis: TypeAlias = int
@@ -138,7 +138,7 @@ def needed_variables(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 class TokenFile:
     def __init__(self, directory: Path) -> None:
-        self._file = PrivateFile(directory, "tokens.json", kept="tokens")
+        self._file = PrivateFile(directory, "tokens.json", kept="tokens", refused=TokenFileError)
         self.directory = directory
         self.path = self._file.path
 
@@ -198,7 +198,7 @@ class TokenFile:
         import hashlib
 
         self._file.make_directory()
-        return FileLock(self.directory / f"login-{hashlib.sha256(url.encode()).hexdigest()[:16]}.lock")
+        return self._file.lock_named(f"login-{hashlib.sha256(url.encode()).hexdigest()[:16]}")
 
     def _read(self) -> _File:
         try:

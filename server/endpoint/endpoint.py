@@ -23,6 +23,7 @@ from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
+from server.till.till import Till
 
 # What a session of the handshake era is told by name; tasks are polled there.
 LISTS: Final = ("tools", "prompts", "resources")
@@ -60,6 +61,7 @@ class Endpoint:
     measure: Measure
     log: Logger = field(repr=False)
     step_ups: StepUps = field(default_factory=StepUps, repr=False)
+    till: Till | None = None  # where something costs money
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False

@@ -36,12 +36,15 @@ from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
+from server.settings.money import PaymentsConfig
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
+from server.till.prices import Prices
+from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -108,6 +111,8 @@ async def open_servers(
     background: trio.Nursery,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
+    payments: PaymentsConfig | None = None,
+    till: Callable[[ServerConfig], Till | None] = lambda _: None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -142,6 +147,8 @@ async def open_servers(
                 measure=measure(server.name),
                 nursery=background,
                 me=me(server),
+                payments=payments,
+                till=till(server),
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -162,6 +169,8 @@ async def open_endpoint(
     measure: Measure,
     nursery: trio.Nursery,
     me: Me | None = None,
+    payments: PaymentsConfig | None = None,
+    till: Till | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
@@ -182,10 +191,14 @@ async def open_endpoint(
                 await nursery.start(partial(source.backend.run, announce))
             except BackendError as error:
                 raise BackendError(f"{source.name}: {error}") from error
+    prices = Prices(settings, payments)
     catalog = Catalog(
         sources,
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
+        prices,
     )
+    if in_vain := [entry.tool.name for entry in catalog.entries() if prices.unheard(entry.tool)]:
+        log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
     compat, couriers = settings.compat, Crew(log)
     nursery.start_soon(couriers.run)
@@ -208,6 +221,7 @@ async def open_endpoint(
         page_size=settings.page_size,
         measure=measure,
         log=log,
+        till=till,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )

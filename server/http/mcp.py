@@ -145,6 +145,7 @@ class McpEndpoint:
             # Whoever takes no stream here and has none open besides would never see the question.
             hears_questions=session is not None and (reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
+            address=visit.address,
         )
         if request.at_once:
             outcome = await answer(request)
@@ -230,6 +231,7 @@ class McpEndpoint:
             hears_questions=session is not None
             and (visit.reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
+            address=visit.address,
         )
 
     def _session(self, visit: McpVisit) -> Session | None:

@@ -89,6 +89,7 @@ class McpReply:
         "streaming",
         "takes_events",
         "takes_json",
+        "written",
     )
 
     def __init__(
@@ -99,6 +100,7 @@ class McpReply:
         self._cors = cors
         self._ended = False
         self.streaming = False
+        self.written = False  # the answer, whole
         self.revision = revision
         self.opening = b""  # what a stream begins with
         self.takes_json: Final = takes_json
@@ -121,6 +123,7 @@ class McpReply:
                 await self._cycle.answer(status, headers + extra, body)
         except OSError:
             return
+        self.written = True
 
     async def empty(self, status: int, extra: Pairs = ()) -> None:
         if self._ended:

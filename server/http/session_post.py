@@ -101,7 +101,10 @@ async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: 
     if parting is Parting.GONE:
         return line.lose()
     if parting is Parting.MORE or line.resumable:
-        return await reply.close(farewell(parting, session.revision))
+        await reply.close(farewell(parting, session.revision))
+        if parting is Parting.DONE and line.outcome is not None:
+            line.outcome.written()
+        return None
     if line.outcome is not None:
         return await visit.finish(line.outcome)
     return await (reply.close() if reply.streaming else reply.empty(202))

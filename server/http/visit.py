@@ -85,6 +85,8 @@ class McpVisit:
         reply, error = self.reply, outcome.error
         if error is None:
             await reply.finish(200, outcome.body)
+            if reply.written:
+                outcome.written()
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))

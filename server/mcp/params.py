@@ -26,6 +26,9 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     # Checked where it counts, on a modern request: the handshake era has no such key, so anything may stand there.
     log_level: Any = field(default=UNSET, name="io.modelcontextprotocol/logLevel")
     progress_token: ProgressToken | UnsetType = UNSET
+    # Looked at where something costs money: an object or a text, and a text.
+    payment: Any = field(default=UNSET, name="x402/payment")
+    idempotency_key: Any = field(default=UNSET, name="x402/idempotency-key")
 
 
 NO_META = RequestMeta()

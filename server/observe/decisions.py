@@ -16,10 +16,17 @@ ROUTINE: Final = frozenset({"refresh.rotated", "refresh.replayed", "token.intros
 FIRST_START: Final = "local:setup"  # what a new store is furnished with
 # Somebody else may have a token, guesses, or had a hand in the data directory: worth waking someone for.
 ALARMING: Final = frozenset(
-    {"refresh.reuse", "refresh.future", "key.dropped", "audit.head_lost", "store.restored"}
+    {
+        "refresh.reuse",
+        "refresh.future",
+        "key.dropped",
+        "audit.head_lost",
+        "ledger.head_lost",
+        "store.restored",
+    }
 )
-# Somebody had a hand in the trail itself.
-WRONG: Final = frozenset({"audit.altered"})
+# Somebody had a hand in the trail itself, or in the books.
+WRONG: Final = frozenset({"audit.altered", "ledger.altered"})
 ALARMING_ENDINGS: Final = (".reuse", ".reused", ".replay", ".locked", ".locked_out")
 
 

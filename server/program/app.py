@@ -178,6 +178,8 @@ async def serve(
                     keep = partial(keep_backing_up, plan, clock=now_millis, log=log, outcome=services.backups)
                     background.start_soon(keep)
                 background.start_soon(services.crew.run)
+                if services.money is not None:
+                    await background.start(services.money.run)
                 await background.start(services.tasks.run)
                 for sessions in services.servers.sessions.values():
                     background.start_soon(sessions.run)
@@ -219,6 +221,8 @@ async def serve(
                 await services.tasks.stop()
                 for endpoint in services.endpoints.values():
                     await endpoint.aclose()
+                if services.money is not None:
+                    await services.money.aclose()
                 background.cancel_scope.cancel()
     log.info("server.stopped")
 

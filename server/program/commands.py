@@ -47,8 +47,8 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             **AuditAdmin(
                 store=services.store,
                 subkey=services.identity.parts.subkey,
-                committed_head=services.trail.committed,
-                written_heads=services.trail.file.read,
+                committed_head=services.trail.audit.committed,
+                written_heads=services.trail.audit.file.read,
             ).commands(),
         },
         servers=lambda: {

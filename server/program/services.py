@@ -10,6 +10,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -28,6 +29,7 @@ from server import __version__
 from server.admission.credentials import access_of
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me
+from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
@@ -49,6 +51,9 @@ from server.store.keyfile import MasterKey
 from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
 
+if TYPE_CHECKING:
+    from server.program.money import Money
+
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
     """What the running server consists of. Functions take the parts they use, not this."""
@@ -63,6 +68,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
+    money: Money | None = None  # where something costs money
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
@@ -145,6 +151,7 @@ async def build(
         hashing=_hashing(),
     )
     store.on_changes(identity.apply_changes)
+    money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics = Metrics(__version__)
     servers = await open_servers(
@@ -159,6 +166,8 @@ async def build(
         me=lambda server: (
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
         ),
+        payments=resolved.payments,
+        till=(lambda _: None) if money is None else money.make,
     )
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
@@ -175,7 +184,25 @@ async def build(
         crew=Crew(log),
         probe=StoreProbe(store, clock=now_millis),
         trail=trail,
+        money=money,
         started_at=now_millis(),
+    )
+
+
+def _money(resolved: Resolved, store: Store, subkey: Subkey, log: Logger, identity: Identity) -> Money | None:
+    """None: nothing costs anything here, and nothing of it is loaded."""
+    if not resolved.sells:
+        return None
+    from server.program.money import open_money
+
+    parts = identity.parts
+    return open_money(
+        resolved,
+        store,
+        subkey,
+        log,
+        issuer=parts.site.issuer,
+        signing_key=lambda: parts.keys.ring.signing(now_millis()),
     )
 
 

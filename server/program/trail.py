@@ -6,7 +6,7 @@ the log as well, where whoever can write here cannot take it back. No decision w
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
@@ -18,10 +18,10 @@ from auth.values.db import Db
 from server.endpoint.opening import now_millis, subkeys
 from server.observe.decisions import log_decisions
 from server.observe.log import Logger
-from server.store import keyfile, meta
+from server.store import keyfile, ledger_chain, meta
 from server.store.audit_head import HeadFile, HeadLost
 from server.store.home import DataDirectory
-from server.store.jobs import AuditedStore, CannotOpen, Position, StoreError
+from server.store.jobs import BEGINNING, AuditedStore, CannotOpen, Position, StoreDb, StoreError
 from server.store.keyfile import MasterKey
 
 # What a kill and a cut together may take without a break: rows of so many seconds, or so many rows and those of a second.
@@ -34,19 +34,56 @@ SETTLED_EVERY_SECONDS: Final = 60.0
 LOGGED_DIGITS: Final = 16
 # A disk that does not answer holds up the end no longer.
 END_SECONDS: Final = 5.0
-BEGINNING: Final = Position(seq=0, mac="")
 
 
-class TrailHead:
-    """Where the trail ends, as it was written down last."""
+class WrittenHead:
+    """Where one chain ends, as it was written down last."""
 
-    def __init__(self, store: AuditedStore, file: HeadFile, log: Logger) -> None:
+    def __init__(
+        self, name: str, file: HeadFile, committed: Callable[[], Position | None], log: Logger
+    ) -> None:
         self.file = file
-        self._store = store
+        self.committed = committed
+        self._name = name
         self._log = log
         self._written: Position | None = None
         self._logged: Position | None = None
         self._failed = False
+
+    async def write(self) -> None:
+        """What the store has committed; a refusal of the disk is logged once, and tried again next time."""
+        head = self.committed()
+        if head is None or head == self._written:
+            return
+        try:
+            await trio.to_thread.run_sync(self.file.write, head, abandon_on_cancel=True)
+        except OSError as error:
+            if not self._failed:
+                self._log.warning(f"{self._name}.head_not_written", reason=error.strerror or str(error))
+            self._failed = True
+        else:
+            self._written, self._failed = head, False
+
+    def tell(self) -> None:
+        head = self.committed()
+        if head is not None and head != self._logged:
+            self._log.info(f"{self._name}.head", head=f"{head.seq}:{head.mac[:LOGGED_DIGITS]}")
+            self._logged = head
+
+    @property
+    def behind(self) -> int:
+        head = self.committed()
+        return 0 if head is None or self._written is None else head.seq - self._written.seq
+
+
+class TrailHead:
+    """The ends of the trail and of the ledger."""
+
+    def __init__(self, store: AuditedStore, audit: WrittenHead, ledger: WrittenHead, log: Logger) -> None:
+        self.audit = audit
+        self.ledger = ledger
+        self._store = store
+        self._log = log
 
     async def run(self, *, sleep: Callable[[float], Awaitable[None]] = trio.sleep) -> None:
         """Until cancelled."""
@@ -55,7 +92,7 @@ class TrailHead:
             while True:
                 await sleep(LOOK_SECONDS)
                 since_written, since_logged = since_written + LOOK_SECONDS, since_logged + LOOK_SECONDS
-                if since_written >= HEAD_SECONDS or self._behind() >= HEAD_ROWS:
+                if since_written >= HEAD_SECONDS or max(self.audit.behind, self.ledger.behind) >= HEAD_ROWS:
                     since_written = 0.0
                     await self.write()
                 since_settled += LOOK_SECONDS
@@ -69,27 +106,12 @@ class TrailHead:
             self.tell()
 
     async def write(self) -> None:
-        """What the store has committed; a refusal of the disk is logged once, and tried again next time."""
-        head = self._store.audit_head()
-        if head is None or head == self._written:
-            return
-        try:
-            await trio.to_thread.run_sync(self.file.write, head, abandon_on_cancel=True)
-        except OSError as error:
-            if not self._failed:
-                self._log.warning("audit.head_not_written", reason=error.strerror or str(error))
-            self._failed = True
-        else:
-            self._written, self._failed = head, False
-
-    def committed(self) -> Position | None:
-        return self._store.audit_head()
+        await self.audit.write()
+        await self.ledger.write()
 
     def tell(self) -> None:
-        head = self._store.audit_head()
-        if head is not None and head != self._logged:
-            self._log.info("audit.head", head=f"{head.seq}:{head.mac[:LOGGED_DIGITS]}")
-            self._logged = head
+        self.audit.tell()
+        self.ledger.tell()
 
     async def _settle(self) -> None:
         """Refusals of a flood that has ended were counted only: say how many they were."""
@@ -100,38 +122,53 @@ class TrailHead:
         except StoreError as error:
             self._log.warning("audit.not_settled", reason=str(error))
 
-    def _behind(self) -> int:
-        head = self._store.audit_head()
-        return 0 if head is None or self._written is None else head.seq - self._written.seq
-
 
 async def begin(home: DataDirectory, store: AuditedStore, key: MasterKey, log: Logger) -> TrailHead:
-    """Bind the database to its key, and compare the end of its trail with what was written down. From here on decisions are logged.
+    """Bind the database to its key, and compare the ends of its chains with what was written down. From here on decisions are logged.
 
     Raises `CannotOpen`.
     """
-    secret = subkeys(key)(audit.KEY_PURPOSE)
-    file = HeadFile(home.audit_head, secret)
-    is_new = await store.read(partial(meta.get, key=meta.KEY_FINGERPRINT)) is None
-    if is_new and not file.path.exists():
-        # Before the database, so that a kill in between leaves no database without it.
-        try:
-            file.write(BEGINNING)
-        except OSError as error:
-            raise CannotOpen(f"cannot write {file.path}: {error.strerror}") from error
-    heads, lost = (), ""
-    try:
-        heads = file.read()
-    except HeadLost as problem:
-        lost = str(problem)
+    subkey = subkeys(key)
+    trail_key, ledger_key = subkey(audit.KEY_PURPOSE), subkey(ledger_chain.KEY_PURPOSE)
+    trail_file, ledger_file = HeadFile(home.audit_head, trail_key), HeadFile(home.ledger_head, ledger_key)
+    # A database that was made before there was a ledger is bound to its key, and has none.
+    for file, bound in ((trail_file, meta.KEY_FINGERPRINT), (ledger_file, meta.LEDGER_CHAIN)):
+        if await store.read(partial(meta.get, key=bound)) is None and not file.path.exists():
+            _begin_file(file)
+    heads, lost = _heads_of(trail_file)
+    ledger_heads, ledger_lost = _heads_of(ledger_file)
     store.on_audit(log_decisions(log))
-    store.chain_audit(secret, heads)
+    store.chain_audit(trail_key, heads)
+    store.chain_ledger(ledger_key, ledger_heads)
     await store.write(partial(keyfile.bind_key, fingerprint=key.fingerprint))
-    if lost:
-        await store.write(partial(_head_lost, reason=lost, now=now_millis()))
-    trail = TrailHead(store, file, log)
+    await store.write(_begin_ledger)
+    for event, reason in (("audit.head_lost", lost), ("ledger.head_lost", ledger_lost)):
+        if reason:
+            await store.write(partial(_head_lost, event=event, reason=reason, now=now_millis()))
+    trail = TrailHead(
+        store,
+        WrittenHead("audit", trail_file, store.audit_head, log),
+        WrittenHead("ledger", ledger_file, store.ledger_head, log),
+        log,
+    )
     await trail.write()
     return trail
+
+
+def _begin_file(file: HeadFile) -> None:
+    """Before the database has its record, so that a kill in between leaves none without the file."""
+    try:
+        file.write(BEGINNING)
+    except OSError as error:
+        raise CannotOpen(f"cannot write {file.path}: {error.strerror}") from error
+
+
+def _heads_of(file: HeadFile) -> tuple[Sequence[Position], str]:
+    """Its heads; or none, and why."""
+    try:
+        return file.read(), ""
+    except HeadLost as problem:
+        return (), str(problem)
 
 
 @asynccontextmanager
@@ -147,5 +184,9 @@ async def kept(
             await trail.write()
 
 
-def _head_lost(db: Db, *, reason: str, now: int) -> None:
-    audit.record(db, at=now, event="audit.head_lost", actor="local:start", outcome="refused", reason=reason)
+def _begin_ledger(db: StoreDb) -> None:
+    db.begin_ledger()
+
+
+def _head_lost(db: Db, *, event: str, reason: str, now: int) -> None:
+    audit.record(db, at=now, event=event, actor="local:start", outcome="refused", reason=reason)

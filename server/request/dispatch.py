@@ -38,6 +38,7 @@ def make_request(
     session: Session | None = None,
     hears_questions: bool = True,
     still_allowed: Callable[[], Awaitable[bool]] = always,
+    address: str = "",
 ) -> Request:
     """Everything that is known of it before it runs, looked up once."""
     request = Request(
@@ -49,13 +50,14 @@ def make_request(
         session=session,
         hears_questions=hears_questions,
         still_allowed=still_allowed,
+        address=address,
     )
     method = route.method
     if method is TOOL_CALL and route.problem is None:
         params: CallToolParams = route.params  # type: ignore[assignment]
         settle_tool(request, params.name)
         if request.tool is not None:
-            request.at_once = request.tool.terms.quick
+            request.at_once = request.tool.terms.quick and not request.priced
     else:
         request.at_once = not method.waits
     return request
@@ -155,14 +157,21 @@ async def answer_batch(
 ) -> Outcome | None:
     """The answers in the order of the requests, which run side by side. None: nothing is to be answered."""
     answers: list[bytes | None] = [item if isinstance(item, bytes) else None for item in items]
+    outcomes: list[Outcome] = []
 
     async def run_one(place: int, item: T) -> None:
         outcome = await answer_one(item)
         answers[place] = None if outcome is None else outcome.body
+        if outcome is not None:
+            outcomes.append(outcome)
+
+    def written() -> None:
+        for outcome in outcomes:
+            outcome.written()
 
     async with trio.open_nursery() as nursery:
         for place, item in enumerate(items):
             if not isinstance(item, bytes):
                 nursery.start_soon(run_one, place, item)
     given = [each for each in answers if each is not None]
-    return Outcome(b"[%s]" % b",".join(given)) if given else None
+    return Outcome(b"[%s]" % b",".join(given), when_written=written) if given else None

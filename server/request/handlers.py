@@ -69,7 +69,8 @@ async def answer(request: Request) -> Outcome:
         if route.params.meta.log_level is not UNSET:
             request.log_level()
         result = await HANDLERS[method.name](request)
-        return Outcome(encode_result(route.id, result, route.revision, request.endpoint.identity))
+        body = encode_result(route.id, result, route.revision, request.endpoint.identity)
+        return Outcome(body, when_written=request.when_written)
     except McpError as error:
         return Outcome(encode_error(route.id, error, route.revision), error.as_value())
     except StoreUnavailable as problem:  # only tasks need it

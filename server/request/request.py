@@ -47,12 +47,16 @@ class Request(msgspec.Struct, kw_only=True):
     standing: Standing = Standing.HIDDEN
     # The answer comes without waiting, so that nobody needs to watch its caller. Refusing is quick.
     at_once: bool = True
+    priced: bool = False  # it goes by the till
     # What is said before the answer goes here.
     line: Line = SILENT
     unhurried: bool = False  # a task: nobody waits on a line, and its own time bounds it
     subscription: Subscription | None = None  # while it is one
     ending: bool = False
     known_abilities: frozenset[str] | None = None  # `can`, once somebody has asked
+    address: str = ""  # where the caller is, as far as it can be told
+    # Called once the answer has been written to its caller, whole.
+    when_written: Callable[[], None] | None = None
 
     @property
     def id(self) -> RequestId:
@@ -109,3 +113,9 @@ class Outcome(msgspec.Struct, frozen=True):
 
     body: bytes
     error: McpError | None = None
+    when_written: Callable[[], None] | None = None
+
+    def written(self) -> None:
+        """The answer was given, whole."""
+        if self.when_written is not None:
+            self.when_written()

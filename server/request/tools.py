@@ -49,6 +49,7 @@ from server.mcp.tasks import (
 )
 from server.mcp.versions import LATEST
 from server.request.asking import resumable
+from server.request.charging import charged
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
@@ -71,7 +72,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
         raise UnknownTool(params.name)
     try:
         # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
-        if tool.terms.quick and params.request_state is UNSET:
+        if tool.terms.quick and params.request_state is UNSET and not request.priced:
             return await perform(
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
@@ -116,12 +117,13 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
 def settle_tool(request: Request, name: str) -> None:
     """Which tool it is, and how the caller stands to it. Of a tool that it must not know of, nothing is found."""
     endpoint = request.endpoint
-    request.tool, request.standing = None, Standing.HIDDEN
+    request.tool, request.standing, request.priced = None, Standing.HIDDEN, False
     tool = endpoint.catalog.tools.get(name)
     if tool is not None:
         request.standing = endpoint.rights.standing(request.principal, tool)
         if request.standing is not Standing.HIDDEN:
             request.tool = tool
+            request.priced = tool.price is not None and endpoint.till is not None
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:
@@ -157,11 +159,24 @@ async def _use(request: Request, tool: ToolEntry, outlet: Outlet, resumed: Any =
             tool.tool.name,
             tool.terms,
             request.standing,
-            partial(_run, request, tool, resumed),
+            partial(_run_priced if request.priced else _run, request, tool, resumed),
             outlet,
         )
     except AgentTooSlow:
         return too_slow(tool)
+
+
+async def _run_priced(
+    request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
+) -> tuple[ToolResult, str]:
+    """The same, by way of the till. Wrong arguments cost nothing."""
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    arguments = params.arguments or NO_ARGUMENTS
+    if misfit := _misfit(request, tool, arguments):
+        return misfit, "invalid"
+    till = request.endpoint.till
+    assert till is not None
+    return await charged(request, tool, till, arguments, partial(_run, request, tool, resumed, outlet))
 
 
 async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) -> tuple[ToolResult, str]:

@@ -15,6 +15,7 @@ from auth.values import scopes
 from auth.values.scopes import Scope, Vocabulary
 from server.backends.terms import Tier
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
+from server.settings.money import ToolMoney
 
 Accepted = Literal["login", "api-key", "basic"]
 
@@ -40,7 +41,7 @@ class TokenConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     tools: Annotated[str, Meta(max_length=2048, description='a selection of tools, e.g. "readonly"')] = ""
 
 
-class ToolConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the owner says of one tool."""
 
     tier: Annotated[Tier | None, Meta(description='"read", "write" or "financial"')] = None

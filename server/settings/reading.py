@@ -10,7 +10,7 @@ import importlib
 import os
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any, Final, cast
@@ -19,7 +19,9 @@ import msgspec
 from msgspec import Meta
 
 from server import paths
-from server.settings.policies import ScopeConfig, faults
+from server.settings.money import PaymentsConfig, PlanConfig
+from server.settings.money_faults import money_faults
+from server.settings.policies import Fault, ScopeConfig, faults
 from server.settings.shapes import Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig
 from server.settings.upstreams import faults as upstream_faults
@@ -46,6 +48,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     source: Path | None  # the file, where there was one
     scopes: tuple[ScopeConfig, ...] = ()
     upstreams: tuple[UpstreamConfig, ...] = ()
+    payments: PaymentsConfig | None = None
+    plans: tuple[PlanConfig, ...] = ()
 
 
 class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,17 +106,22 @@ def load(
     servers_written = table.pop("server", None)
     scopes_written = table.pop("scope", None)
     upstreams_written = table.pop("upstream", None)
+    payments_written = table.pop("payments", None)
+    plans_written = table.pop("plan", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
     servers = _servers(servers_written, about_servers)
-    scopes = _scopes(scopes_written, about_servers)
-    upstreams = _upstreams(upstreams_written, about_servers)
+    scopes: tuple[ScopeConfig, ...] = _tables("scope", _SCOPES, scopes_written, about_servers) or ()
+    upstreams: tuple[UpstreamConfig, ...] = (
+        _tables("upstream", _UPSTREAMS, upstreams_written, about_servers) or ()
+    )
+    about_servers += _problems(upstream_faults(upstreams))
+    payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
+    plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
     if not about_servers:
-        about_servers += [
-            SettingsProblem(key=key, what=what, instead=instead)
-            for key, what, instead in faults(scopes, servers)
-        ]
+        about_servers += _problems(faults(scopes, servers))
+        about_servers += _problems(money_faults(payments, plans, servers))
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
@@ -141,6 +150,8 @@ def load(
         source=file,
         scopes=scopes,
         upstreams=upstreams,
+        payments=payments,
+        plans=plans,
     )
 
 
@@ -193,7 +204,9 @@ def _take(
         problems.append(SettingsProblem(key=shown, what="is not a setting", instead=_nearest(key, hints)))
         return
     base = typing.get_args(hints[key])[0] if typing.get_origin(hints[key]) is Annotated else hints[key]
-    if isinstance(base, type) and issubclass(base, msgspec.Struct):
+    if _is_union(base):
+        base = _table_of(base, value)
+    if _is_shape(base):
         before = len(problems)
         _take_parts(value, base, problems, shown)
         if len(problems) > before:
@@ -214,9 +227,23 @@ def _take(
 
 def _part_shape(hint: Any) -> type[msgspec.Struct] | None:
     """Of a list of tables, or tables by name: the tables'."""
-    of = typing.get_args(hint)
+    of = () if _is_union(hint) else typing.get_args(hint)
     found = of[0 if typing.get_origin(hint) is tuple else 1] if len(of) == 2 else None
-    return found if isinstance(found, type) and issubclass(found, msgspec.Struct) else None
+    return found if _is_shape(found) else None
+
+
+def _is_union(hint: Any) -> bool:
+    return typing.get_origin(hint) in (typing.Union, types.UnionType)
+
+
+def _table_of(union: Any, value: object) -> Any:
+    """What a value is to be read as: a table, where that is one and a word would do as well."""
+    shapes = [part for part in typing.get_args(union) if _is_shape(part)]
+    return shapes[0] if shapes and isinstance(value, dict) else union
+
+
+def _is_shape(hint: Any) -> typing.TypeGuard[type[msgspec.Struct]]:
+    return isinstance(hint, type) and issubclass(hint, msgspec.Struct)
 
 
 def _each(value: object) -> list[tuple[str, object]]:
@@ -264,28 +291,28 @@ def _servers(written: object, problems: list[SettingsProblem]) -> tuple[ServerCo
     return found
 
 
-def _scopes(written: object, problems: list[SettingsProblem]) -> tuple[ScopeConfig, ...]:
-    shape = Annotated[
-        tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
-    ]
-    into: dict[str, object] = {}
-    if written is not None:
-        _take("scope", written, {"scope": shape}, into, problems, "scope")
-    return cast("tuple[ScopeConfig, ...]", into.get("scope", ()))
+_SCOPES: Final = Annotated[
+    tuple[ScopeConfig, ...], Meta(max_length=100, description="[[scope]] tables, at most 100")
+]
+_UPSTREAMS: Final = Annotated[
+    tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
+]
+_PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
+_PLANS: Final = Annotated[
+    tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")
+]
 
 
-def _upstreams(written: object, problems: list[SettingsProblem]) -> tuple[UpstreamConfig, ...]:
-    shape = Annotated[
-        tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
-    ]
+def _tables(key: str, shape: Any, written: object, problems: list[SettingsProblem]) -> Any:
+    """What `[key]` or all `[[key]]` tables say; None where there are none, or what they say cannot be."""
     into: dict[str, object] = {}
     if written is not None:
-        _take("upstream", written, {"upstream": shape}, into, problems, "upstream")
-    found = cast("tuple[UpstreamConfig, ...]", into.get("upstream", ()))
-    problems += [
-        SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in upstream_faults(found)
-    ]
-    return found
+        _take(key, written, {key: shape}, into, problems, key)
+    return into.get(key)
+
+
+def _problems(found: Iterable[Fault]) -> list[SettingsProblem]:
+    return [SettingsProblem(key=key, what=what, instead=instead) for key, what, instead in found]
 
 
 def _server(table: object, where: str, problems: list[SettingsProblem]) -> ServerConfig | None:

@@ -18,6 +18,7 @@ import msgspec
 
 from auth.values.scopes import Vocabulary
 from server import paths
+from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
 from server.settings.shapes import Config, ServerConfig
@@ -44,6 +45,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
     backup_dir: Path | None = None  # None: in the data directory
+    payments: PaymentsConfig | None = None
+    plans: tuple[PlanConfig, ...] = ()
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -53,6 +56,15 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     def needs_login(self) -> bool:
         """Whether there is a server that somebody must log in to."""
         return not all(self.open_to_all(server) for server in self.servers)
+
+    @property
+    def sells(self) -> bool:
+        """Whether anything could cost something here."""
+        return self.payments is not None or any(
+            server.price is not None
+            or any(tool.price is not None or tool.price_for for tool in server.tools.values())
+            for server in self.servers
+        )
 
     @property
     def open_servers(self) -> frozenset[str]:
@@ -118,6 +130,8 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         ),
         scopes=vocabulary(loaded.scopes, loaded.servers),
         upstreams=loaded.upstreams,
+        payments=loaded.payments,
+        plans=loaded.plans,
     )
 
 

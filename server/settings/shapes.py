@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from server.settings.money import PRICE, PriceValue
 from server.settings.policies import Accepted, TokenConfig, ToolConfig
 
 
@@ -164,4 +165,8 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     unclassified: Annotated[Literal["write", "financial"], Meta(description='"write" or "financial"')] = (
         "write"
     )
+    # what they cost, and who may pay
+    price: Annotated[PriceValue | None, Meta(description=PRICE)] = None
+    anonymous_pay: Annotated[bool, Meta(description="true or false")] = False
+    x402_extension: Annotated[bool, Meta(description="true or false")] = False
     agents: tuple[msgspec.Struct, ...] = ()

@@ -140,6 +140,24 @@ kind = "demo"
 # kind = "python"
 # file = "agent.py"
 
+# What calls cost, and who may pay for them: docs/prices.md. Here for all tools of this server, and for each by itself.
+# price = "$0.01"
+# anonymous_pay = true
+# [server.tools.search]
+# price = { expression = "0.01 + 0.002 * len(query)", most = "$0.05" }
+# trial = 3
+
+# [payments]
+# pay_to = "0x…"
+# networks = ["base-sepolia"]
+# [[payments.facilitator]]
+# url = "https://x402.org/facilitator"
+
+# [[plan]]
+# name = "pro"
+# words = "A thousand calls a month"
+# calls = 1000
+
 # A scope of your own, which people are asked for in these words.
 # [[scope]]
 # name = "pages:delete"

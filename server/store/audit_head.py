@@ -1,10 +1,10 @@
-"""The head of the audit trail in a file of its own, outside the database: an older copy of the database, or of its end, lacks it.
+"""The head of a chain in a file of its own, outside the database: an older copy of the database, or of its end, lacks it.
 
 Written now and then, after the rows were committed: so it is behind the database or level with it, and never ahead, whenever the process
-is killed. It is sealed with the key of the trail. A restore writes the head of the copy *beside* the one that was there, and only then puts
+is killed. It is sealed with the key of the chain. A restore writes the head of the copy *beside* the one that was there, and only then puts
 the copy in place: whichever of the two databases is there fits.
 
-Who compares is `audit_chain.py`; who writes it down while the server runs, `program/trail.py`. Files, so not for use inside a job.
+Who compares is `chains.py`; who writes it down while the server runs, `program/trail.py`. Files, so not for use inside a job.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from server.store.audit_chain import AuditChain
+from server.store.chains import seal
 from server.store.connect import sync_directory
 from server.store.jobs import Position, StoreError
 
@@ -32,19 +32,19 @@ class HeadLost(StoreError):
 class HeadFile:
     def __init__(self, path: Path, key: bytes) -> None:
         self.path = path
-        self._chain = AuditChain(key)
+        self._key = key
 
     def read(self) -> tuple[Position, ...]:
-        """The heads of which one must be in the trail. Raises `HeadLost`."""
+        """The heads of which one must be in the chain. Raises `HeadLost`."""
         try:
             with self.path.open(encoding="utf-8", errors="replace") as file:
                 text = file.read(_MAX_TEXT).rstrip("\n")
         except OSError as error:
             raise HeadLost(f"cannot read {self.path.name}: {error.strerror}") from error
-        said, _, seal = text.rpartition(" ")
+        said, _, found_seal = text.rpartition(" ")
         version, *heads = said.split(" ")
         found = [match for head in heads if (match := _HEAD.fullmatch(head))]
-        same = hmac.compare_digest(self._chain.seal("head", said).encode(), seal.encode())
+        same = hmac.compare_digest(seal(self._key, "head", said).encode(), found_seal.encode())
         if not same or version != _VERSION or not heads or len(found) != len(heads):
             raise HeadLost(f"{self.path.name} is not as it was written")
         return tuple(Position(seq=int(match[1]), mac=match[2]) for match in found)
@@ -67,7 +67,7 @@ class HeadFile:
         partial.unlink(missing_ok=True)
         descriptor = os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "wb") as file:
-            file.write(f"{said} {self._chain.seal('head', said)}\n".encode())
+            file.write(f"{said} {seal(self._key, 'head', said)}\n".encode())
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, self.path)

@@ -16,13 +16,14 @@ import msgspec
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain, Tail
+from server.store.audit_chain import AuditChain, AuditTail
 from server.store.audit_head import HeadFile
 from server.store.connect import APPLICATION_ID, connect_reader, sync_directory
 from server.store.facade import Facade
 from server.store.home import DataDirectory
-from server.store.jobs import CannotOpen, Position, StoreDamaged, StoreError
+from server.store.jobs import BEGINNING, CannotOpen, Position, StoreDamaged, StoreError
 from server.store.kept_out import EntryRights, KeptOut, keep_out, standing_in
+from server.store.ledger_chain import LedgerChain
 from server.store.migrate import refuse_newer, schema_version
 from server.store.snapshot import BackupFailed, SourceDamaged, copy_database, sync_file
 from server.store.soundness import was_copied_by_hand
@@ -92,6 +93,7 @@ def restore(
     known_schema: int,
     key_fingerprint: str,
     audit_key: bytes,
+    ledger_key: bytes,
     refresh_epoch: str,
     by: str,
     now: int,
@@ -103,7 +105,7 @@ def restore(
     `copied`: also a file that was copied by hand, and may lack what the server had written last. `trial`: do all of it but the
     replacing, beside a server that may be running.
 
-    Its audit trail says that this was done, and by whom (`by`: local:<uid>), and its head is written down as the one that counts.
+    Its audit trail says that this was done, and by whom (`by`: local:<uid>); its head, and that of the ledger, are written down as the ones that count.
 
     The caller holds the data directory's lock. At every moment either the old or the new database is in place, whole. Raises
     `RestoreRefused`: the copy is damaged, no database of ours, of a newer schema, or belongs to another key; or the database
@@ -129,12 +131,18 @@ def restore(
         head = _write_down(incoming, AuditChain(audit_key), kept_out, by=by, now=now)
         if trial:
             return RestoredBackup(aside=None, kept_out=kept_out, schema=schema)
-        heads = HeadFile(DataDirectory(database.parent).audit_head, audit_key)
-        heads.add(head)  # beside the old one: whichever database is there when this is cut off, both fit
+        home = DataDirectory(database.parent)
+        written = (
+            (HeadFile(home.audit_head, audit_key), head),
+            (HeadFile(home.ledger_head, ledger_key), _ledger_head(incoming, LedgerChain(ledger_key))),
+        )
+        for file, end in written:
+            file.add(end)  # beside the old one: whichever database is there when this is cut off, both fit
         aside = _put_aside(database, now=now)
         os.replace(incoming, database)
         sync_directory(database.parent)
-        heads.write(head)
+        for file, end in written:
+            file.write(end)
         _forget_old_ones(database)
     except SourceDamaged as error:
         raise RestoreRefused(f"{copy} is damaged", hint="use another back-up") from error
@@ -208,12 +216,19 @@ def _write_down(incoming: Path, chain: AuditChain, kept_out: KeptOut, *, by: str
     entry = AuditEntry(now, "store.restored", by, None, None, None, None, "ok", reason)
     with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
         connection.execute("BEGIN IMMEDIATE")
-        db, tail = Facade(connection, at=now, writable=True), Tail(chain)
+        db, tail = Facade(connection, at=now, writable=True), AuditTail(chain)
         tail.append(db, entry)
         tail.flush(db.execute)
         connection.execute("COMMIT")
     sync_file(incoming)
     return tail.head
+
+
+def _ledger_head(incoming: Path, chain: LedgerChain) -> Position:
+    """Where the ledger of the copy ends; it begins anew in one that is older than the ledger, or says nothing that can be read."""
+    with closing(sqlite3.connect(incoming, isolation_level=None)) as connection:
+        record = chain.record(Facade(connection, at=0, writable=False))
+    return BEGINNING if record is None else Position(seq=record.head, mac=record.head_mac)
 
 
 def _put_aside(database: Path, *, now: int) -> Path | None:

@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import re
 import sqlite3
+from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Final
 
 from auth.values.db import AuditEntry
-from server.store.audit_chain import Tail
-from server.store.jobs import CHANGE_KINDS, Change, Effect, Row, StatementRefused, StoreError
+from server.store.audit_chain import STORE, AuditTail
+from server.store.chain_ends import ChainEnds
+from server.store.chains import Tail
+from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError
+from server.store.ledger_chain import ALTERED, ONCE
 from server.store.sqlite_errors import translate
 
 # The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
@@ -55,21 +59,21 @@ class Facade:
         "_connection",
         "_effects",
         "_ended",
-        "_tail",
+        "_ends",
         "_trouble",
         "_writable",
         "told_of_change",
     )
 
     def __init__(
-        self, connection: sqlite3.Connection, *, at: int, writable: bool, tail: Tail | None = None
+        self, connection: sqlite3.Connection, *, at: int, writable: bool, ends: ChainEnds | None = None
     ) -> None:
         self._connection = connection
         self._at = at
         self._writable = writable
         self._ended = False
         self._trouble: StoreError | None = None
-        self._tail = tail
+        self._ends = ends
         self._effects: list[Effect] = []
         self.told_of_change = False  # or tried to
 
@@ -119,26 +123,30 @@ class Facade:
         self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
 
     def audit(self, entry: AuditEntry) -> None:
-        if self._tail is None:
-            raise self._keyless()
-        self._effects += self._tail.append(self, entry)
+        self._effects += self._trail().append(self, entry)
 
     def begin_audit(self) -> None:
-        if self._tail is None:
-            raise self._keyless()
-        self._effects += self._tail.begin(self, at=self._at)
+        self._effects += self._trail().begin(self, at=self._at)
+
+    def post(self, values: Sequence[object], *, once: Cause | None = None) -> int:
+        return self._ledger().put(self, values, ONCE[once])
+
+    def begin_ledger(self) -> None:
+        self._ledger()
 
     def sweep_audit(self, *, before: int, at_most: int) -> int:
-        if self._tail is None:  # a store that never audits has nothing to sweep
+        if (
+            self._ends is None or self._ends.audit.tail() is None
+        ):  # a store that never audits has nothing to sweep
             return 0
         self.begin_audit()
-        return self._tail.sweep(self, before=before, at_most=at_most, now=self._at)
+        return self._trail().sweep(self, before=before, at_most=at_most, now=self._at)
 
     def sweep_refusals(self, *, before: int, at_most: int) -> int:
-        if self._tail is None:
+        if self._ends is None or self._ends.audit.tail() is None:
             return 0
         self.begin_audit()
-        return self._tail.sweep_refusals(self, before=before, at_most=at_most, now=self._at)
+        return self._trail().sweep_refusals(self, before=before, at_most=at_most, now=self._at)
 
     def end(self) -> list[Effect]:
         """The job has returned: what others are to hear of. Raises if any of its statements failed, even if the job looked away."""
@@ -162,8 +170,29 @@ class Facade:
         # sqlite3 checks the types of parameters itself, and names the offender's position, not its value.
         return self._connection.execute(sql, params)
 
-    def _keyless(self) -> StoreError:
-        return self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
+    def _trail(self) -> AuditTail:
+        tail = None if self._ends is None else self._ends.audit.tail()
+        if tail is None:
+            raise self._spoil(StatementRefused("nothing can be audited before the store has the key for it"))
+        return tail
+
+    def _ledger(self) -> Tail:
+        """Read to its end. What somebody did to it is said in the trail, and nobody is refused for it."""
+        tail = None if self._ends is None else self._ends.ledger.tail()
+        if tail is None:
+            raise self._spoil(StatementRefused("nothing can be posted before the store has the key for it"))
+        if not tail.was_read:
+            trouble = tail.look(self, was_begun=self._has_ledger)
+            if trouble:
+                self.audit(AuditEntry(self._at, ALTERED, STORE, None, None, None, None, "refused", trouble))
+            if tail.is_new:
+                self.begin_audit()
+                self._trail().note_ledger()
+        return tail
+
+    def _has_ledger(self) -> bool:
+        self.begin_audit()
+        return self._trail().has_ledger
 
     def _spoil(self, trouble: StoreError) -> StoreError:
         self._trouble = self._trouble or trouble

@@ -72,6 +72,10 @@ class DataDirectory(msgspec.Struct, frozen=True):
         return self.path / "audit.head"
 
     @property
+    def ledger_head(self) -> Path:
+        return self.path / "ledger.head"
+
+    @property
     def ballast(self) -> Path:
         return self.path / "ballast"
 

@@ -76,6 +76,12 @@ class InlineStore:
     def audit_head(self) -> Position | None:
         return self._transactions.audit_head
 
+    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_ledger(key, heads)
+
+    def ledger_head(self) -> Position | None:
+        return self._transactions.ledger_head
+
     def close(self) -> None:
         self._closed = self._closed or StoreClosed("the store is closed")
         self._transactions.close()

@@ -11,13 +11,15 @@ The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
 from auth.values.db import AuditEntry
 
 Row: TypeAlias = Mapping[str, Any]
+# What a movement of the ledger may be the only one of its kind for.
+Cause: TypeAlias = Literal["charge_id", "payment_id"]
 T = TypeVar("T")
 
 # What `changed` may name. A kind that nobody listens for would be a revocation that nobody applies, so others are refused.
@@ -53,6 +55,17 @@ class StoreDb(Protocol):
         """
         ...
 
+    def post(self, values: Sequence[object], *, once: Cause | None = None) -> int:
+        """Append to `movements`, numbered and chained with a MAC; the number. With `once`, 0 if there is one of the same kind for the
+        same cause, and nothing is written. Refused while the store has no key for it (`AuditedStore.chain_ledger`).
+        """
+        ...
+
+    def begin_ledger(self) -> None:
+        """Look at the end of the ledger now, not only with the first movement; one that is new gets its record, and that of the trail
+        tells from then on that there is a ledger."""
+        ...
+
     def sweep_audit(self, *, before: int, at_most: int) -> int:
         """Delete the oldest audit rows, as far as they are from `before` or earlier; how many. The chain stays whole."""
         ...
@@ -77,10 +90,13 @@ Effect: TypeAlias = Change | AuditEntry
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True):
-    """A place in the audit trail: the number of a row, and its MAC. That of the newest row is the trail's head."""
+    """A place in a chain of rows: the number of a row, and its MAC. That of the newest row is the chain's head."""
 
     seq: int
     mac: str
+
+
+BEGINNING: Final = Position(seq=0, mac="")
 
 
 class Store(Protocol):
@@ -130,6 +146,12 @@ class AuditedStore(Store, Protocol):
     def audit_head(self) -> Position | None:
         """The newest audit row that this process committed, or found when it began; None before that."""
         ...
+
+    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        """The same for the movements of money, with a key of their own. Nothing can be posted before."""
+        ...
+
+    def ledger_head(self) -> Position | None: ...
 
 
 def apart(effects: Sequence[Effect]) -> tuple[list[Change], list[AuditEntry]]:

@@ -18,8 +18,11 @@ CHANGES_DROPPED: Final = "changes_dropped"
 # How long the server has run with a clock that is doubted (`clock_doubt.py`).
 CLOCK_TRIAL: Final = "clock_trial"
 
-# Where the chain of audit rows begins and ends, sealed (`audit_chain.py`).
+# Where the chain of audit rows begins and ends, sealed (`chains.py`).
 AUDIT_CHAIN: Final = "audit_chain"
+
+# The same of the movements of money (`ledger_chain.py`).
+LEDGER_CHAIN: Final = "ledger_chain"
 
 
 def get(db: StoreDb, key: str) -> str | None:

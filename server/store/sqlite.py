@@ -246,6 +246,12 @@ class SqliteStore:
     def audit_head(self) -> Position | None:
         return self._transactions.audit_head
 
+    def chain_ledger(self, key: bytes, heads: Sequence[Position] = ()) -> None:
+        self._transactions.chain_ledger(key, heads)
+
+    def ledger_head(self) -> Position | None:
+        return self._transactions.ledger_head
+
     def hurry(self) -> None:
         """The process is about to end: a dead disk is found out sooner."""
         self._write_seconds = min(self._write_seconds, self._limits.hurried_write_seconds)

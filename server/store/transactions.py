@@ -14,10 +14,13 @@ from enum import Enum
 from itertools import chain
 from typing import Any, Final, Generic, TypeVar
 
-from server.store.audit_chain import AuditChain, ChainMoved, Tail
+from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
+from server.store.chain_ends import ChainEnds
+from server.store.chains import ChainMoved
 from server.store.facade import Facade
 from server.store.jobs import DiskFull, Effect, Position, StoreBroken, StoreDb
+from server.store.ledger_chain import LedgerChain
 from server.store.sqlite_errors import translate
 
 T = TypeVar("T")
@@ -70,26 +73,25 @@ class Transactions:
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
-        self._chain: AuditChain | None = None
-        self._heads: Sequence[Position] = ()
-        self._settled: Tail | None = None  # of the last commit here, as long as nothing has gone wrong since
-        # What this process wrote of the audit trail, whatever has gone wrong since: with its last commit, and with one of which it was
-        # not told how it ended.
-        self._committed: Tail | None = None
-        self._tried: Tail | None = None
+        self._ends = ChainEnds()
         connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
-        if self._chain is None or not self._chain.has_key(key):
-            self._chain, self._heads = AuditChain(key), heads
-            self._settled = self._committed = self._tried = None
+        self._ends.audit.keep(AuditChain(key), key, heads)
+
+    def chain_ledger(self, key: bytes, heads: Sequence[Position]) -> None:
+        """See `AuditedStore.chain_ledger`."""
+        self._ends.ledger.keep(LedgerChain(key), key, heads)
 
     @property
     def audit_head(self) -> Position | None:
-        """Of the last commit. May be asked from any thread: a tail is not changed after its commit."""
-        tail = self._committed
-        return None if tail is None else tail.head
+        """Of the last commit. May be asked from any thread, and so may that of the ledger."""
+        return self._ends.audit.head
+
+    @property
+    def ledger_head(self) -> Position | None:
+        return self._ends.ledger.head
 
     def run_batch(self, works: Iterable[PendingJob[Any]], *, at: int) -> list[Effect]:
         """Run the jobs in one transaction and commit; then every work has its true outcome.
@@ -107,25 +109,25 @@ class Transactions:
         waiting = iter(works)
         started: list[PendingJob[Any]] = []
         effects: list[Effect] = []
-        tail = self._tail(self._settled)
+        self._ends.begin()
         alone = True  # no other job's work is in the transaction
         try:
             for work in waiting:
                 started.append(work)
                 if alone:
-                    effects = self._call(work, tail, at=at, writable=True)
+                    effects = self._call(work, at=at, writable=True)
                     alone = work.error is not None
                     if alone:
                         self._roll_back()
                         if isinstance(work.error, DiskFull):  # which may not be the last word
                             raise work.error
                         self._connection.execute("BEGIN IMMEDIATE")
-                        tail = self._tail(self._settled)
+                        self._ends.begin()
                     elif not self._connection.in_transaction:
                         raise sqlite3.OperationalError("the job has ended the transaction")
                 else:
-                    effects += self._run_among_others(work, tail, at=at)
-            self._commit(tail)
+                    effects += self._run_among_others(work, at=at)
+            self._commit()
         except (sqlite3.Error, ChainMoved, DiskFull):
             self._roll_back()
             return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
@@ -145,10 +147,10 @@ class Transactions:
     def _try_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
         try:
             self._connection.execute("BEGIN IMMEDIATE")
-            tail = self._tail(None)
-            effects = self._call(work, tail, at=at, writable=True)
+            self._ends.begin(afresh=True)
+            effects = self._call(work, at=at, writable=True)
             if work.error is None:
-                self._commit(tail)
+                self._commit()
                 return effects
         except sqlite3.Error as error:
             work.fail(translate(error))
@@ -159,7 +161,7 @@ class Transactions:
         """Run the job on one snapshot. The connection must be unable to write (`connect.py`)."""
         try:
             self._connection.execute("BEGIN")
-            self._call(work, None, at=0, writable=False)
+            self._call(work, at=0, writable=False)
         except sqlite3.Error as error:
             work.fail(translate(error))
         self._roll_back()
@@ -167,21 +169,20 @@ class Transactions:
     def close(self) -> None:
         self._connection.close()
 
-    def _run_among_others(self, work: PendingJob[Any], tail: Tail | None, *, at: int) -> list[Effect]:
+    def _run_among_others(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
         self._connection.execute("SAVEPOINT job")
-        undo = None if tail is None else tail.mark()
-        effects = self._call(work, tail, at=at, writable=True)
+        undo = self._ends.mark()
+        effects = self._call(work, at=at, writable=True)
         # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
         # gone, and these raise.
         if work.error is not None:
             self._connection.execute("ROLLBACK TO job")
-            if undo is not None:
-                undo()
+            undo()
         self._connection.execute("RELEASE job")
         return effects
 
-    def _call(self, work: PendingJob[Any], tail: Tail | None, *, at: int, writable: bool) -> list[Effect]:
-        facade = Facade(self._connection, at=at, writable=writable, tail=tail)
+    def _call(self, work: PendingJob[Any], *, at: int, writable: bool) -> list[Effect]:
+        facade = Facade(self._connection, at=at, writable=writable, ends=self._ends if writable else None)
         self._deadline = time.monotonic() + self._job_seconds
         try:
             value = work.job(facade)
@@ -196,19 +197,10 @@ class Transactions:
         work.succeed(value)
         return effects
 
-    def _tail(self, after: Tail | None) -> Tail | None:
-        if self._chain is None or after is not None:
-            return None if self._chain is None else Tail(self._chain, after)
-        known = [tail for tail in (self._committed, self._tried) if tail is not None]
-        return Tail(self._chain, known=known, heads=self._heads)
-
-    def _commit(self, tail: Tail | None) -> None:
-        self._settled = None
-        if tail is not None and not tail.flush(self._write_record):
-            tail = None  # no job had to do with the trail
-        self._tried = tail or self._tried
+    def _commit(self) -> None:
+        self._ends.flush(self._write_record)
         self._connection.execute("COMMIT")  # refused where the transaction stands no more
-        self._settled, self._committed = tail, tail or self._committed
+        self._ends.commit()
 
     def _write_record(self, sql: str, *parameters: str) -> int:
         return self._connection.execute(sql, parameters).rowcount

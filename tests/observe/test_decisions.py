@@ -30,6 +30,8 @@ def entry(event: str, *, outcome: str = "ok", actor: str = "user:u") -> AuditEnt
         (entry("key.added", actor="local:setup"), "debug"),
         (entry("audit.head_lost", actor="local:start"), "warning"),
         (entry("audit.altered", actor="local:store", outcome="refused"), "error"),
+        (entry("ledger.head_lost", actor="local:start"), "warning"),
+        (entry("ledger.altered", actor="local:store", outcome="refused"), "error"),
     ],
 )
 def test_what_should_wake_somebody_is_a_warning_and_routine_is_not_shown(

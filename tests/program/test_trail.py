@@ -62,7 +62,7 @@ class Kept:
             await self.head.run(sleep=sleep)
 
     def written(self) -> list[int]:
-        return [head.seq for head in self.head.file.read()]
+        return [head.seq for head in self.head.audit.file.read()]
 
 
 @asynccontextmanager
@@ -120,7 +120,7 @@ async def test_a_file_that_cannot_be_written_is_a_warning_once_and_holds_nobody_
             def full(*heads: object) -> None:
                 raise OSError(28, "No space left on device")
 
-            broken.setattr(running.head.file, "write", full)
+            broken.setattr(running.head.audit.file, "write", full)
             await running.write(3)
             await running.run(5 * HEAD_SECONDS)
             assert [line["reason"] for line in running.events("audit.head_not_written")] == [
@@ -133,7 +133,7 @@ async def test_a_file_that_cannot_be_written_is_a_warning_once_and_holds_nobody_
 async def test_a_file_that_is_gone_is_a_row_and_a_warning_and_is_there_again(tmp_path: Path) -> None:
     async with kept(tmp_path / "data") as running:
         await running.write(1)
-    running.head.file.path.unlink()
+    running.head.audit.file.path.unlink()
     async with kept(tmp_path / "data") as running:
         (told,) = running.events("identity.audit.head_lost")
         assert told["level"] == "warning"

@@ -13,7 +13,8 @@ from store_engines import NOW, AnyStore, Open
 
 from auth.values.db import AuditEntry
 from server.store import keyfile, meta
-from server.store.audit_chain import AuditChain, Break, Piece, Record
+from server.store.audit_chain import AuditChain
+from server.store.chains import Break, Piece, Record
 from server.store.jobs import ConstraintFailed, Position, StatementRefused, StoreDb, StoreError
 from server.store.maintenance import PIECE, Retention, sweep
 

@@ -15,9 +15,10 @@ from store_engines import NOW
 
 from auth.values.db import AuditEntry
 from server.store import meta
-from server.store.audit_chain import AuditChain, Record
+from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadFile
 from server.store.backup import RestoreRefused, back_up, restore
+from server.store.chains import Record
 from server.store.connect import APPLICATION_ID, connect_writer
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreDb
@@ -27,6 +28,7 @@ from server.store.sqlite import open_store
 
 KNOWN = len(packaged_migrations())
 AUDIT_KEY = b"audit key of the back-ups"
+LEDGER_KEY = b"another key, of the ledger"
 FINGERPRINT = "000102030405:abcdef"
 
 
@@ -44,6 +46,7 @@ def restore_known(copy: Path, database: Path, **changed: object) -> Path | None:
         "known_schema": KNOWN,
         "key_fingerprint": FINGERPRINT,
         "audit_key": AUDIT_KEY,
+        "ledger_key": LEDGER_KEY,
         "refresh_epoch": "new-epoch",
         "by": "local:7",
         "now": NOW,
@@ -83,6 +86,7 @@ def test_a_trial_changes_nothing_and_says_what_a_restore_would(
         known_schema=KNOWN,
         key_fingerprint=FINGERPRINT,
         audit_key=AUDIT_KEY,
+        ledger_key=LEDGER_KEY,
         refresh_epoch="new-epoch",
         by="local:7",
         now=NOW,

@@ -100,6 +100,7 @@ def put_back(copy: Path, database: Path) -> RestoredBackup:
         known_schema=KNOWN,
         key_fingerprint=FINGERPRINT,
         audit_key=b"audit key",
+        ledger_key=b"ledger key",
         refresh_epoch="new",
         by="local:0",
         now=NOW,

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from server.client.private_file import MAX_FILE, PrivateFile
+from server.client.errors import TokenFileError
+from server.private_file import MAX_FILE, PrivateFile
 
 FORMAT: Final = 1
 
@@ -36,7 +37,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
 
 class ProgramLedger:
     def __init__(self, directory: Path) -> None:
-        self._file = PrivateFile(directory, "installed.json", kept="records")
+        self._file = PrivateFile(directory, "installed.json", kept="records", refused=TokenFileError)
 
     def of(self, file: Path) -> dict[str, Installed]:
         """By name, what we put into this file."""

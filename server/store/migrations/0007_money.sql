@@ -17,7 +17,7 @@ CREATE TABLE accounts (                        -- the books' other side: what mo
 );
 
 CREATE TABLE movements (                       -- the ledger: from one account or wallet to another. Never altered, never swept
-  seq        BIGINT PRIMARY KEY,               -- without gaps
+  seq        INTEGER PRIMARY KEY,              -- without gaps
   at         BIGINT NOT NULL,
   kind       TEXT NOT NULL,                    -- payment | deposit | charge | grant | voucher | refund | payout
   source     TEXT NOT NULL,                    -- wallet:<id>, or the id of an account
@@ -39,7 +39,9 @@ CREATE TABLE movements (                       -- the ledger: from one account o
 );
 CREATE INDEX movements_from ON movements (source, seq);
 CREATE INDEX movements_to ON movements (target, seq);
-CREATE INDEX movements_of_charge ON movements (charge_id) WHERE charge_id IS NOT NULL;
+-- One of its kind for each charge and payment: what is asked for twice is booked once. What is taken back may be so in parts.
+CREATE UNIQUE INDEX movements_of_charge ON movements (charge_id, kind) WHERE charge_id IS NOT NULL AND refers IS NULL;
+CREATE UNIQUE INDEX movements_of_payment ON movements (payment_id, kind) WHERE payment_id IS NOT NULL AND refers IS NULL;
 CREATE INDEX movements_taken_back ON movements (refers) WHERE refers IS NOT NULL;
 
 CREATE TABLE charges (                         -- one priced call, whichever way it is paid for
@@ -48,7 +50,8 @@ CREATE TABLE charges (                         -- one priced call, whichever way
   fingerprint  TEXT NOT NULL,                  -- HMAC of server, tool and arguments
   stands       INTEGER NOT NULL,               -- 1: the same call leads here, and is not run or charged again
   keyed        INTEGER NOT NULL,               -- the caller gave it a key of its own
-  state        TEXT NOT NULL,                  -- running | settling | done | failed (paid for, and may be tried again) | released
+  state        TEXT NOT NULL,                  -- running | settling | done | owed (paid for, and not served yet)
+  paid         INTEGER NOT NULL,               -- 1: the money has moved, or nothing is to be paid any more
   how          TEXT NOT NULL,                  -- balance | payment | trial | quota | pass
   server       TEXT NOT NULL,
   tool         TEXT NOT NULL,

@@ -1,6 +1,5 @@
-"""A file of this user's own in the configuration directory: readable by nobody else, replaced whole, changed under a lock.
-
-What is in it is decided by its two users: tokens.py and places.py.
+"""A file of this user's own: readable by nobody else, replaced whole, changed under a lock. What is in it is decided by whoever
+keeps it: tokens, names of servers, what a wallet has spent.
 """
 
 from __future__ import annotations
@@ -12,23 +11,37 @@ from datetime import UTC, datetime
 from pathlib import Path
 from shlex import quote
 
-from server.client.errors import TokenFileError
-from server.client.lock import FileLock
+from server.file_lock import FileLock, FileRefusal
 
 # Some thousand entries; a larger file is not ours.
 MAX_FILE = 4 * 1024 * 1024
+IN_CONFIGURATION = "set OSTIARY_CONFIG_HOME"
 
 
 class PrivateFile:
-    """Raises `TokenFileError` wherever the file or its directory may not be used as it is. `kept` names the content."""
+    """Raises `refused` wherever the file or its directory may not be used as it is. `kept` names the content, and `elsewhere` says
+    how another directory is chosen."""
 
-    def __init__(self, directory: Path, name: str, *, kept: str) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *,
+        kept: str,
+        refused: FileRefusal,
+        elsewhere: str = IN_CONFIGURATION,
+    ) -> None:
         self.directory = directory
         self.path = directory / name
         self._kept = kept
+        self._refused = refused
+        self._elsewhere = elsewhere
 
     def lock(self) -> FileLock:
-        return FileLock(self.directory / f"{self.path.stem}.lock")
+        return self.lock_named(self.path.stem)
+
+    def lock_named(self, stem: str) -> FileLock:
+        return FileLock(self.directory / f"{stem}.lock", refused=self._refused, elsewhere=self._elsewhere)
 
     def load(self) -> bytes | None:
         """All of it, or None where there is none. What is too long comes back cut, for nobody can have written that."""
@@ -39,17 +52,16 @@ class PrivateFile:
             return None
         except OSError as error:
             if error.errno == errno.ELOOP:
-                raise TokenFileError(
+                raise self._refused(
                     f"{self.path} is a symbolic link, and {self._kept} are kept only in a plain file",
-                    hint="put the file itself there, or set OSTIARY_CONFIG_HOME",
+                    hint=f"put the file itself there, or {self._elsewhere}",
                 ) from None
-            raise _cannot("read", self.path, error) from None
-        try:
-            # First: fdopen has words of its own for a directory.
-            _check(os.fstat(fd), self.path, directory=False)
-        except TokenFileError:
+            raise self._cannot("read", self.path, error) from None
+        # First: fdopen has words of its own for a directory.
+        problem = self._problem(os.fstat(fd), self.path, directory=False)
+        if problem is not None:
             os.close(fd)
-            raise
+            raise problem
         with os.fdopen(fd, "rb") as file:
             return file.read(MAX_FILE + 1)
 
@@ -71,7 +83,7 @@ class PrivateFile:
             finally:
                 os.close(directory)
         except OSError as error:
-            raise _cannot("write", self.path, error) from None
+            raise self._cannot("write", self.path, error) from None
 
     def set_aside(self) -> Path:
         """Keep a damaged file under another name. Under the lock."""
@@ -80,7 +92,7 @@ class PrivateFile:
         try:
             os.rename(self.path, kept)
         except OSError as error:
-            raise _cannot("set aside", self.path, error) from None
+            raise self._cannot("set aside", self.path, error) from None
         return kept
 
     def make_directory(self) -> None:
@@ -91,7 +103,7 @@ class PrivateFile:
         except FileExistsError:
             self._check_directory()
         except OSError as error:
-            raise _cannot("make", self.directory, error) from None
+            raise self._cannot("make", self.directory, error) from None
 
     def _check_directory(self) -> None:
         try:
@@ -99,30 +111,31 @@ class PrivateFile:
         except FileNotFoundError:
             return
         except OSError as error:
-            raise _cannot("read", self.directory, error) from None
+            raise self._cannot("read", self.directory, error) from None
         if stat.S_ISLNK(found.st_mode):
-            raise TokenFileError(
+            raise self._refused(
                 f"{self.directory} is a symbolic link, and {self._kept} are kept only in a plain directory",
-                hint="set OSTIARY_CONFIG_HOME to the directory that is meant",
+                hint=f"{self._elsewhere} to the directory that is meant",
             )
-        _check(found, self.directory, directory=True)
+        problem = self._problem(found, self.directory, directory=True)
+        if problem is not None:
+            raise problem
 
+    def _problem(self, found: os.stat_result, path: Path, *, directory: bool) -> Exception | None:
+        if not (stat.S_ISDIR(found.st_mode) if directory else stat.S_ISREG(found.st_mode)):
+            return self._refused(
+                f"{path} is no plain {'directory' if directory else 'file'}", hint="move it away"
+            )
+        if found.st_uid != os.geteuid():
+            return self._refused(
+                f"{path} belongs to another user", hint=f"run this as that user, or {self._elsewhere}"
+            )
+        if stat.S_IMODE(found.st_mode) & 0o077:
+            return self._refused(
+                f"{path} can be read or changed by others",
+                hint=f"chmod {'700' if directory else '600'} {quote(str(path))}",
+            )
+        return None
 
-def _check(found: os.stat_result, path: Path, *, directory: bool) -> None:
-    if not (stat.S_ISDIR(found.st_mode) if directory else stat.S_ISREG(found.st_mode)):
-        raise TokenFileError(
-            f"{path} is no plain {'directory' if directory else 'file'}", hint="move it away"
-        )
-    if found.st_uid != os.geteuid():
-        raise TokenFileError(
-            f"{path} belongs to another user", hint="run this as that user, or set OSTIARY_CONFIG_HOME"
-        )
-    if stat.S_IMODE(found.st_mode) & 0o077:
-        raise TokenFileError(
-            f"{path} can be read or changed by others",
-            hint=f"chmod {'700' if directory else '600'} {quote(str(path))}",
-        )
-
-
-def _cannot(what: str, path: Path, error: OSError) -> TokenFileError:
-    return TokenFileError(f"cannot {what} {path}: {(error.strerror or 'unknown error').lower()}")
+    def _cannot(self, what: str, path: Path, error: OSError) -> Exception:
+        return self._refused(f"cannot {what} {path}: {(error.strerror or 'unknown error').lower()}")

@@ -12,29 +12,39 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from shlex import quote
+from typing import Protocol
 
 import trio
-
-from server.client.errors import TokenFileError
 
 # What is done under a lock takes milliseconds (a file) or one request (a refresh): beyond this, the holder is stuck.
 WAIT_SECONDS = 45.0
 PAUSE_SECONDS = 0.02
 
 
+class FileRefusal(Protocol):
+    """The kind of error that those who keep something in a file raise about it."""
+
+    def __call__(self, message: str, *, hint: str | None = None) -> Exception: ...
+
+
 class FileLock:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, refused: FileRefusal, elsewhere: str) -> None:
+        """`elsewhere` is what to do about a directory in which nothing can be locked."""
         self._path = path
+        self._refused = refused
+        self._elsewhere = elsewhere
         self._fd: int | None = None
 
     def acquire_nowait(self) -> bool:
-        """True when the lock is ours now. Raises `TokenFileError` where this file system cannot lock."""
+        """True when the lock is ours now. Raises `refused` where this file system cannot lock."""
         if self._fd is not None:
             raise RuntimeError("this lock is held by this very object")
         try:
             fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise TokenFileError(f"{self._path} cannot be used as a lock: {error.strerror}".lower()) from None
+            raise self._refused(
+                f"{self._path} cannot be used as a lock: {(error.strerror or 'unknown error').lower()}"
+            ) from None
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -42,9 +52,9 @@ class FileLock:
             return False
         except OSError as error:
             os.close(fd)
-            raise TokenFileError(
+            raise self._refused(
                 f"the file system of {self._path.parent} cannot lock: {error.strerror}",
-                hint="set OSTIARY_CONFIG_HOME to a directory on a local disk",
+                hint=f"{self._elsewhere} to a directory on a local disk",
             ) from None
         self._fd = fd
         return True
@@ -83,8 +93,8 @@ class FileLock:
         finally:
             self.release()
 
-    def _stuck(self) -> TokenFileError:
-        return TokenFileError(
+    def _stuck(self) -> Exception:
+        return self._refused(
             f"another process has held {self._path} for {WAIT_SECONDS:.0f} seconds",
             hint=f"look for it with `fuser {quote(str(self._path))}`",
         )

@@ -1,0 +1,152 @@
+"""The till of each server that sells something, and what they share: the books, the facilitators, the payments under way.
+
+Loaded only where the settings name a price or payments.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Final
+
+import msgspec
+import trio
+
+from auth.keys.ring import SigningKey
+from server.endpoint.agents import Subkey
+from server.endpoint.opening import CannotStart, now_millis
+from server.observe.log import Logger
+from server.settings.money import FacilitatorConfig, PaymentsConfig
+from server.settings.resolve import Resolved
+from server.settings.sales import accepted_assets, network_named
+from server.settings.secret import read_secret
+from server.settings.shapes import ServerConfig
+from server.store.jobs import Store
+from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
+from server.till import answers, quotes, till
+from server.till.answers import Answers
+from server.till.ledger import Books
+from server.till.offers import CURRENCY
+from server.till.quotes import Quotes
+from server.till.receipts import Receipts
+from server.till.settlement import Settlements
+from server.till.showcase import Showcase
+from server.till.till import Till
+from server.x402.chain import Chain
+from server.x402.facilitator_client import FacilitatorAccess
+from server.x402.facilitators import Facilitators
+
+HINT: Final = "see [payments] in the settings"
+_PREFIXES: Final = ("env:", "file:")
+_NO_PAYMENTS: Final = PaymentsConfig()
+
+
+class Money(msgspec.Struct, frozen=True, kw_only=True):
+    """Whoever opened it runs `run` and closes it."""
+
+    settlements: Settlements
+    facilitators: Facilitators
+    chains: Mapping[str, Chain]
+    make: Callable[[ServerConfig], Till]
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(self.settlements.run)
+            nursery.start_soon(self.facilitators.run)
+            task_status.started()
+
+    async def aclose(self) -> None:
+        await self.facilitators.aclose()
+        for chain in self.chains.values():
+            await chain.aclose()
+
+
+def open_money(
+    resolved: Resolved,
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+    *,
+    issuer: str,
+    signing_key: Callable[[], SigningKey],
+) -> Money:
+    """Raises `CannotStart` and `SecretUnreadable`."""
+    payments = resolved.payments or _NO_PAYMENTS
+    boot_id = secrets.token_hex(8)
+    try:
+        facilitators = Facilitators(
+            [_access(each) for each in payments.facilitator],
+            warn=lambda url, problem: log.warning("payment.facilitator_trouble", url=url, reason=problem),
+        )
+        chains = _chains(payments)
+    except ValueError as error:
+        raise CannotStart(f"payments: {error}", HINT) from error
+    kept = Answers(subkey(answers.KEY_PURPOSE), secrets.token_bytes)
+    books = Books(subkey(LEDGER_PURPOSE))
+    settlements = Settlements(
+        store=store,
+        books=books,
+        answers=kept,
+        facilitators=facilitators,
+        chains=chains,
+        clock=now_millis,
+        boot_id=boot_id,
+        log=log,
+    )
+    receipts = Receipts(issuer=issuer, key=signing_key, currency=CURRENCY)
+    assets = accepted_assets(payments)
+
+    def make(settings: ServerConfig) -> Till:
+        return Till(
+            server=settings.name,
+            store=store,
+            books=books,
+            quotes=Quotes(subkey(quotes.KEY_PURPOSE), clock=now_millis),
+            answers=kept,
+            settlements=settlements,
+            receipts=receipts,
+            showcase=Showcase(
+                server=settings.name,
+                base=f"{issuer}/{settings.name}/call/",
+                title=settings.title or settings.name,
+                assets=assets,
+                max_timeout_seconds=payments.max_timeout_seconds,
+            ),
+            key=subkey(till.KEY_PURPOSE),
+            clock=now_millis,
+            entropy=secrets.token_bytes,
+            boot_id=boot_id,
+            log=log,
+        )
+
+    return Money(settlements=settlements, facilitators=facilitators, chains=chains, make=make)
+
+
+def _access(config: FacilitatorConfig) -> FacilitatorAccess:
+    return FacilitatorAccess(
+        url=config.url,
+        networks=tuple(
+            network.caip2 for name in config.networks if (network := network_named(name)) is not None
+        ),
+        headers=tuple((name, _revealed(value)) for name, value in config.headers.items()),
+        verify_seconds=config.timeout_seconds,
+        settle_seconds=config.settle_timeout_seconds,
+    )
+
+
+def _revealed(written: str) -> str:
+    """`"Bearer env:KEY"`: the reference is looked up, what stands before it stays."""
+    scheme, blank, reference = written.rpartition(" ")
+    if reference.startswith(_PREFIXES):
+        return f"{scheme}{blank}{read_secret(reference).reveal()}"
+    return read_secret(written).reveal()
+
+
+def _chains(payments: PaymentsConfig) -> Mapping[str, Chain]:
+    found: dict[str, Chain] = {}
+    for name, url in payments.rpc.items():
+        network = network_named(name)
+        if network is not None:
+            written = read_secret(url).reveal() if url.startswith(_PREFIXES) else url
+            found[network.caip2] = Chain(written, network)
+    return found

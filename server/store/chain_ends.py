@@ -1,0 +1,118 @@
+"""Where the chains of a store end (`chains.py`): as they were committed here, and as they stand in the transaction that is under way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from server.store.audit_chain import AuditChain, AuditTail
+from server.store.chains import RowChain, Tail
+from server.store.jobs import Position
+from server.store.ledger_chain import LedgerChain
+
+ChainT = TypeVar("ChainT", bound=RowChain)
+TailT = TypeVar("TailT", bound=Tail)
+
+
+class KeptEnd(Generic[ChainT, TailT]):
+    """Of one chain. Until it has a key nothing is written there."""
+
+    __slots__ = ("_begin", "_chain", "_committed", "_heads", "_settled", "_tail", "_tried")
+
+    def __init__(self, begin: Callable[..., TailT]) -> None:
+        self._begin = begin
+        self._chain: ChainT | None = None
+        self._heads: Sequence[Position] = ()
+        self._tail: TailT | None = None  # of the transaction under way, as soon as a job has to do with it
+        self._settled: TailT | None = None  # of the last commit here, as long as nothing has gone wrong since
+        # What this process wrote, whatever has gone wrong since: with its last commit, and with one of which it was not told how it ended.
+        self._committed: TailT | None = None
+        self._tried: TailT | None = None
+
+    def keep(self, chain: ChainT, key: bytes, heads: Sequence[Position]) -> None:
+        """Given a second time, the same key changes nothing."""
+        if self._chain is None or not self._chain.has_key(key):
+            self._chain, self._heads = chain, heads
+            self._tail = self._settled = self._committed = self._tried = None
+
+    @property
+    def head(self) -> Position | None:
+        """Of the last commit. May be asked from any thread: a tail is not changed after its commit."""
+        tail = self._committed
+        return None if tail is None else tail.head
+
+    def tail(self) -> TailT | None:
+        """None: there is no key."""
+        if self._tail is None and self._chain is not None:
+            if self._settled is not None:
+                self._tail = self._begin(self._chain, self._settled)
+            else:
+                known = [tail for tail in (self._committed, self._tried) if tail is not None]
+                self._tail = self._begin(self._chain, known=known, heads=self._heads)
+        return self._tail
+
+    def begin(self, *, afresh: bool) -> None:
+        """A transaction begins; afresh: whatever is found in the table is looked at."""
+        self._tail = None
+        if afresh:
+            self._settled = None
+
+    def mark(self) -> Callable[[], None]:
+        """What undoes all that comes from now on."""
+        tail = self._tail
+        undo = None if tail is None else tail.mark()
+
+        def back() -> None:
+            self._tail = tail
+            if undo is not None:
+                undo()
+
+        return back
+
+    def flush(self, execute: Callable[..., int]) -> None:
+        """Before a commit. Raises `ChainMoved`."""
+        if self._tail is None or not self._tail.flush(execute):
+            self._tail = self._settled  # no job had to do with it
+
+    def try_commit(self) -> None:
+        """All chains are written down: from here on it is open whether that counts."""
+        self._settled = None
+        self._tried = self._tail or self._tried
+
+    def commit(self) -> None:
+        """It does."""
+        self._settled, self._committed = self._tail, self._tail or self._committed
+
+
+class ChainEnds:
+    """Of all chains of a store, which end together."""
+
+    __slots__ = ("audit", "ledger")
+
+    def __init__(self) -> None:
+        self.audit: KeptEnd[AuditChain, AuditTail] = KeptEnd(AuditTail)
+        self.ledger: KeptEnd[LedgerChain, Tail] = KeptEnd(Tail)
+
+    def begin(self, *, afresh: bool = False) -> None:
+        self.audit.begin(afresh=afresh)
+        self.ledger.begin(afresh=afresh)
+
+    def mark(self) -> Callable[[], None]:
+        audit, ledger = self.audit.mark(), self.ledger.mark()
+
+        def undo() -> None:
+            audit()
+            ledger()
+
+        return undo
+
+    def flush(self, execute: Callable[..., int]) -> None:
+        """Raises `ChainMoved`."""
+        self.audit.flush(execute)
+        self.ledger.flush(execute)
+        self.audit.try_commit()
+        self.ledger.try_commit()
+
+    def commit(self) -> None:
+        self.audit.commit()
+        self.ledger.commit()

@@ -1,0 +1,51 @@
+"""Answers of priced calls as they are kept until they were fully given: sealed, each bound to its charge."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from server.mcp.results import ToolResult
+
+KEY_PURPOSE: Final = "till-answers"
+# A larger one cannot be sold: it could not be given again.
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+_NONCE_BYTES: Final = 12
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(ToolResult).decode
+
+
+class AnswerTooLarge(Exception):
+    """It cannot be kept, and so cannot be sold."""
+
+
+class Answers:
+    def __init__(self, key: bytes, entropy: Callable[[int], bytes]) -> None:
+        self._cipher = AESGCM(key)
+        self._entropy = entropy
+
+    def seal(self, charge_id: str, answer: ToolResult) -> bytes:
+        """Raises `AnswerTooLarge`, and what msgspec raises for what JSON does not have."""
+        text = _encode(answer)
+        if len(text) > MAX_ANSWER_BYTES:
+            raise AnswerTooLarge
+        return self.seal_bytes(charge_id, text)
+
+    def open(self, charge_id: str, sealed: bytes) -> ToolResult:
+        """Raises `ValueError` for what was not sealed here for this charge."""
+        return _decode(self.open_bytes(charge_id, sealed))
+
+    def seal_bytes(self, name: str, text: bytes) -> bytes:
+        nonce = self._entropy(_NONCE_BYTES)
+        return nonce + self._cipher.encrypt(nonce, text, name.encode())
+
+    def open_bytes(self, name: str, sealed: bytes) -> bytes:
+        try:
+            return self._cipher.decrypt(sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:], name.encode())
+        except InvalidTag:
+            raise ValueError("this was not sealed here") from None

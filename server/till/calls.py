@@ -1,0 +1,90 @@
+"""A call as the till sees it, and what may become of it at the till: values only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from server.mcp.results import ToolResult
+from server.money.amounts import Micros
+from server.x402.payments import Payment
+
+# How long what was paid for can be asked for again.
+KEPT_MS: Final = 24 * 3_600_000
+# How often somebody who paid beforehand may try again what failed.
+RETRIES: Final = 3
+
+
+class PricedCall(msgspec.Struct, frozen=True, kw_only=True):
+    """Who calls what. `caller` is the principal's key; it is empty where nobody knows who calls until they have paid."""
+
+    server: str
+    tool: str
+    arguments: Mapping[str, Any]
+    fingerprint: str  # of server, tool and arguments
+    caller: str
+    call_id: str
+    deadline_seconds: float
+    wallet: str | None = None
+    client_id: str | None = None
+    grant_id: str | None = None
+    address: str = ""  # where the caller is
+    depends: bool = False  # what it costs depends on its arguments, so a price that is named is quoted
+    patient: bool = False  # a task: it can wait for a settlement as long as that takes
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """What a request brings to the till: a payment, a key of its own for this call."""
+
+    payment: Payment | None = None
+    key: str | None = None
+
+
+NOTHING_SHOWN: Final = Shown()
+
+
+class Started(msgspec.Struct, kw_only=True):
+    """A charge that was begun: the tool may run. Whoever has it ends it, by `Till.finish` or `Till.release`."""
+
+    charge_id: str
+    call: PricedCall
+    amount: Micros  # what is to be paid, or was
+    how: str  # balance | payment | trial | quota | pass
+    keyed: bool
+    paid: bool = False  # nothing more is to be paid: it was paid beforehand
+    payment_id: str | None = None
+    upfront: bool = False
+    keeps_ms: int = 0  # how long a fully given answer is given again to the same call
+    price: str = ""
+    receipt: Mapping[str, Any] | None = None  # what was said of the settlement
+    seconds: float | None = None  # the tool has so long; None: as long as ever
+
+
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """The same call was made before, and this was its answer."""
+
+    charge_id: str
+    answer: ToolResult
+    keyed: bool = False
+    meta: Mapping[str, Any] = {}
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """The tool was not run, or its answer is withheld. `asks`: what is to be paid goes with it."""
+
+    reason: str  # a word for programs
+    text: str  # for whoever reads: a person, or a model
+    asks: bool = False
+    retry_after: int | None = None  # seconds
+    status: int = 402  # over plain HTTP
+    settlement: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = {}
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer may be given: it is paid for. `meta` goes with it."""
+
+    charge_id: str
+    meta: Mapping[str, Any]

@@ -1,0 +1,185 @@
+"""Rows of charges: one for each priced call that is running, unsettled, owed, or kept so that it can be asked for again.
+
+A repeat of a call leads to the charge that stands for it (`charges_standing`). Everything here runs inside jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from server.money.amounts import Micros
+from server.store.jobs import Row, StoreDb
+
+_INSERT: Final = (
+    "INSERT INTO charges (id, call_key, fingerprint, stands, keyed, state, paid, how, server, tool, call_id, caller, client_id, grant_id,"
+    " wallet, amount, currency, price, spent, payment_id, retries_left, owner, created_at, expires_at)"
+    " VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+# How many at once when a process has died.
+PIECE: Final = 200
+
+
+class Charge(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    call_key: str
+    fingerprint: str
+    keyed: bool
+    state: str
+    paid: bool
+    how: str
+    server: str
+    tool: str
+    call_id: str
+    caller: str
+    client_id: str | None
+    grant_id: str | None
+    wallet: str | None
+    amount: Micros
+    currency: str
+    price: str
+    spent: str  # JSON: meters that were raised for it
+    payment_id: str | None
+    retries_left: int
+    owner: str | None
+    created_at: int
+    expires_at: int
+    answer: bytes | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> Charge:
+        values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
+        values["keyed"], values["paid"] = bool(row["keyed"]), bool(row["paid"])
+        return cls(**values)
+
+
+def insert(db: StoreDb, charge: Charge) -> None:
+    db.execute(
+        _INSERT,
+        charge.id,
+        charge.call_key,
+        charge.fingerprint,
+        int(charge.keyed),
+        charge.state,
+        int(charge.paid),
+        charge.how,
+        charge.server,
+        charge.tool,
+        charge.call_id,
+        charge.caller,
+        charge.client_id,
+        charge.grant_id,
+        charge.wallet,
+        charge.amount,
+        charge.currency,
+        charge.price,
+        charge.spent,
+        charge.payment_id,
+        charge.retries_left,
+        charge.owner,
+        charge.created_at,
+        charge.expires_at,
+    )
+
+
+def find(db: StoreDb, charge_id: str) -> Charge | None:
+    row = db.fetch_one("SELECT * FROM charges WHERE id = ?", charge_id)
+    return None if row is None else Charge.of(row)
+
+
+def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
+    """The charge that the same call leads to. One that has ended and is past its time does not stand in the way."""
+    row = db.fetch_one("SELECT * FROM charges WHERE call_key = ? AND stands = 1", call_key)
+    if row is None:
+        return None
+    charge = Charge.of(row)
+    if charge.expires_at > now or charge.state in ("running", "settling"):
+        return charge
+    db.execute("UPDATE charges SET stands = 0, answer = NULL WHERE id = ?", charge.id)
+    return None
+
+
+def done(db: StoreDb, charge_id: str, *, answer: bytes | None, now: int, expires_at: int) -> bool:
+    """It is paid for, and this is its answer. False: it was not running any more."""
+    return 1 == db.execute(
+        "UPDATE charges SET state = 'done', paid = 1, answer = ?, owner = NULL, ended_at = ?, expires_at = ?"
+        " WHERE id = ? AND state = 'running'",
+        answer,
+        now,
+        expires_at,
+        charge_id,
+    )
+
+
+def unsettled(db: StoreDb, charge_id: str, *, answer: bytes | None) -> bool:
+    """Its payment is about to be sent to be settled. What was worked for is kept, whatever happens then."""
+    return 1 == db.execute(
+        "UPDATE charges SET state = 'settling', answer = ? WHERE id = ? AND state = 'running'",
+        answer,
+        charge_id,
+    )
+
+
+def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge | None:
+    """Its payment was settled: with its answer it is done, without one it is owed. None: it was not waiting for that."""
+    row = db.fetch_one(
+        "UPDATE charges SET state = CASE WHEN answer IS NULL THEN 'owed' ELSE 'done' END, paid = 1, owner = NULL, ended_at = ?,"
+        " expires_at = ? WHERE id = ? AND state = 'settling' RETURNING *",
+        now,
+        expires_at,
+        charge_id,
+    )
+    return None if row is None else Charge.of(row)
+
+
+def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> bool:
+    """It was paid beforehand and could not be served: it may be tried again."""
+    return 1 == db.execute(
+        "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ? WHERE id = ? AND state = 'running' AND paid = 1",
+        now,
+        expires_at,
+        charge_id,
+    )
+
+
+def take_up(db: StoreDb, charge_id: str, *, owner: str, call_id: str) -> bool:
+    """Try again what is owed. False: somebody else does, or it was tried often enough."""
+    return 1 == db.execute(
+        "UPDATE charges SET state = 'running', owner = ?, call_id = ?, retries_left = retries_left - 1"
+        " WHERE id = ? AND state = 'owed' AND retries_left > 0",
+        owner,
+        call_id,
+        charge_id,
+    )
+
+
+def take_out(db: StoreDb, charge_id: str, *states: str) -> Charge | None:
+    """Away with one that is not paid for: what it held and raised is whoever asks to give back. None: it is not there like that."""
+    marks = ", ".join("?" * len(states))
+    row = db.fetch_one(
+        f"DELETE FROM charges WHERE id = ? AND paid = 0 AND state IN ({marks}) RETURNING *",
+        charge_id,
+        *states,
+    )
+    return None if row is None else Charge.of(row)
+
+
+def is_unanswered(db: StoreDb, charge_id: str) -> bool:
+    row = db.fetch_one("SELECT answered_at FROM charges WHERE id = ?", charge_id)
+    return row is not None and row["answered_at"] is None
+
+
+def disowned(db: StoreDb, charge_id: str) -> None:
+    """Whoever ran it is gone, and what became of its payment is to be found out."""
+    db.execute("UPDATE charges SET owner = NULL WHERE id = ?", charge_id)
+
+
+def left_behind(db: StoreDb, *, boot_id: str) -> list[Charge]:
+    """Some of those that a process which is gone was running."""
+    rows = db.fetch_all(
+        "SELECT * FROM charges WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
+        boot_id,
+        PIECE,
+    )
+    return [Charge.of(row) for row in rows]

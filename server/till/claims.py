@@ -1,0 +1,295 @@
+"""The jobs of the till that touch more than one table: claiming a call, charging for it, releasing it, and what a settlement brings.
+
+Each is one transaction, so that plan, caps, hold and the row of the call come and go together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from server.money.amounts import Micros
+from server.store.jobs import StoreDb
+from server.till import caps, charges, payments, plans, wallets
+from server.till.calls import KEPT_MS, PricedCall, Started
+from server.till.charges import Charge
+from server.till.ledger import Books, Movement
+from server.till.marks import Mark, apply_marks
+from server.till.payments import PaymentRow
+from server.till.plans import Spent
+from server.till.offers import Offer
+
+_SPENT: Final = msgspec.json.Decoder(list[Spent])
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class NotCovered(Exception):
+    """Raised in a claim, which is undone with it: the call cannot be paid for like that."""
+
+    def __init__(
+        self, reason: str, *, due: Micros = 0, balance: Micros = 0, facts: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(reason)
+        self.reason = reason
+        self.due = due
+        self.balance = balance
+        self.facts: Final = facts or {}
+
+
+# ── a call begins ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def claim(
+    db: StoreDb,
+    *,
+    wanted: Charge,
+    call: PricedCall,
+    offer: Offer,
+    books: Books,
+    marks: Sequence[Mark],
+    now: int,
+) -> Charge:
+    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. Raises `NotCovered`."""
+    apply_marks(db, marks, now=now)
+    found = charges.standing(db, wanted.call_key, now)
+    if found is not None:
+        return found
+    assert wanted.wallet is not None
+    cover = plans.cover(db, offer, wanted.wallet, now)
+    if cover.reason:
+        raise NotCovered(cover.reason, due=cover.due, facts=cover.facts)
+    spent = list(cover.spent)
+    if cover.due:
+        capped = caps.spend(
+            db, offer, wallet=wanted.wallet, grant_id=wanted.grant_id, amount=cover.due, now=now
+        )
+        if capped.reason:
+            raise NotCovered(capped.reason, due=cover.due, facts=capped.facts)
+        spent += capped.spent
+        if not wallets.hold(db, wanted.wallet, cover.due, now):
+            wallet = wallets.find(db, wanted.wallet)
+            raise NotCovered(
+                "balance_too_low",
+                due=cover.due,
+                balance=0 if wallet is None else wallet.balance - wallet.held,
+            )
+    charge = replace(wanted, how=cover.how, amount=cover.due, spent=_encode(spent).decode())
+    if offer.upfront:
+        charge = replace(charge, paid=True)
+    charges.insert(db, charge)
+    if offer.upfront and charge.amount:
+        books.post(
+            db,
+            charge_of_wallet(
+                Started(
+                    charge_id=charge.id,
+                    call=call,
+                    amount=charge.amount,
+                    how=charge.how,
+                    keyed=charge.keyed,
+                    price=charge.price,
+                ),
+                charge.currency,
+            ),
+            now,
+        )
+    return charge
+
+
+def reserve(db: StoreDb, *, row: PaymentRow, call_key: str | None, now: int) -> Charge | PaymentRow | None:
+    """None: the authorization is reserved. Else the call that it would pay for again, or the row that has it."""
+    if call_key is not None:
+        standing = charges.standing(db, call_key, now)
+        if standing is not None:
+            return standing
+    return payments.reserve(db, row)
+
+
+def claim_paid(
+    db: StoreDb, *, wanted: Charge, payment_id: str, facilitator: str, marks: Sequence[Mark], now: int
+) -> Charge:
+    """The same for a call with a payment that was found to be good."""
+    apply_marks(db, marks, now=now)
+    found = charges.standing(db, wanted.call_key, now)
+    if found is not None:
+        return found
+    if not payments.verified(
+        db, payment_id, charge_id=wanted.id, caller=wanted.caller, facilitator=facilitator
+    ):
+        raise NotCovered("payment_gone")
+    charges.insert(db, wanted)
+    return wanted
+
+
+# ── it has ended ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def finish(
+    db: StoreDb,
+    *,
+    charge_id: str,
+    answer: bytes,
+    books: Books,
+    movement: Movement | None,
+    now: int,
+    expires_at: int,
+) -> None:
+    """Charged, in the one transaction that keeps its answer. Raises `NotCovered` if it was not running any more."""
+    if not charges.done(db, charge_id, answer=answer, now=now, expires_at=expires_at):
+        raise NotCovered("charge_gone")
+    if movement is not None:
+        books.post(db, movement, now)
+
+
+def release(db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int) -> None:
+    """Nothing is taken; what was paid beforehand is owed."""
+    if charges.owed(db, charge_id, now=now, expires_at=expires_at):
+        return
+    charge = charges.take_out(db, charge_id, "running")
+    if charge is not None:
+        give_back(db, charge, now)
+    if payment_id is not None:
+        payments.let_go(db, payment_id)
+
+
+def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
+    """What was worked for is kept, and its payment may be sent. Raises `NotCovered` if it is not waiting for that."""
+    if not (
+        charges.unsettled(db, charge_id, answer=answer)
+        and payments.settling(db, payment_id, next_try_at=next_try_at)
+    ):
+        raise NotCovered("charge_gone")
+
+
+def give_back(db: StoreDb, charge: Charge, now: int) -> None:
+    if charge.how == "balance" and charge.amount and charge.wallet is not None:
+        wallets.release(db, charge.wallet, charge.amount, now)
+    if charge.spent != "[]":
+        plans.uncover(db, _SPENT.decode(charge.spent))
+
+
+# ── what a settlement brings ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def book_settled(db: StoreDb, *, payment_id: str, transaction: str, books: Books, now: int) -> bool:
+    """The money has moved: into the books once, however often this is said. False: it was known."""
+    row = payments.settled(db, payment_id, transaction=transaction, now=now, expires_at=now + KEPT_MS)
+    if row is None:
+        return False
+    if row.purpose == "deposit":
+        assert row.wallet is not None
+        wallets.open_wallet(db, row.wallet, row.currency, now)
+        books.post(db, deposit_of(row), now)
+        return True
+    assert row.charge_id is not None
+    charge = charges.settled(db, row.charge_id, now=now, expires_at=now + KEPT_MS)
+    books.post(db, payment_of(row, charge), now)
+    return True
+
+
+def book_refused(db: StoreDb, *, payment_id: str, problem: str, now: int) -> bool:
+    """The money has certainly not moved. False: that was known."""
+    row = payments.refused(db, payment_id, problem=problem, now=now, expires_at=now + KEPT_MS)
+    if row is None:
+        return False
+    if row.charge_id is not None:
+        charge = charges.take_out(db, row.charge_id, "settling", "running")
+        if charge is not None:
+            give_back(db, charge, now)
+    return True
+
+
+# ── a process has died ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
+    """Some of what another process had in hand; how much. What ran is released, what was sent is to be looked for."""
+    left = charges.left_behind(db, boot_id=boot_id)
+    for charge in left:
+        if charge.state == "settling":
+            charges.disowned(db, charge.id)
+        elif not charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS):
+            taken = charges.take_out(db, charge.id, "running")
+            if taken is not None:
+                give_back(db, taken, now)
+            else:
+                charges.disowned(db, charge.id)
+    rows = payments.left_behind(db, boot_id=boot_id)
+    for row in rows:
+        if not payments.let_go(db, row.id):
+            payments.disowned(db, row.id, now=now)
+    return len(left) + len(rows)
+
+
+# ── movements ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def revenue(server: str, tool: str) -> str:
+    return f"revenue:{server}/{tool}"
+
+
+def charge_of_wallet(started: Started, currency: str) -> Movement:
+    """From the wallet that it was held in."""
+    call = started.call
+    return Movement(
+        kind="charge",
+        source=f"wallet:{call.wallet}",
+        target=revenue(call.server, call.tool),
+        amount=started.amount,
+        currency=currency,
+        principal=call.caller,
+        client_id=call.client_id,
+        grant_id=call.grant_id,
+        server=call.server,
+        tool=call.tool,
+        call_id=call.call_id,
+        charge_id=started.charge_id,
+        price=started.price,
+    )
+
+
+def payment_of(row: PaymentRow, charge: Charge | None) -> Movement:
+    """`charge` None: what it was for is gone, and the money is there all the same."""
+    if charge is None:
+        return Movement(
+            kind="payment",
+            source=row.account,
+            target="unassigned",
+            amount=row.amount,
+            currency=row.currency,
+            principal=row.caller,
+            server=row.server,
+            payment_id=row.id,
+        )
+    return Movement(
+        kind="payment",
+        source=row.account,
+        target=revenue(charge.server, charge.tool),
+        amount=row.amount,
+        currency=row.currency,
+        principal=charge.caller,
+        client_id=charge.client_id,
+        grant_id=charge.grant_id,
+        server=charge.server,
+        tool=charge.tool,
+        call_id=charge.call_id,
+        charge_id=charge.id,
+        payment_id=row.id,
+        price=charge.price,
+    )
+
+
+def deposit_of(row: PaymentRow) -> Movement:
+    return Movement(
+        kind="deposit",
+        source=row.account,
+        target=f"wallet:{row.wallet}",
+        amount=row.amount,
+        currency=row.currency,
+        principal=row.caller,
+        server=row.server,
+        payment_id=row.id,
+    )

@@ -1,0 +1,208 @@
+"""Rows of payments: authorizations to move money on a chain. Each counts once: who reserved it, for which call, and what became of it.
+
+    reserved → verified → settling → settled | refused | unknown → settled | refused
+
+Until `settling` an authorization can be let go again, and its row with it. From then on the row stays until it is known what became of
+the money. Everything here runs inside jobs.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from server.money.amounts import Micros
+from server.store.jobs import Row, StoreDb
+
+_INSERT: Final = (
+    "INSERT INTO payments (id, network, asset, payer, nonce, proof_hash, purpose, fingerprint, server, caller, wallet, charge_id, atomic,"
+    " amount, currency, pay_to, valid_before, state, requirements, sealed, tries, owner, created_at, expires_at)"
+    " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, NULL, ?, ?, ?, ?, ?, 'reserved', ?, ?, 0, ?, ?, ?)"
+)
+PIECE: Final = 200
+
+
+class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An authorization as it is kept."""
+
+    id: str
+    network: str
+    asset: str
+    payer: str
+    nonce: str
+    proof_hash: str
+    purpose: str
+    fingerprint: str
+    server: str
+    caller: str
+    wallet: str | None
+    atomic: str
+    amount: Micros
+    currency: str
+    pay_to: str
+    valid_before: int
+    requirements: str
+    created_at: int
+    expires_at: int
+    state: str = "reserved"
+    charge_id: str | None = None
+    sealed: bytes | None = None
+    facilitator: str | None = None
+    tries: int = 0
+    next_try_at: int | None = None
+    problem: str = ""
+    transaction_hash: str | None = None
+    owner: str | None = None
+
+    @classmethod
+    def of(cls, row: Row) -> PaymentRow:
+        return cls(**{name: row[name] for name in cls.__struct_fields__})
+
+    @property
+    def account(self) -> str:
+        """Where its money comes from, in the books."""
+        return f"chain:{self.network}:{self.asset}"
+
+
+def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
+    """None: it is reserved now. Else the row that has this authorization already."""
+    found = db.fetch_one(
+        "SELECT * FROM payments WHERE network = ? AND asset = ? AND payer = ? AND nonce = ?",
+        payment.network,
+        payment.asset,
+        payment.payer,
+        payment.nonce,
+    )
+    if found is not None:
+        return PaymentRow.of(found)
+    db.execute(
+        _INSERT,
+        payment.id,
+        payment.network,
+        payment.asset,
+        payment.payer,
+        payment.nonce,
+        payment.proof_hash,
+        payment.purpose,
+        payment.fingerprint,
+        payment.server,
+        payment.caller,
+        payment.wallet,
+        payment.atomic,
+        payment.amount,
+        payment.currency,
+        payment.pay_to,
+        payment.valid_before,
+        payment.requirements,
+        payment.sealed,
+        payment.owner,
+        payment.created_at,
+        payment.expires_at,
+    )
+    return None
+
+
+def find(db: StoreDb, payment_id: str) -> PaymentRow | None:
+    row = db.fetch_one("SELECT * FROM payments WHERE id = ?", payment_id)
+    return None if row is None else PaymentRow.of(row)
+
+
+def verified(db: StoreDb, payment_id: str, *, charge_id: str | None, caller: str, facilitator: str) -> bool:
+    return 1 == db.execute(
+        "UPDATE payments SET state = 'verified', charge_id = ?, caller = ?, facilitator = ? WHERE id = ? AND state = 'reserved'",
+        charge_id,
+        caller,
+        facilitator,
+        payment_id,
+    )
+
+
+def let_go(db: StoreDb, payment_id: str) -> bool:
+    """It was never sent to be settled, and can be shown again."""
+    return 1 == db.execute(
+        "DELETE FROM payments WHERE id = ? AND state IN ('reserved', 'verified')", payment_id
+    )
+
+
+def settling(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
+    """From here on it can move money."""
+    return 1 == db.execute(
+        "UPDATE payments SET state = 'settling', tries = tries + 1, next_try_at = ? WHERE id = ? AND state = 'verified'",
+        next_try_at,
+        payment_id,
+    )
+
+
+def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
+    return 1 == db.execute(
+        "UPDATE payments SET tries = tries + 1, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+        next_try_at,
+        payment_id,
+    )
+
+
+def unknown(db: StoreDb, payment_id: str, *, problem: str) -> bool:
+    """It was sent, and nobody can say yet what became of it."""
+    return 1 == db.execute(
+        "UPDATE payments SET state = 'unknown', problem = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+        problem,
+        payment_id,
+    )
+
+
+def settled(
+    db: StoreDb, payment_id: str, *, transaction: str, now: int, expires_at: int
+) -> PaymentRow | None:
+    """The money has moved. None: that was known."""
+    row = db.fetch_one(
+        "UPDATE payments SET state = 'settled', transaction_hash = ?, problem = '', sealed = NULL, owner = NULL, next_try_at = NULL,"
+        " ended_at = ?, expires_at = ? WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        transaction,
+        now,
+        expires_at,
+        payment_id,
+    )
+    return None if row is None else PaymentRow.of(row)
+
+
+def refused(db: StoreDb, payment_id: str, *, problem: str, now: int, expires_at: int) -> PaymentRow | None:
+    """The money has certainly not moved, and will not."""
+    row = db.fetch_one(
+        "UPDATE payments SET state = 'refused', problem = ?, sealed = NULL, owner = NULL, next_try_at = NULL, ended_at = ?,"
+        " expires_at = ? WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        problem,
+        now,
+        expires_at,
+        payment_id,
+    )
+    return None if row is None else PaymentRow.of(row)
+
+
+def due(db: StoreDb, *, now: int, at_most: int) -> list[PaymentRow]:
+    """Those whose outcome is to be looked for now."""
+    rows = db.fetch_all(
+        "SELECT * FROM payments WHERE state IN ('settling', 'unknown') AND next_try_at <= ? ORDER BY next_try_at LIMIT ?",
+        now,
+        at_most,
+    )
+    return [PaymentRow.of(row) for row in rows]
+
+
+def left_behind(db: StoreDb, *, boot_id: str) -> list[PaymentRow]:
+    """Some of those that a process which is gone had in hand."""
+    rows = db.fetch_all(
+        "SELECT * FROM payments WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
+        boot_id,
+        PIECE,
+    )
+    return [PaymentRow.of(row) for row in rows]
+
+
+def disowned(db: StoreDb, payment_id: str, *, now: int) -> None:
+    """Sent by a process that is gone: its outcome is to be looked for at once."""
+    db.execute(
+        "UPDATE payments SET owner = NULL, state = 'unknown', next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+        now,
+        payment_id,
+    )

@@ -1,0 +1,151 @@
+"""What the tools of a server cost: the settings' word, then that of a tool's author, made into offers for each kind of caller.
+
+Made when the catalogue is, and kept with the tool's entry: of a tool that is free nothing is asked at a call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Protocol
+
+import msgspec
+from msgspec import UNSET
+
+from server.backends.terms import BadTerms
+from server.mcp.messages import Tool, ToolAnnotations
+from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic
+from server.settings.money import FREE, PLAN_ONLY, PaymentsConfig, PriceTable, PriceValue, seconds_of
+from server.settings.policies import ToolConfig
+from server.till.offers import KIND_OF, PricedTool, ToolPrice
+from server.till.price_tags import PRICE_META, price_meta
+
+_PLAIN: Final = ToolConfig()
+
+
+class PriceSettings(Protocol):
+    """What is looked at of a `ServerConfig`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def price(self) -> PriceValue | None: ...
+    @property
+    def tools(self) -> Mapping[str, ToolConfig]: ...
+
+
+class Prices:
+    """Of one server. `payments` None: what authors say is not heard, and what the settings say cannot be paid."""
+
+    def __init__(self, settings: PriceSettings, payments: PaymentsConfig | None = None) -> None:
+        self._server = settings.name
+        self._default = settings.price
+        self._tools = settings.tools
+        self._payments = payments
+        self._read: dict[bytes, ToolPrice | None] = {}
+
+    def price(self, tool: Tool) -> PricedTool | None:
+        """None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none."""
+        own = self._tools.get(tool.name, _PLAIN)
+        written = own.price if own.price is not None else self._default
+        if written is None:
+            written = self._authors(tool)
+        if (written is None or written == FREE) and not own.price_for:
+            return None
+        prices = {
+            kind: self._understood(own.price_for.get(kind, FREE if written is None else written))
+            for kind in KIND_OF.values()
+        }
+        if not any(prices.values()):
+            return None
+        return self._priced(tool.name, own, prices)
+
+    def shown(self, tool: Tool, price: PricedTool) -> Tool:
+        """What it costs is in its `_meta`, whoever said so. A repeat of a paid call is paid for again, so it never claims that
+        one is without effect."""
+        meta = {} if tool.meta is UNSET else dict(tool.meta)
+        hints = ToolAnnotations() if tool.annotations is UNSET else tool.annotations
+        return msgspec.structs.replace(
+            tool,
+            meta=meta | price_meta(price, self._networks()),
+            annotations=msgspec.structs.replace(hints, idempotent_hint=False),
+        )
+
+    def unheard(self, tool: Tool) -> bool:
+        """Whether its author says what it costs, and nobody could pay that."""
+        return self._payments is None and tool.meta is not UNSET and PRICE_META in tool.meta
+
+    def _priced(self, name: str, own: ToolConfig, prices: Mapping[str, ToolPrice | None]) -> PricedTool:
+        priced = PricedTool(
+            server=self._server,
+            tool=name,
+            prices=prices,
+            fixed={},
+            upfront=own.flow == "upfront",
+            dedupe_seconds=seconds_of(own.dedupe),
+            free_calls=own.free_calls,
+            trial=own.trial,
+        )
+        fixed = {
+            kind: priced.make(price, price.amount)
+            for kind, price in prices.items()
+            if price is not None and price.amount is not None
+        }
+        return msgspec.structs.replace(priced, fixed=fixed)
+
+    def _authors(self, tool: Tool) -> PriceValue | None:
+        written = None if self._payments is None or tool.meta is UNSET else tool.meta.get(PRICE_META)
+        if written is None:
+            return None
+        try:
+            value = msgspec.convert(written, PriceValue)
+            if isinstance(value, PriceTable) and not (
+                value.function and value == PriceTable(function=value.function)
+            ):
+                raise BadAmount("is a table that only the settings may have")
+            if isinstance(value, str) and value != FREE and parse(value) == 0:
+                raise BadAmount('is nothing: write "free"')
+        except (msgspec.ValidationError, BadAmount) as problem:
+            raise BadTerms(f"the tool {tool.name}: its price ({PRICE_META}) {problem}") from None
+        return value
+
+    def _understood(self, written: PriceValue) -> ToolPrice | None:
+        key = msgspec.json.encode(written)
+        if key not in self._read:
+            self._read[key] = self._make(written)
+        return self._read[key]
+
+    def _make(self, written: PriceValue) -> ToolPrice | None:
+        if isinstance(written, str):
+            if written == FREE:
+                return None
+            return ToolPrice(written=written, amount=0 if written == PLAN_ONLY else parse(written))
+        most = parse(written.most) if written.most else MOST
+        if written.function:
+            return ToolPrice(written=written, function=written.function, most=most)
+        if written.expression:
+            from server.money.expressions import Expression
+
+            return ToolPrice(written=written, expression=Expression(written.expression), most=most)
+        asset = written.asset.lower()
+        amount = from_atomic(parse_atomic(written.amount), self._decimals(asset))
+        return ToolPrice(written=written, amount=amount, asset=asset)
+
+    def _networks(self) -> list[str]:
+        if self._payments is None:
+            return []
+        from server.settings.sales import accepted_assets
+
+        return list(dict.fromkeys(each.network.caip2 for each in accepted_assets(self._payments)))
+
+    def _decimals(self, asset: str) -> int:
+        from server.settings.sales import accepted_assets
+
+        found = accepted_assets(self._payments) if self._payments is not None else ()
+        return next(
+            (
+                each.asset.decimals
+                for each in found
+                if asset in (each.asset.symbol.lower(), each.asset.address.lower())
+            ),
+            6,
+        )

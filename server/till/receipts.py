@@ -1,0 +1,70 @@
+"""Receipts: what was charged for one call, signed with the keys that sign access tokens, so that anybody can check it offline.
+
+A receipt is a JWS of type `receipt+jwt`. Nobody takes one for a token: the types differ, and it has no audience.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from auth.jose.base64url import pack
+from auth.jose.es256 import sign
+from auth.keys.ring import SigningKey
+from auth.values.encode import json_bytes
+from server.till.calls import Started
+
+RECEIPT_TYPE: Final = "receipt+jwt"
+
+
+class Receipts:
+    """`key` is the one that signs now."""
+
+    def __init__(self, *, issuer: str, key: Callable[[], SigningKey], currency: str) -> None:
+        self._issuer = issuer
+        self._key = key
+        self._currency = currency
+
+    def of(self, started: Started, *, at: int) -> str:
+        call = started.call
+        claims: dict[str, Any] = {
+            "iss": self._issuer,
+            "iat": at // 1000,
+            "jti": started.charge_id,
+            "sub": call.caller,
+            "server": call.server,
+            "tool": call.tool,
+            "call": call.call_id,
+            "how": started.how,
+            "amount": str(started.amount),  # micros
+            "currency": self._currency,
+            "price": started.price,
+        }
+        if started.receipt is not None:
+            claims["settlement"] = _settlement(started.receipt)
+        key = self._key()
+        head = pack(json_bytes({"alg": key.algorithm, "kid": key.kid, "typ": RECEIPT_TYPE}))
+        return sign(f"{head}.{pack(json_bytes(claims))}".encode(), key.key).decode()
+
+
+def _settlement(told: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: told[name] for name in ("network", "payer", "transaction", "amount") if name in told}
+
+
+class ReceiptClaims(msgspec.Struct, frozen=True, kw_only=True):
+    """What a receipt says."""
+
+    iss: str
+    iat: int
+    jti: str
+    sub: str
+    server: str
+    tool: str
+    call: str
+    how: str
+    amount: str
+    currency: str
+    price: str
+    settlement: dict[str, str] = {}

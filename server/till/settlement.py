@@ -1,0 +1,239 @@
+"""What moves money on a chain: payments are sent to be settled, and looked after until it is known what became of them.
+
+It belongs to no request. Three things can become of a payment: settled, refused, unknown. Unknown keeps everything as it is, is tried again
+with the same authorization (which can move money only once), and is looked for on the chain where the settings name a node of it. It
+survives a restart. Nothing is booked twice, however often an outcome is heard of (`claims.book_settled`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, TypeAlias
+
+import msgspec
+import trio
+
+from server.observe.log import Logger
+from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.till import claims, payments
+from server.till.answers import Answers
+from server.till.ledger import Books
+from server.till.marks import Mark, apply_marks
+from server.till.payments import PaymentRow
+from server.till.under_way import UnderWay
+from server.x402.chain import Chain, ChainUnreachable, Transfer
+from server.x402.facilitators import FacilitatorDown, Facilitators
+from server.x402.payments import read_payment
+from server.x402.requirements import PaidResource, Requirements, read_requirements
+from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown
+
+# The first look after an answer that did not come, and the longest between two later ones.
+FIRST_LOOK_MS: Final = 2_000
+LONGEST_MS: Final = 600_000
+# A settlement may be at work for so long; nobody else tries meanwhile.
+SENT_MS: Final = 120_000
+LOOK_SECONDS: Final = 1.0
+AT_ONCE: Final = 16
+MOST_MARKS: Final = 500
+
+Job: TypeAlias = Callable[[StoreDb], object]
+
+
+class Settlements:
+    """Of the whole process. Whoever makes it runs `run`."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        books: Books,
+        answers: Answers,
+        facilitators: Facilitators,
+        chains: Mapping[str, Chain],
+        clock: Callable[[], int],
+        boot_id: str,
+        log: Logger,
+    ) -> None:
+        self.facilitators: Final = facilitators
+        self.under_way: Final = UnderWay()
+        self._store = store
+        self._books = books
+        self._answers = answers
+        self._chains = chains
+        self._clock = clock
+        self._boot_id = boot_id
+        self._log = log
+        self._nursery: trio.Nursery | None = None
+        self._marks: list[Mark] = []
+        self._later: list[Job] = []
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """What a process that died left is taken up first."""
+        while await self._store.write(partial(claims.recover, boot_id=self._boot_id, now=self._clock())):
+            pass
+        async with trio.open_nursery() as self._nursery:
+            task_status.started()
+            try:
+                while True:
+                    await self._look()
+                    await trio.sleep(LOOK_SECONDS)
+            finally:
+                with trio.CancelScope(shield=True):
+                    await self._flush()
+
+    # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self, payment_id: str, charge_id: str | None) -> None:
+        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id, or by its charge's."""
+        assert self._nursery is not None
+        self.under_way.begin(payment_id)
+        self._nursery.start_soon(self._settle, payment_id, charge_id, True)
+
+    async def _settle(self, payment_id: str, charge_id: str | None, first: bool) -> None:
+        try:
+            row = await self._store.read(lambda db: payments.find(db, payment_id))
+            if row is not None and row.state in ("settling", "unknown"):
+                await self._try(row, first=first)
+        except StoreUnavailable as problem:
+            self._log.warning("payment.store_unavailable", payment=payment_id, reason=str(problem))
+        except Exception:
+            self._log.exception("payment.crashed", payment=payment_id)
+        finally:
+            self.under_way.end(payment_id)
+            if charge_id is not None:
+                self.under_way.end(charge_id)
+
+    async def _try(self, row: PaymentRow, *, first: bool) -> None:
+        assert row.sealed is not None
+        try:
+            payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
+            requirements, resource = read_kept(row.requirements)
+            answer = await self.facilitators.settle(
+                payment, requirements, resource, at=row.facilitator or "", repeated=not first
+            )
+        except FacilitatorDown as error:
+            # Nothing was sent this time; whether anything was before, only the chain can tell.
+            answer = Unknown(problem=error.for_log)
+        match answer:
+            case Settled(transaction=transaction):
+                return await self._settled(row, transaction)
+            case Rejected(certain=True, text=text):
+                return await self._refused(row, text)
+            case Rejected(said=said):
+                problem = said
+            case AlreadyUsed():
+                problem = "the authorization was used already"
+            case Unknown(problem=problem):
+                pass
+        found = await self._on_chain(row)
+        if isinstance(found, Transfer):
+            return await self._settled(row, found.transaction)
+        if found is False:
+            return await self._refused(row, "it was not carried out in its time")
+        if isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
+            # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
+            return await self._settled(row, "")
+        await self._store.write(partial(payments.unknown, payment_id=row.id, problem=problem[:200]))
+        self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+
+    async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
+        """The transfer; False: there is none, and there will be none; None: nobody can say."""
+        chain = self._chains.get(row.network)
+        if chain is None:
+            return None
+        try:
+            found = await chain.find_transfer(row.asset, row.payer, row.pay_to, row.nonce, int(row.atomic))
+            if found is not None:
+                return found
+            lapsed = await chain.authorization_lapsed(row.asset, row.payer, row.nonce, row.valid_before)
+            if lapsed or await chain.authorization_cancelled(row.asset, row.payer, row.nonce):
+                return False
+        except ChainUnreachable as error:
+            self._log.warning("payment.chain_unreachable", network=row.network, reason=str(error))
+        return None
+
+    async def _settled(self, row: PaymentRow, transaction: str) -> None:
+        job = partial(
+            claims.book_settled,
+            payment_id=row.id,
+            transaction=transaction,
+            books=self._books,
+            now=self._clock(),
+        )
+        if await self._store.write(job):
+            self._log.info("payment.settled", payment=row.id, transaction=transaction, amount=row.amount)
+
+    async def _refused(self, row: PaymentRow, problem: str) -> None:
+        job = partial(claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock())
+        if await self._store.write(job):
+            self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+
+    # ── all the others ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _look(self) -> None:
+        try:
+            await self._flush()
+            now = self._clock()
+            for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
+                if row.id in self.under_way:
+                    continue
+                wait = min(FIRST_LOOK_MS << min(row.tries, 20), LONGEST_MS)
+                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS + wait)
+                if await self._store.write(job):
+                    self.under_way.begin(row.id)
+                    if row.charge_id is not None:
+                        self.under_way.begin(row.charge_id)
+                    assert self._nursery is not None
+                    self._nursery.start_soon(self._settle, row.id, row.charge_id, False)
+        except StoreUnavailable as problem:
+            self._log.warning("payment.store_unavailable", reason=str(problem))
+
+    def later(self, job: Job) -> None:
+        """The store could not do it now."""
+        self._later.append(job)
+
+    def mark(self, mark: Mark) -> None:
+        self._marks.append(mark)
+
+    def take_marks(self) -> Sequence[Mark]:
+        """Whoever takes them writes them, or puts them back."""
+        taken, self._marks = self._marks[:MOST_MARKS], self._marks[MOST_MARKS:]
+        return taken
+
+    def put_back(self, marks: Sequence[Mark]) -> None:
+        self._marks[:0] = marks
+
+    async def _flush(self) -> None:
+        while self._later:
+            job = self._later[0]
+            await self._store.write(job)
+            self._later.pop(0)
+        while self._marks:
+            marks = self.take_marks()
+            try:
+                await self._store.write(partial(apply_marks, marks=marks, now=self._clock()))
+            except BaseException:
+                self.put_back(marks)
+                raise
+
+
+def kept(requirements: Requirements, resource: PaidResource) -> str:
+    """What a payment was asked for with, as its row has it."""
+    return msgspec.json.encode([requirements.as_json(), resource]).decode()
+
+
+def read_kept(text: str) -> tuple[Requirements, PaidResource]:
+    requirements, resource = msgspec.json.decode(text)
+    return read_requirements(requirements), msgspec.convert(resource, PaidResource)
+
+
+def settlement_of(row: PaymentRow) -> Mapping[str, Any]:
+    """What the protocol says of a settled payment."""
+    return {
+        "success": True,
+        "transaction": row.transaction_hash or "",
+        "network": row.network,
+        "payer": row.payer,
+        "amount": row.atomic,
+    }

@@ -1,0 +1,542 @@
+"""The till of one server: a priced call is begun here before its tool runs, and finished or released here afterwards.
+
+    with a payment    reserve → verify → claim → (tool) → keep the answer, settle → serve
+    on a balance      claim: plan, caps, hold, in one write → (tool) → charge, in one write → serve
+
+Claiming makes the one row that stands for the call. A repeat of the same call finds it, and waits for its answer or is given it, and is
+neither run nor charged again. What moves money on a chain is settlement.py's, which outlives the request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from auth.values.model import PrincipalKind
+from server.mcp.results import ToolResult
+from server.money.amounts import shown
+from server.observe.log import Logger
+from server.store.jobs import Store, StoreUnavailable
+from server.till import charges, claims, payments, words
+from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
+from server.till.calls import KEPT_MS, RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
+from server.till.charges import Charge
+from server.till.claims import NotCovered
+from server.till.fingerprint import fingerprint
+from server.till.ledger import Books, Movement
+from server.till.marks import Mark
+from server.till.payments import PaymentRow
+from server.till.penalties import Penalties
+from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
+from server.till.quotes import Quotes
+from server.till.receipts import Receipts
+from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
+from server.till.showcase import Showcase, quote_in
+from server.x402.facilitators import FacilitatorDown
+from server.x402.in_band import RECEIPT_KEY
+from server.x402.payments import BadPayment, Payment, check_window, match
+from server.x402.requirements import Requirements
+from server.x402.settlements import Rejected
+
+KEY_PURPOSE: Final = "till-calls"
+# What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
+SETTLE_SECONDS: Final = 60.0
+PATIENT_SECONDS: Final = 3600.0
+ID_BYTES: Final = 12
+# Where the signed receipt of a call stands in its result's `_meta`.
+SIGNED_RECEIPT: Final = "io.ostiary/receipt"
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Till:
+    def __init__(
+        self,
+        *,
+        server: str,
+        store: Store,
+        books: Books,
+        quotes: Quotes,
+        answers: Answers,
+        settlements: Settlements,
+        receipts: Receipts,
+        showcase: Showcase,
+        key: bytes,
+        clock: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        boot_id: str,
+        log: Logger,
+    ) -> None:
+        self.server: Final = server
+        self._quotes = quotes
+        self._showcase = showcase
+        self._store = store
+        self._books = books
+        self._answers = answers
+        self._settlements = settlements
+        self._receipts = receipts
+        self._under_way = settlements.under_way
+        self._penalties = Penalties(clock)
+        self._key = key
+        self._clock = clock
+        self._entropy = entropy
+        self._boot_id = boot_id
+        self._log = log
+
+    # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def fingerprint(self, tool: str, arguments: Mapping[str, Any]) -> str:
+        """Raises `NotComparable`."""
+        return fingerprint(self._key, self.server, tool, arguments)
+
+    async def offer(
+        self, price: PricedTool, call: PricedCall, kind: PrincipalKind, brought: Shown, ask_agent: AskAgent
+    ) -> Offer | None:
+        """What this call costs this caller, before plans; a price that was quoted for it holds. None: nothing.
+
+        Raises `PriceUnknown`, `BadQuote`."""
+        quote = None if brought.payment is None else quote_in(brought.payment)
+        if quote is None or not price.depends(kind):
+            return await price.offer(kind, call.arguments, ask_agent)
+        written = price.prices[KIND_OF[kind]]
+        assert written is not None  # it depends on something
+        plain = price.make(written, 0)
+        return self._quotes.open(quote, plain, fingerprint=call.fingerprint, caller=call.caller)
+
+    def requirements(self, offer: Offer, call: PricedCall) -> Sequence[Requirements]:
+        """What a payment for this must be like, one for each token that is taken."""
+        quote = (
+            self._quotes.seal(offer, fingerprint=call.fingerprint, caller=call.caller) if call.depends else ""
+        )
+        return self._showcase.requirements(offer, quote)
+
+    def challenge(self, offer: Offer, call: PricedCall, text: str) -> Mapping[str, Any] | None:
+        """What is to be paid, in the protocol's words. None: it cannot be paid for directly."""
+        requirements = self.requirements(offer, call)
+        return self._showcase.challenge(offer, requirements, text) if requirements else None
+
+    # ── before the tool runs ─────────────────────────────────────────────────────────────────────────────────────────
+
+    async def begin(self, call: PricedCall, offer: Offer, brought: Shown) -> Started | Earlier | Refusal:
+        """Raises `StoreUnavailable`."""
+        if brought.payment is not None:
+            return await self._with_payment(call, offer, brought.payment, brought.key)
+        if call.wallet is None:
+            return words.asks_payment(offer)
+        charge_id = self._new_id("chg")
+        wanted = self._charge(charge_id, call, offer, brought.key)
+        while True:
+            claim = partial(
+                claims.claim,
+                wanted=wanted,
+                call=call,
+                offer=offer,
+                books=self._books,
+                marks=(marks := self._settlements.take_marks()),
+                now=self._clock(),
+            )
+            self._under_way.begin(charge_id)
+            try:
+                charge = await self._store.write(claim)
+            except BaseException as error:
+                self._under_way.end(charge_id)
+                self._settlements.put_back(marks)
+                if isinstance(error, NotCovered):
+                    return words.not_covered(
+                        offer,
+                        error.reason,
+                        due=error.due,
+                        balance=error.balance,
+                        payable=self._showcase.takes_payments and not offer.plan_only,
+                        facts=error.facts,
+                    )
+                raise
+            if charge.id == charge_id:
+                return self._started(charge, call, offer)
+            self._under_way.end(charge_id)
+            earlier = await self._earlier(charge, call)
+            if earlier is not None:
+                return earlier
+
+    async def _with_payment(
+        self, call: PricedCall, offer: Offer, payment: Payment, key: str | None
+    ) -> Started | Earlier | Refusal:
+        now = self._clock()
+        wait = self._penalties.wait_seconds(call.caller, call.address)
+        if wait:
+            return words.too_many_failures(wait)
+        try:
+            requirements = match(
+                payment,
+                self._showcase.requirements(offer, quote_in(payment) or ""),
+                self._showcase.resources(call.tool),
+            )
+            check_window(payment, now // 1000, self._showcase.needed_seconds(call.deadline_seconds))
+        except BadPayment as error:
+            self._penalties.failed(call.caller, call.address)
+            return words.bad_payment(offer, error.reason_code, error.sentence)
+        row = self._row(call, offer, payment, requirements, now)
+        known_key = self._call_key(call.caller, call, key) if call.caller else None
+        while True:
+            self._under_way.begin(row.id)
+            try:
+                found = await self._store.write(
+                    partial(claims.reserve, row=row, call_key=known_key, now=self._clock())
+                )
+            except BaseException:
+                self._under_way.end(row.id)
+                raise
+            if found is None:
+                return await self._reserved(call, offer, payment, requirements, row, key)
+            self._under_way.end(row.id)
+            if isinstance(found, PaymentRow):
+                charge = await self._charge_of(found, row, call)
+                if isinstance(charge, Refusal):
+                    return charge
+                if charge is None:
+                    continue
+                found = charge
+            earlier = await self._earlier(found, call)
+            if earlier is not None:
+                return earlier
+
+    async def _reserved(
+        self,
+        call: PricedCall,
+        offer: Offer,
+        payment: Payment,
+        requirements: Requirements,
+        row: PaymentRow,
+        key: str | None,
+    ) -> Started | Earlier | Refusal:
+        """Ours alone now: is it good? Then the call is claimed for it, or it is let go because another stands for the call."""
+        claimed = False
+        try:
+            try:
+                verdict = await self._settlements.facilitators.verify(
+                    payment, requirements, self._showcase.resource(call.tool)
+                )
+            except FacilitatorDown as error:
+                self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
+                return words.facilitator_down(str(error))
+            if isinstance(verdict, Rejected):
+                self._penalties.failed(call.caller, call.address)
+                return words.bad_payment(offer, verdict.reason, verdict.text)
+            self._penalties.passed(call.caller, call.address)
+            caller = call.caller or f"payer:{row.network}:{row.payer}"
+            call = msgspec.structs.replace(call, caller=caller)
+            charge_id = self._new_id("chg")
+            wanted = msgspec.structs.replace(
+                self._charge(charge_id, call, offer, key),
+                how="payment",
+                payment_id=row.id,
+                amount=offer.amount,
+            )
+            self._under_way.begin(charge_id)
+            claim = partial(
+                claims.claim_paid,
+                wanted=wanted,
+                payment_id=row.id,
+                facilitator=verdict.facilitator,
+                marks=(marks := self._settlements.take_marks()),
+                now=self._clock(),
+            )
+            try:
+                charge = await self._store.write(claim)
+            except BaseException:
+                self._under_way.end(charge_id)
+                self._settlements.put_back(marks)
+                raise
+            if charge.id != charge_id:  # signed anew for a call that is already paid for, or about to be
+                self._under_way.end(charge_id)
+            else:
+                claimed = True
+        finally:
+            if not claimed:
+                await self._let_go(row.id)
+            self._under_way.end(row.id)
+        if not claimed:
+            earlier = await self._earlier(charge, call)
+            return earlier or await self._with_payment(call, offer, payment, key)
+        started = self._started(charge, call, offer)
+        if not offer.upfront:
+            return started
+        refusal = await self._settle(started, None)
+        return refusal or started
+
+    async def _charge_of(
+        self, found: PaymentRow, row: PaymentRow, call: PricedCall
+    ) -> Charge | Refusal | None:
+        """The call that this authorization was shown for already. None: look again."""
+        if not hmac.compare_digest(found.proof_hash, row.proof_hash) or found.fingerprint != row.fingerprint:
+            return words.payment_used()
+        if found.caller != row.caller and row.caller:
+            return words.payment_used()
+        if found.charge_id is None:
+            if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
+                return None
+            return words.in_flight()
+        charge_id = found.charge_id
+        charge = await self._store.read(lambda db: charges.find(db, charge_id))
+        if charge is None:
+            return words.payment_used() if found.state in ("settled", "refused") else words.in_flight()
+        if not row.caller and charge.state == "done" and not charge.keyed:
+            # Who paid is the only thing known of this caller, and a settled payment can be read on the chain by anybody.
+            return (
+                charge
+                if await self._store.read(lambda db: charges.is_unanswered(db, charge_id))
+                else words.payment_used()
+            )
+        return charge
+
+    async def _earlier(self, charge: Charge, call: PricedCall) -> Started | Earlier | Refusal | None:
+        """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
+        if charge.fingerprint != call.fingerprint:
+            return words.other_call_of_key()
+        if charge.state == "running":
+            limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
+            return None if await self._under_way.wait(charge.id, within=limit) else words.in_flight()
+        if charge.state == "settling":
+            if await self._under_way.wait(
+                charge.id, within=PATIENT_SECONDS if call.patient else SETTLE_SECONDS
+            ):
+                return None
+            return words.unknown_outcome(charge.payment_id)
+        if charge.state == "owed":
+            job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
+            self._under_way.begin(charge.id)
+            taken = False
+            try:
+                taken = await self._store.write(job)
+            finally:
+                if not taken:
+                    self._under_way.end(charge.id)
+            if taken:
+                return Started(
+                    charge_id=charge.id,
+                    call=call,
+                    amount=charge.amount,
+                    how=charge.how,
+                    keyed=charge.keyed,
+                    paid=True,
+                    payment_id=charge.payment_id,
+                    upfront=True,
+                    price=charge.price,
+                )
+            again = await self._store.read(lambda db: charges.find(db, charge.id))
+            return words.tried_often_enough() if again is not None and again.state == "owed" else None
+        stored = await self._store.read(lambda db: charges.find(db, charge.id))
+        if stored is None or stored.answer is None:
+            return None if stored is None else words.answer_gone()
+        return Earlier(
+            charge_id=charge.id, answer=self._answers.open(charge.id, stored.answer), keyed=charge.keyed
+        )
+
+    # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def finish(self, started: Started, answer: ToolResult) -> Served | Refusal:
+        """The tool has done it: take the money, and let the answer be given. Raises `StoreUnavailable`; then nothing was
+        taken, or what was taken is found by the next call like this one."""
+        try:
+            sealed = self._answers.seal(started.charge_id, answer)
+        except AnswerTooLarge:
+            await self.release(started)
+            return words.answer_too_large(MAX_ANSWER_BYTES)
+        if started.payment_id is not None and not started.paid:
+            refusal = await self._settle(started, sealed)
+            return refusal or self._served(started)
+        now = self._clock()
+        movement = None if started.paid or not started.amount else self._movement(started)
+        job = partial(
+            claims.finish,
+            charge_id=started.charge_id,
+            answer=sealed,
+            books=self._books,
+            movement=movement,
+            now=now,
+            expires_at=now + KEPT_MS,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except StoreUnavailable:
+                await self.release(started)
+                raise
+            finally:
+                self._under_way.end(started.charge_id)
+        return self._served(started)
+
+    async def release(self, started: Started) -> None:
+        """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again."""
+        now = self._clock()
+        job = partial(
+            claims.release,
+            charge_id=started.charge_id,
+            payment_id=started.payment_id,
+            now=now,
+            expires_at=now + KEPT_MS,
+        )
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except StoreUnavailable:
+                self._settlements.later(job)
+            finally:
+                self._under_way.end(started.charge_id)
+
+    def answered(self, started_id: str, *, keyed: bool, keeps_ms: int) -> None:
+        """The answer was fully given to its caller."""
+        self._settlements.mark(Mark(charge_id=started_id, keyed=keyed, keeps_ms=keeps_ms))
+
+    async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
+        """None: it is settled."""
+        payment_id = started.payment_id
+        assert payment_id is not None
+        row: PaymentRow | None = None
+        with trio.CancelScope(shield=True):
+            now = self._clock()
+            job = partial(
+                claims.send,
+                charge_id=started.charge_id,
+                payment_id=payment_id,
+                answer=sealed,
+                next_try_at=now + SENT_MS,
+            )
+            try:
+                await self._store.write(job)
+            except StoreUnavailable:
+                await self.release(started)
+                raise
+            self._settlements.begin(payment_id, started.charge_id)
+            within = PATIENT_SECONDS if started.call.patient else SETTLE_SECONDS
+            if not await self._under_way.wait(payment_id, within=within):
+                return words.unknown_outcome(payment_id)
+            row = await self._store.read(lambda db: payments.find(db, payment_id))
+        if row is None or row.state == "unknown" or row.state == "settling":
+            return words.unknown_outcome(payment_id)
+        if row.state == "refused":
+            return words.not_settled(
+                row, f"{started.call.tool} costs {shown(started.amount, row.currency)} a call"
+            )
+        started.receipt = settlement_of(row)
+        if sealed is None:  # upfront: the money is here, now the tool may run
+            job = partial(
+                charges.take_up,
+                charge_id=started.charge_id,
+                owner=self._boot_id,
+                call_id=started.call.call_id,
+            )
+            self._under_way.begin(started.charge_id)
+            if not await self._store.write(job):
+                self._under_way.end(started.charge_id)
+                return words.in_flight()
+            started.paid = True
+        return None
+
+    # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
+        if key is not None:
+            return self._mac("key", caller, self.server, call.tool, key)
+        return self._mac("same", caller, call.fingerprint)
+
+    def _mac(self, *what: object) -> str:
+        return hmac.new(self._key, _encode(what), hashlib.sha256).hexdigest()
+
+    def _new_id(self, prefix: str) -> str:
+        return f"{prefix}_{self._entropy(ID_BYTES).hex()}"
+
+    def _charge(self, charge_id: str, call: PricedCall, offer: Offer, key: str | None) -> Charge:
+        now = self._clock()
+        return Charge(
+            id=charge_id,
+            call_key=self._call_key(call.caller, call, key),
+            fingerprint=call.fingerprint,
+            keyed=key is not None,
+            state="running",
+            paid=False,
+            how="balance",
+            server=call.server,
+            tool=call.tool,
+            call_id=call.call_id,
+            caller=call.caller,
+            client_id=call.client_id,
+            grant_id=call.grant_id,
+            wallet=call.wallet,
+            amount=offer.amount,
+            currency=CURRENCY,
+            price=offer.version,
+            spent="[]",
+            payment_id=None,
+            retries_left=RETRIES if offer.upfront else 0,
+            owner=self._boot_id,
+            created_at=now,
+            expires_at=now + KEPT_MS,
+        )
+
+    def _row(
+        self, call: PricedCall, offer: Offer, payment: Payment, requirements: Requirements, now: int
+    ) -> PaymentRow:
+        authorization = payment.authorization
+        payment_id = self._new_id("pay")
+        return PaymentRow(
+            id=payment_id,
+            network=requirements.network,
+            asset=requirements.asset.lower(),
+            payer=authorization.from_.lower(),
+            nonce=authorization.nonce.lower(),
+            proof_hash=payment.proof_hash,
+            purpose="call",
+            fingerprint=call.fingerprint,
+            server=self.server,
+            caller=call.caller,
+            wallet=None,
+            atomic=requirements.amount,
+            amount=offer.amount,
+            currency=CURRENCY,
+            pay_to=requirements.pay_to,
+            valid_before=authorization.valid_before,
+            requirements=kept(requirements, self._showcase.resource(call.tool)),
+            sealed=self._answers.seal_bytes(payment_id, _encode(payment.forward)),
+            owner=self._boot_id,
+            created_at=now,
+            expires_at=max(now + KEPT_MS, authorization.valid_before * 1000),
+        )
+
+    def _started(self, charge: Charge, call: PricedCall, offer: Offer) -> Started:
+        return Started(
+            charge_id=charge.id,
+            call=call,
+            amount=charge.amount,
+            how=charge.how,
+            keyed=charge.keyed,
+            paid=charge.paid,
+            payment_id=charge.payment_id,
+            upfront=offer.upfront,
+            keeps_ms=offer.dedupe_seconds * 1000,
+            seconds=None if charge.payment_id is None else self._showcase.tool_seconds(call.deadline_seconds),
+            price=charge.price,
+        )
+
+    def _movement(self, started: Started) -> Movement:
+        return claims.charge_of_wallet(started, CURRENCY)
+
+    def _served(self, started: Started) -> Served:
+        meta: dict[str, Any] = {}
+        if started.receipt is not None:
+            meta[RECEIPT_KEY] = started.receipt
+        meta[SIGNED_RECEIPT] = self._receipts.of(started, at=self._clock())
+        return Served(charge_id=started.charge_id, meta=meta)
+
+    async def _let_go(self, payment_id: str) -> None:
+        job = partial(payments.let_go, payment_id=payment_id)
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except StoreUnavailable:
+                self._settlements.later(job)

@@ -1,0 +1,171 @@
+"""What the till says when it does not serve: a word for programs, and a sentence for whoever reads it, which is often a model.
+
+A model does what it reads. Told that a key is to be new for every request, it pays twice for one call; so what is said of keys and of trying
+again leads to the same key, and `tests/till/test_words.py` holds the sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from server.money.amounts import Micros, shown
+from server.till.calls import Refusal
+from server.till.payments import PaymentRow
+from server.till.offers import CURRENCY, Offer
+from server.x402.in_band import IDEMPOTENCY_KEY, PAYMENT_KEY
+
+SAME_KEY: Final = (
+    "If you make this very call again because its answer did not arrive, give it the same idempotency key as before"
+    f' (`_meta["{IDEMPOTENCY_KEY}"]`, or the header Idempotency-Key) and the same payment: it is then paid for once, and you'
+    " get its answer. A new key is only for a new call."
+)
+WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and its answer is kept."
+
+
+def cost(offer: Offer, due: Micros | None = None) -> str:
+    return f"{offer.tool} costs {shown(offer.amount if due is None else due, CURRENCY)} a call"
+
+
+def asks_payment(offer: Offer) -> Refusal:
+    """Nobody knows the caller, and nothing was paid."""
+    return Refusal(
+        reason="payment_required",
+        text=f'{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
+        f' `_meta["{PAYMENT_KEY}"]`. {SAME_KEY}',
+        asks=True,
+        facts={"price": shown(offer.amount, CURRENCY)},
+    )
+
+
+_UNCOVERED: Final[Mapping[str, str]] = {
+    "trial_exhausted": "Your free trial of it is used up.",
+    "quota_exhausted": "Your calls of this month are used up; they come back on the first of the next one (UTC).",
+    "plan_required": "It is only for callers on a plan that has it.",
+    "spend_cap_exceeded": "It would go beyond what may be spent.",
+    "already_owned": "You have it already.",
+}
+
+
+def not_covered(
+    offer: Offer, reason: str, *, due: Micros, balance: Micros, payable: bool, facts: Mapping[str, Any]
+) -> Refusal:
+    """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
+    told = {"price": shown(due, CURRENCY), **facts}
+    if reason == "balance_too_low":
+        told["balance"] = shown(balance, CURRENCY)
+        text = f"{cost(offer, due)}, and your balance is {told['balance']}."
+        way = (
+            f' Pay for this call with x402 (one of the payments in "accepts", sent in `_meta["{PAYMENT_KEY}"]`), or put money on your'
+            " balance and make the call again."
+            if payable
+            else " Ask whoever runs this server for a voucher, or put money on your balance."
+        )
+        return Refusal(reason=reason, text=f"{text}{way} {SAME_KEY}", asks=payable, facts=told)
+    words = _UNCOVERED.get(reason, "It cannot be paid for like that.")
+    cap = facts.get("cap")
+    if reason == "spend_cap_exceeded" and cap:
+        words = f"It would go beyond what may be spent: {cap}."
+    return Refusal(reason=reason, text=f"{cost(offer, due)}. {words}", facts=told, status=402)
+
+
+def bad_payment(offer: Offer, reason: str, sentence: str) -> Refusal:
+    return Refusal(
+        reason=reason,
+        text=f"{sentence} Nothing was taken. {cost(offer)}.",
+        asks=True,
+        facts={"price": shown(offer.amount, CURRENCY)},
+    )
+
+
+def not_settled(row: PaymentRow, price: str) -> Refusal:
+    return Refusal(
+        reason="settlement_failed",
+        text=f"Settlement failed: {row.problem or 'the payment was turned down'}. Nothing was taken, and the answer is withheld. {price}.",
+        asks=True,
+        settlement={
+            "success": False,
+            "errorReason": "settlement_failed",
+            "transaction": "",
+            "network": row.network,
+            "payer": row.payer,
+        },
+    )
+
+
+def too_many_failures(seconds: int) -> Refusal:
+    return Refusal(
+        reason="too_many_failures",
+        text=f"Your last payments were not good. Wait {seconds} seconds before the next one; nothing was taken.",
+        retry_after=seconds,
+        status=429,
+    )
+
+
+def facilitator_down(text: str) -> Refusal:
+    return Refusal(
+        reason="facilitator_unavailable",
+        text=f"{text} Nothing was taken, and the call was not made. Try again in a minute, with the same payment and key.",
+        retry_after=30,
+        status=503,
+    )
+
+
+def unknown_outcome(payment_id: str | None) -> Refusal:
+    return Refusal(
+        reason="settlement_unknown",
+        text=f"The payment was sent to be settled, and it is not known yet whether it went through. {WAIT}",
+        retry_after=5,
+        status=503,
+        facts={"payment": payment_id} if payment_id else {},
+    )
+
+
+def in_flight() -> Refusal:
+    return Refusal(
+        reason="in_flight",
+        text=f"The same call is still being made. {WAIT}",
+        retry_after=2,
+        status=409,
+    )
+
+
+def payment_used() -> Refusal:
+    return Refusal(
+        reason="payment_used",
+        text="This payment was used already, and one payment pays for one call. Nothing was taken. For another call, sign another payment.",
+        status=409,
+    )
+
+
+def other_call_of_key() -> Refusal:
+    return Refusal(
+        reason="idempotency_conflict",
+        text="This idempotency key was used for a call with another tool or other arguments. Nothing was taken. Use it again only to"
+        " repeat that very call; a new call takes a new key.",
+        status=409,
+    )
+
+
+def answer_gone() -> Refusal:
+    return Refusal(
+        reason="answered",
+        text="This call was answered already, and its answer is not kept any more. It was paid for once, and was not made again.",
+        status=409,
+    )
+
+
+def tried_often_enough() -> Refusal:
+    return Refusal(
+        reason="retries_exhausted",
+        text="This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund.",
+        status=409,
+    )
+
+
+def answer_too_large(limit: int) -> Refusal:
+    return Refusal(
+        reason="answer_too_large",
+        text=f"The tool's answer is larger than {limit // 1048576} MiB, which is more than can be sold. Nothing was taken.",
+        status=500,
+    )

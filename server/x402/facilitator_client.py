@@ -1,0 +1,184 @@
+"""One facilitator over HTTP: what it is sent, by when it must have answered, and how much it may say (x402 v2 §7).
+
+What its answers mean is settlements.py's, which facilitator is asked facilitators.py's. Redirects are not followed: its address is
+the configuration's, and payments go nowhere else. Nothing is sent twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, cast
+from urllib.parse import urlsplit
+
+import msgspec
+import trio
+
+from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
+from server.outgoing.fetch import Fetcher, request_head
+from server.x402.envelopes import UnreadableEnvelope, open_envelope
+from server.x402.networks import find_network
+from server.x402.payments import Payment
+from server.x402.requirements import V1, V2, PaidResource, Requirements
+from server.x402.settlements import (
+    ANSWER_BYTES,
+    NoAnswer,
+    Rejected,
+    SettleOutcome,
+    Unknown,
+    Verified,
+    read_settled,
+    read_verified,
+)
+
+SUPPORTED_SECONDS: Final = 10.0
+SUPPORTED_BYTES: Final = 256 * 1024
+CONNECTIONS: Final = 64
+MOST_KINDS: Final = 512
+
+# Version 1 wants to know what is paid for, and facilitators want that to be a URL.
+_SOMETHING: Final = PaidResource(url="mcp://tool", description="", mime_type="application/json")
+
+
+class FacilitatorAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How one facilitator is reached. `headers` are values, no references: whoever reads the settings has looked those up."""
+
+    url: str
+    networks: tuple[str, ...] = ()  # CAIP-2; empty: whatever it says that it supports
+    headers: tuple[tuple[str, str], ...] = ()
+    verify_seconds: float = 15.0
+    settle_seconds: float = 60.0
+    ca_file: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"FacilitatorAccess(url={self.url!r}, headers={sorted(name for name, _ in self.headers)!r})"
+
+
+class SupportedKind(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    scheme: str
+    network: str  # CAIP-2, or a pattern like `eip155:*`
+
+    def covers(self, version: int, scheme: str, network: str) -> bool:
+        if (version, scheme) != (self.version, self.scheme):
+            return False
+        return network == self.network or (
+            self.network.endswith(":*") and network.startswith(self.network[:-1])
+        )
+
+
+class NotSent(Exception):
+    """Not a byte reached the facilitator. The text continues a sentence about it."""
+
+
+class FacilitatorClient:
+    def __init__(self, access: FacilitatorAccess) -> None:
+        """Raises `ValueError` for an address, a header or a CA file that cannot be used."""
+        self.access: Final = access
+        self._fetcher = Fetcher(access.url, connections=CONNECTIONS, ca_file=access.ca_file)
+        parts = urlsplit(access.url)
+        # No connection is kept: one that the other side is just closing would lose the answer to a settlement, and with it the knowledge
+        # of whether money moved. What a new one costs is little beside the time that a network takes.
+        headers = (("Accept", "application/json"), ("Connection", "close"), *access.headers)
+
+        def head(method: str, endpoint: str, *more: tuple[str, str]) -> bytes:
+            target = f"{parts.path.rstrip('/')}/{endpoint}" + (f"?{parts.query}" if parts.query else "")
+            return request_head(method, target, parts.netloc, (*more, *headers))
+
+        self._verify = head("POST", "verify", ("Content-Type", "application/json"))
+        self._settle = head("POST", "settle", ("Content-Type", "application/json"))
+        self._supported = head("GET", "supported")
+
+    def __repr__(self) -> str:
+        return f"<FacilitatorClient of {self.access.url}>"
+
+    async def verify(
+        self, payment: Payment, requirements: Requirements, resource: PaidResource | None
+    ) -> Verified | Rejected:
+        """Raises `NoAnswer`."""
+        document = _document(payment, requirements, resource)
+        deadline = trio.current_time() + self.access.verify_seconds
+        status, body = await self._ask(self._verify, document, deadline, ANSWER_BYTES)
+        return read_verified(status, body, payment, self.access.url)
+
+    async def settle(
+        self, payment: Payment, requirements: Requirements, resource: PaidResource | None, *, repeated: bool
+    ) -> SettleOutcome:
+        """Raises `NotSent`. Cancelled, it leaves open what happened: whoever calls it shields it."""
+        document = _document(payment, requirements, resource)
+        try:
+            status, body = await self._fetcher.exchange(
+                self._settle,
+                document,
+                deadline=trio.current_time() + self.access.settle_seconds,
+                limit=ANSWER_BYTES,
+                beginning=ANSWER_BYTES,
+            )
+        except NotConnected as problem:
+            raise NotSent(str(problem)) from problem
+        except FetchFailed as problem:
+            return Unknown(problem=str(problem))
+        except DeadlinePassed:
+            return Unknown(problem=f"did not answer within {self.access.settle_seconds:g} s")
+        return read_settled(status, body, payment, requirements.amount, repeated=repeated)
+
+    async def supported(self) -> tuple[SupportedKind, ...]:
+        """Raises `NoAnswer`, also where it supports nothing: some say so while they start."""
+        deadline = trio.current_time() + SUPPORTED_SECONDS
+        status, body = await self._ask(self._supported, b"", deadline, SUPPORTED_BYTES)
+        if status != 200:
+            raise NoAnswer(f"answered with status {status}")
+        if not (kinds := _kinds(body)):
+            raise NoAnswer("names no kind of payment that it supports")
+        return kinds
+
+    async def aclose(self) -> None:
+        await self._fetcher.aclose()
+
+    async def _ask(self, head: bytes, document: bytes, deadline: float, limit: int) -> tuple[int, bytes]:
+        """A question that changes nothing. Raises `NoAnswer`."""
+        try:
+            return await self._fetcher.exchange(
+                head, document, deadline=deadline, limit=limit, beginning=ANSWER_BYTES
+            )
+        except FetchFailed as problem:
+            raise NoAnswer(str(problem)) from problem
+        except DeadlinePassed:
+            raise NoAnswer("does not answer in time") from None
+
+
+def _document(payment: Payment, requirements: Requirements, resource: PaidResource | None) -> bytes:
+    """Both halves in the payment's version. What was asked for is ours, in both of them: a client's copy is sent nowhere."""
+    payload: dict[str, Any] = dict(payment.forward)
+    if payment.version == V1:
+        wanted = requirements.as_v1_json(resource or _SOMETHING)
+    else:
+        wanted = requirements.as_json()
+        payload["accepted"] = wanted
+    return msgspec.json.encode(
+        {"x402Version": payment.version, "paymentPayload": payload, "paymentRequirements": wanted}
+    )
+
+
+def _kinds(body: bytes) -> tuple[SupportedKind, ...]:
+    try:
+        answer = open_envelope(body.decode("utf-8"), limit=SUPPORTED_BYTES)
+    except (UnicodeDecodeError, UnreadableEnvelope):
+        return ()
+    kinds: object = answer.get("kinds")
+    if not isinstance(kinds, list):
+        return ()
+    found = (_kind(each) for each in cast("list[object]", kinds)[:MOST_KINDS])
+    return tuple(kind for kind in found if kind is not None)
+
+
+def _kind(value: object) -> SupportedKind | None:
+    if not isinstance(value, Mapping):
+        return None
+    entry = cast("Mapping[str, object]", value)
+    version, scheme, network = entry.get("x402Version"), entry.get("scheme"), entry.get("network")
+    if type(version) is not int or not isinstance(scheme, str) or not isinstance(network, str):
+        return None
+    if version == V1 and (known := find_network(network)) is not None:
+        network = known.caip2
+    return SupportedKind(version=version, scheme=scheme, network=network) if version in (V1, V2) else None
