@@ -33,6 +33,8 @@ class Fault(Enum):
     GATEWAY = auto()  # 504 comes instead
     GARBLE = auto()  # 200 comes, with half a JSON object
     HOLD = auto()  # the answer waits for `let_go`
+    # Both connections end, while the other side is at it: when `hang_up` says so.
+    DROP = auto()
     # Nothing is broken.
     PASS = auto()
 
@@ -78,6 +80,7 @@ class FaultProxy:
     _seen: list[Exchange] = field(default_factory=list[Exchange])
     _changed: threading.Condition = field(default_factory=threading.Condition)
     _held: trio.Event = field(default_factory=trio.Event)
+    _dropped: trio.Event = field(default_factory=trio.Event)
     token: trio.lowlevel.TrioToken
 
     def next(self, which: Which, *faults: Fault) -> None:
@@ -100,9 +103,17 @@ class FaultProxy:
         """Answers that are held come now. Those of later requests are held again."""
         self.token.run_sync_soon(self._open)
 
+    def hang_up(self) -> None:
+        """Requests that are to be dropped are dropped now, whether or not the other side has done with them."""
+        self.token.run_sync_soon(self._drop)
+
     def _open(self) -> None:
         self._held.set()
         self._held = trio.Event()
+
+    def _drop(self) -> None:
+        self._dropped.set()
+        self._dropped = trio.Event()
 
     def seen(self, which: Which) -> list[Exchange]:
         with self._changed:
@@ -145,10 +156,11 @@ class FaultProxy:
                 if exchange is not None:
                     self._arrived(exchange)
                     await self._carry_out(exchange, client)
-        except (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
+        except* (trio.BrokenResourceError, trio.ClosedResourceError, OSError):
             pass  # either side may go as it likes
 
     async def _carry_out(self, exchange: Exchange, client: trio.SocketStream) -> None:
+        held = self._held  # let go even before the other side has answered
         match exchange.fault:
             case Fault.REFUSE:
                 return
@@ -162,11 +174,13 @@ class FaultProxy:
         host, _, port = self.target.rpartition(":")
         async with await trio.open_tcp_stream(host, int(port)) as server:
             await server.send_all(exchange.head + exchange.body)
+            if exchange.fault is Fault.DROP:
+                await self._dropped.wait()
+                return
             if exchange.fault is Fault.PASS:
                 await self._relay(exchange, server, client)
                 return
             answer = b"".join([bytes(data) async for data in server])
-        held = self._held
         self._answered(exchange, answer)
         match exchange.fault:
             case Fault.CUT:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 from local_chain import PAYMENT_PEERS, ChainAccount, LocalChain, background
 from programs import NODE_BIN, ROOT, WAIT_SECONDS, needed
 
@@ -70,21 +72,14 @@ class Payer:
         self, account: ChainAccount, url: str, sent: Any = None, headers: Mapping[str, str] | None = None
     ) -> Paid:
         """One call, paid with a fresh signature. What is sent goes by POST; over MCP it is the name and arguments of a tool."""
-        found = self._run(self.client, account, url, sent, headers)
+        found = self.run(self.client, account, url, sent, headers)
         try:
             body = json.loads(found["body"] or "null")
         except ValueError:
             body = found["body"]
         return Paid(**(found | {"body": body}))
 
-    def sign(
-        self, account: ChainAccount, url: str, sent: Any = None, headers: Mapping[str, str] | None = None
-    ) -> SignedCall:
-        found = self._run("sign", account, url, sent, headers)
-        assert found["error"] is None, found["error"]
-        return SignedCall(headers=found["headers"], payment=found["payment"])
-
-    def _run(
+    def run(
         self, client: str, account: ChainAccount, url: str, sent: Any, headers: Mapping[str, str] | None
     ) -> Any:
         start = python if self.program.endswith(".py") else node
@@ -122,6 +117,22 @@ PAYERS = {
         Payer(name="fetch-v1", program=_FETCH, client="fetch", version=1),
     )
 }
+
+
+def signed(account: ChainAccount, demand: Mapping[str, Any]) -> SignedCall:
+    """A payment for what a server asks for, and the header that carries it, made out by @x402/fetch."""
+    found = PAYERS["fetch-v2"].run("sign", account, "", demand, None)
+    assert found["error"] is None, found["error"]
+    return SignedCall(headers=found["headers"], payment=found["payment"])
+
+
+def demanded(url: str, sent: Any = None, *, version: int = 2) -> Any:
+    """What a server asks for a call over HTTP, in one version or the other."""
+    answer = httpx2.request(
+        "GET" if sent is None else "POST", url, json=sent, trust_env=False, timeout=WAIT_SECONDS
+    )
+    assert answer.status_code == 402, (answer.status_code, answer.text)
+    return answer.json() if version == 1 else json.loads(base64.b64decode(answer.headers["PAYMENT-REQUIRED"]))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 from fault_proxy import Fault, FaultProxy, fault_proxy, paying, to
 from local_chain import PAYMENT_PEERS, LocalChain, TestDollar
-from payers import PAYERS, Payer, node, reference_shop
+from payers import PAYERS, Payer, demanded, node, reference_shop, signed
 from programs import WAIT_SECONDS
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
@@ -91,20 +91,20 @@ def test_an_authorization_counts_once_on_the_chain(
     shop: Shop, dollar: TestDollar, reference_facilitator: str
 ) -> None:
     account = dollar.rich()
-    signed = PAYERS["fetch-v2"].sign(account, f"{shop.buying.url}/paid")
+    payment = signed(account, demanded(f"{shop.buying.url}/paid"))
     with httpx2.Client(trust_env=False, timeout=WAIT_SECONDS) as web:
-        answers = [web.get(f"{shop.buying.url}/paid", headers=signed.headers) for _ in range(2)]
+        answers = [web.get(f"{shop.buying.url}/paid", headers=payment.headers) for _ in range(2)]
         asked = {
             "x402Version": 2,
-            "paymentPayload": signed.payment,
-            "paymentRequirements": signed.payment["accepted"],
+            "paymentPayload": payment.payment,
+            "paymentRequirements": payment.payment["accepted"],
         }
         again = web.post(f"{reference_facilitator}/settle", json=asked).json()
     assert [answer.status_code for answer in answers] == [200, 402]
     # Whoever settles what is settled is told no more than this: that it was settled by themselves, the chain alone knows.
     assert again["success"] is False
     assert answers[1].json() == {"error": "invalid_exact_evm_nonce_already_used"}
-    assert [spent.nonce for spent in dollar.spent_by(account.address)] == [signed.nonce]
+    assert [spent.nonce for spent in dollar.spent_by(account.address)] == [payment.nonce]
 
 
 def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
@@ -113,20 +113,20 @@ def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
     """What ours must not do, and what this bench would show."""
     account = dollar.rich()
     url = f"{shop.buying.url}/paid"
-    signed = PAYERS["fetch-v2"].sign(account, url)
-    first = httpx2.get(url, headers=PAYERS["fetch-v2"].sign(account, url).headers, trust_env=False).json()
+    payment = signed(account, demanded(url))
+    first = httpx2.get(url, headers=signed(account, demanded(url)).headers, trust_env=False).json()
     before = len(shop.settling.seen(to("/settle")))
     shop.settling.always(to("/settle"), Fault.HOLD)
 
     def send(_: int) -> httpx2.Response:
-        return httpx2.get(url, headers=signed.headers, trust_env=False, timeout=WAIT_SECONDS)
+        return httpx2.get(url, headers=payment.headers, trust_env=False, timeout=WAIT_SECONDS)
 
     with ThreadPoolExecutor(5) as together:
         sent = [together.submit(send, number) for number in range(5)]
         shop.settling.await_seen(to("/settle"), before + 5, answered=True)
         shop.settling.heal()
         statuses = sorted(one.result().status_code for one in sent)
-    last = httpx2.get(url, headers=PAYERS["fetch-v2"].sign(account, url).headers, trust_env=False).json()
+    last = httpx2.get(url, headers=signed(account, demanded(url)).headers, trust_env=False).json()
     assert statuses == [200, 402, 402, 402, 402]
     assert last["served"] - first["served"] == 6
     assert len(dollar.spent_by(account.address)) == 3

@@ -2,7 +2,7 @@
 // usage: PAYER_KEY=0x… node fetch_payer.mjs fetch|sign VERSION URL [JSON]
 //
 // JSON is posted to the address. PAYER_HEADERS has more headers, as JSON. With version 1 the client is not shown the header in which a server
-// speaks version 2. `sign` pays nothing: it prints the header that would.
+// speaks version 2. `sign` sends nothing: it prints a payment for what JSON, a server's demand, asks for, and the header that carries it.
 import { ExactEvmScheme } from "@x402/evm/exact/client";
 import { ExactEvmSchemeV1 } from "@x402/evm/v1";
 import { wrapFetchWithPayment, x402Client, x402HTTPClient } from "@x402/fetch";
@@ -43,10 +43,7 @@ async function pay() {
 }
 
 async function sign() {
-  const asked = await plain(url, request);
-  const text = await asked.text();
-  const required = http.getPaymentRequiredResponse((name) => asked.headers.get(name), text ? JSON.parse(text) : undefined);
-  const payment = await paying.createPaymentPayload(required);
+  const payment = await paying.createPaymentPayload(JSON.parse(sent));
   return { headers: http.encodePaymentSignatureHeader(payment), payment };
 }
 

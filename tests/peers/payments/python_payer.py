@@ -1,9 +1,9 @@
 """Pays for one call with a client of the PyPI package x402, the way its users do, and prints what came of it: one JSON object.
 
-usage: PAYER_KEY=0x… python_payer.py httpx|requests|mcp|sign VERSION URL [JSON]
+usage: PAYER_KEY=0x… python_payer.py httpx|requests|mcp VERSION URL [JSON]
 
 JSON is posted to the address; for mcp it is the call, {"name": …, "arguments": …}. PAYER_HEADERS has more headers, as JSON. With version 1 the
-client is not shown the header in which a server speaks version 2. `sign` pays nothing: it prints the header that would.
+client is not shown the header in which a server speaks version 2.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from x402.mechanisms.evm.exact import register_exact_evm_client
 CLIENT, VERSION, URL = sys.argv[1:4]
 SENT = json.loads(sys.argv[4]) if len(sys.argv) > 4 else None
 HEADERS = json.loads(os.environ.get("PAYER_HEADERS", "{}"))
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 20
 
 
 def account() -> Any:
@@ -121,18 +121,8 @@ async def pay_over_mcp() -> dict[str, Any]:
         }
 
 
-async def sign() -> dict[str, Any]:
-    client = register_exact_evm_client(x402Client(), account())
-    async with httpx.AsyncClient(transport=Plain(), timeout=PATIENCE_SECONDS, headers=HEADERS) as web:
-        asked = await web.request(method(), URL, **body())
-    headers, payment = await x402HTTPClient(client).handle_402_response(
-        dict(asked.headers), asked.content, URL
-    )
-    return {"headers": headers, "payment": payment.model_dump(by_alias=True, exclude_none=True)}
-
-
 def main() -> None:
-    ways = {"httpx": pay_with_httpx, "mcp": pay_over_mcp, "sign": sign}
+    ways = {"httpx": pay_with_httpx, "mcp": pay_over_mcp}
     try:
         found = pay_with_requests() if CLIENT == "requests" else asyncio.run(ways[CLIENT]())
         found["error"] = None
