@@ -66,6 +66,14 @@ class Completing(AgentRequest, frozen=True, kw_only=True):
     known: Mapping[str, str] = NO_ARGUMENTS  # arguments that are settled
 
 
+class PriceAsked(AgentRequest, frozen=True, kw_only=True):
+    """What would a call of this tool cost?"""
+
+    function: str  # by the name that the agent gave it
+    tool: str
+    arguments: Mapping[str, Any]
+
+
 class Progress(msgspec.Struct, frozen=True, kw_only=True, tag="progress"):
     progress: float
     total: float | None = None
@@ -184,6 +192,15 @@ class LibraryBackend(Protocol):
 
 
 @runtime_checkable
+class Pricing(Protocol):
+    """A back-end whose author has functions that know what a call costs."""
+
+    async def price(self, asked: PriceAsked) -> str:
+        """`"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
+        ...
+
+
+@runtime_checkable
 class Paced(Protocol):
     """A back-end that says itself how long a call of a tool may take."""
 
@@ -205,13 +222,4 @@ class Active(Protocol):
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
-        ...
-
-
-@runtime_checkable
-class PricingBackend(Protocol):
-    """Back-ends whose author has functions that say what a call costs."""
-
-    async def price(self, function: str, arguments: Mapping[str, Any], /) -> str:
-        """`"$0.02"` or `"free"`. Raises `BackendError`."""
         ...

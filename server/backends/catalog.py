@@ -243,7 +243,7 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
             if bound is None:
                 continue
             seen = tool if prices is None or price is None else prices.shown(tool, price)
-            add(tools, "tool", tool.name, source, partial(_entry, seen, backend, bound, price))
+            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, backend, bound, price))
         if not isinstance(backend, LibraryBackend):
             continue
         library: LibraryBackend = backend
@@ -278,8 +278,8 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
     )
 
 
-def _entry(tool: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:
-    return ToolEntry(tool, ToolSchema(tool), backend, terms, price)
+def _entry(tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:
+    return ToolEntry(seen, ToolSchema(tool), backend, terms, price)
 
 
 def _terms_of(tool: Tool, source: Source) -> CallTerms:

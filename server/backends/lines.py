@@ -237,6 +237,13 @@ class Complete(_DoCall, frozen=True, kw_only=True, tag="call"):
     kind: Literal["complete"] = "complete"
 
 
+class AskPrice(_DoCall, frozen=True, kw_only=True, tag="call"):
+    name: str  # of the function
+    tool: str
+    arguments: Mapping[str, Any]
+    kind: Literal["price"] = "price"
+
+
 class Cancel(_Do, frozen=True, kw_only=True, tag="cancel"):
     pass
 
@@ -268,7 +275,7 @@ class Done(_DoReply, frozen=True, kw_only=True, tag="done"):
     """A checkpoint is kept."""
 
 
-DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete
+DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete | AskPrice
 Do: TypeAlias = DoCall | Cancel | Ping | Answers | QuestionRefused | Became | Done
 
 

@@ -20,7 +20,7 @@ import trio
 from msgspec import Meta
 
 from server.backends import lines, replies
-from server.backends.base import Announce, Completing, Outlet, PromptGet, ResourceRead, ToolCall
+from server.backends.base import Announce, Completing, Outlet, PriceAsked, PromptGet, ResourceRead, ToolCall
 from server.backends.child import start_child
 from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
@@ -88,7 +88,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `Paced` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `Paced`, `Pricing` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -190,6 +190,17 @@ class PythonBackend:
         return replies.completion(
             (await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"))).result
         )
+
+    async def price(self, asked: PriceAsked) -> str:
+        make = partial(
+            lines.AskPrice,
+            context=lines.context_of(asked),
+            name=asked.function,
+            tool=asked.tool,
+            arguments=asked.arguments,
+        )
+        nobody = Nobody("nobody can be asked for the sake of a price")
+        return replies.said_price((await self._carry_out(make, nobody)).result)
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""

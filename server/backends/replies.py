@@ -52,6 +52,10 @@ class _Complete(msgspec.Struct, frozen=True, rename="camel"):
     has_more: bool | None = None
 
 
+class _SaidPrice(msgspec.Struct, frozen=True):
+    price: str
+
+
 _decode_tool: Final = msgspec.json.Decoder(_Tool).decode
 
 
@@ -85,6 +89,10 @@ def completion(result: Raw) -> CompletionResult:
     given = _shaped(result, _Complete)
     more = True if len(given.values) > COMPLETIONS else given.has_more
     return CompletionResult(values=given.values[:COMPLETIONS], total=given.total, has_more=more)
+
+
+def said_price(result: Raw) -> str:
+    return _shaped(result, _SaidPrice).price
 
 
 def failure(failed: CallFailed, refusal: CannotAsk | NotAnswered | None) -> BackendError:

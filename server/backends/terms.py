@@ -8,6 +8,9 @@ import msgspec
 
 Tier: TypeAlias = Literal["read", "write", "financial"]
 
+# Where the author of a tool says what it costs, and where callers read it.
+PRICE_META: Final = "io.ostiary/price"
+
 # A call that takes longer is not answered interactively by any client we know.
 DEADLINE_SECONDS: Final = 300.0
 

@@ -37,7 +37,6 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "verify": CommandEntry("server.cli.verify", "check that the audit trail is as it was written"),
             "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
             "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
-            "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
         },
         "who may come in": {
             "claim": CommandEntry("server.cli.claim", "show the owner-claim link"),
@@ -61,6 +60,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "call": CommandEntry("server.cli.call", "call a tool"),
             "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
             "mcp": CommandEntry("server.cli.mcp", "give servers names"),
+            "wallet": CommandEntry("server.cli.wallet", "keep a key to pay with, and what it may spend"),
             "install": CommandEntry(
                 "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
             ),

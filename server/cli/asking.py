@@ -114,7 +114,7 @@ class QuestionScreen:
     async def _form(self, question: FormQuestion, given: Mapping[str, Any], head: str) -> Mapping[str, Any]:
         _begin(head, question.message)
         if not question.fields:
-            return accepted({}) if await _agreed("agree [y/N]: ", enter=False) else _declined()
+            return accepted({}) if await agreed("agree [y/N]: ", enter=False) else _declined()
         if not self._explained:
             say(paint("enter takes what is in [ ], ctrl-d declines, ctrl-c ends the call", "dim", sys.stderr))
             self._explained = True
@@ -146,7 +146,7 @@ class QuestionScreen:
         for line in terminal.columns([(paint(name, "dim", sys.stderr), what) for name, what in rows]):
             say(line)
         say("nothing is opened from here: open the address yourself, if you trust the site")
-        return accepted() if await _agreed("done there [y/n]: ", enter=None) else _declined()
+        return accepted() if await agreed("done there [y/n]: ", enter=None) else _declined()
 
 
 # ---- what was given --------------------------------------------------------------------------------------------------
@@ -282,7 +282,8 @@ async def _choice(prompt: str, words: Sequence[str], *, enter: str | None) -> st
     return None
 
 
-async def _agreed(prompt: str, *, enter: bool | None) -> bool:
+async def agreed(prompt: str, *, enter: bool | None) -> bool:
+    """Yes or no, of the person at this terminal; the end of the input is no."""
     taken = None if enter is None else "yes" if enter else "no"
     return await _choice(prompt, ("yes", "no"), enter=taken) == "yes"
 

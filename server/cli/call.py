@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
 import click
 
-from server.cli import spans, terminal
+from server.cli import paying, spans, terminal
 from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
 
 # The server's own limit for a request body; more would only be refused after the upload.
@@ -38,6 +39,7 @@ CALL_SECONDS = 300.0
     metavar="FIELD=VALUE",
     help="answer a question of the tool, also as KEY.FIELD=VALUE; repeatable",
 )
+@paying.pay_option
 @json_option
 def command(
     url: str,
@@ -45,6 +47,7 @@ def command(
     arguments: tuple[str, ...],
     timeout: float,
     answers: tuple[str, ...],
+    pay: bool,
     as_json: bool,
 ) -> int:
     """Call TOOL of the MCP server at URL.
@@ -56,6 +59,9 @@ def command(
     ostiary call URL TOOL -                            … from stdin
 
     A tool may ask back. On a terminal, its questions are put to you; in a script, or with --json, only --answer answers.
+
+    A tool may have a price. With --pay it is paid by the wallet (ostiary wallet), which asks you where it was told to; in a
+    script, or with --json, it pays what it may without asking. A call whose answer was lost is made again with the same payment.
 
     With --json the whole result is printed as JSON. Exit code 1 when the tool failed.
     """
@@ -73,6 +79,8 @@ def command(
         QuestionScreen(address.url, given, by_hand=by_hand, status=status) if by_hand or answers else None
     )
 
+    payer = paying.make_payer(status=status if by_hand else None) if pay else None
+
     def progress(done: float, total: float | None, message: str) -> None:
         status.show(_progress(done, total, message))
 
@@ -83,10 +91,16 @@ def command(
                 filled = from_words(chosen, arguments) if whole is None else whole
             except UnusableArguments as error:
                 raise Misuse(str(error), hint=error.hint) from None
-            return await mcp.call(chosen, filled, progress=progress, seconds=timeout, answerer=answerer)
+            paid = None
+            if payer is not None:
+                paid = payer.call(address.url, f"the tool `{chosen['name']}`", [chosen["name"], filled])
+            return await mcp.call(
+                chosen, filled, progress=progress, seconds=timeout, answerer=answerer, paid=paid
+            )
 
     try:
-        result = terminal.run_async(main)
+        with paying.said_why() if pay else nullcontext():
+            result = terminal.run_async(main)
     finally:
         status.clear()
     for path in given.unused:
@@ -145,6 +159,15 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
         if isinstance(block, dict)
     ]
     if failed:
+        from server.x402.in_band import find_challenge
+
+        if (challenge := find_challenge(result)) is not None:
+            said = str(challenge.get("error", ""))[:1000].strip()
+            terminal.error(
+                f"{tool} costs money" + (f": {said}" if said else ""),
+                hint="call it with --pay; ostiary wallet new makes a wallet",
+            )
+            return
         text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
         terminal.error(text.strip() or f"{tool} failed and does not say why")
         return

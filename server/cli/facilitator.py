@@ -62,6 +62,8 @@ def command(
         raise terminal.Misuse(
             "this facilitator is for tests alone: its coins are worthless", hint="ostiary facilitator --test"
         )
+    if times is not None and verify == settle == "ok":
+        raise terminal.Misuse("--times goes with --verify or --settle", hint="ostiary facilitator --help")
     from pathlib import Path
 
     from server.facilitator.hosting import CannotFacilitate, FacilitatorSettings, run_facilitator
@@ -133,21 +135,19 @@ def _say_what_it_is(settings: FacilitatorSettings, started: StartedFacilitator) 
     from server.facilitator.front import WARNING
     from server.money.amounts import shown
 
-    terminal.say(terminal.paint(f"THIS IS A TEST FACILITATOR: {WARNING}", "yellow", sys.stderr))
+    _say_loudly(f"THIS IS A TEST FACILITATOR: {WARNING}")
     if not settings.on_loopback:
-        terminal.say(
-            terminal.paint("IT LISTENS TO THE NETWORK: anybody can spend its coins", "yellow", sys.stderr)
-        )
+        _say_loudly("IT LISTENS TO THE NETWORK: anybody can spend its coins")
     if not terminal.is_terminal(sys.stderr):
         return
     pairs = [("network", _named(network, asset)) for network, asset in settings.networks]
     pairs += [
         ("test coins", f"every address has {shown(settings.each)} until it spends them"),
         ("kept", str(settings.state) if settings.state else "nowhere: they end with this program"),
-        ("chain look-ups", f"{started.origin}/rpc"),
+        *(("chain look-ups", f"{started.origin}/rpc/{network.chain_id}") for network, _ in settings.networks),
     ]
     pairs += [
-        (step, f"{switch.written}, {'always' if switch.times is None else f'{switch.times} times'}")
+        (step, switch.written if switch.times is None else f"{switch.written} ({_times(switch.times)})")
         for step, switch in (("verify", settings.verify), ("settle", settings.settle))
         if switch.written != "ok"
     ]
@@ -159,6 +159,15 @@ def _say_what_it_is(settings: FacilitatorSettings, started: StartedFacilitator) 
     terminal.say(f"    curl {started.origin}/test/ledger")
     terminal.say(f'    curl {started.origin}/test/switch -d \'{{"settle": "lost", "times": 1}}\'')
     terminal.say()
+
+
+def _say_loudly(text: str) -> None:
+    for line in terminal.wrapped(text, sys.stderr):
+        terminal.say(terminal.paint(line, "yellow", sys.stderr))
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _named(network: Network, asset: Asset) -> str:

@@ -6,6 +6,10 @@ whoever prints it, and cut by whoever raises it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
 
 class ClientError(Exception):
     """An expected failure. `str(error)` is lower case without a full stop; `hint` says what to do about it."""
@@ -78,8 +82,20 @@ class ScopeNeeded(ClientError):
 
 
 class CallRefused(ClientError):
-    """The server answered a request with a JSON-RPC error."""
+    """The server answered a request with a JSON-RPC error, which is `error` where it is known."""
 
-    def __init__(self, message: str, *, code: int, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: int,
+        hint: str | None = None,
+        error: Mapping[str, Any] = MappingProxyType({}),
+    ) -> None:
         super().__init__(message, hint=hint)
         self.code = code
+        self.error = error
+
+
+class NotPaid(ClientError):
+    """The server wants money for a call, and it was not paid."""

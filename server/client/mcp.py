@@ -8,9 +8,10 @@ else is declared: it cannot be sampled or given tasks, so a server has no reason
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
-from typing import Any, Final, Literal, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import trio
 
@@ -22,6 +23,9 @@ from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_que
 from server.client.rpc import OnMessage, RemoteEndpoint, RpcReply
 from server.client.server_info import ServerInfo
 from server.client.wire import decode_object, host_of
+
+if TYPE_CHECKING:
+    from server.paying.payer import PaidCall
 
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 META = "io.modelcontextprotocol"
@@ -93,21 +97,30 @@ class McpClient:
         progress: Progress | None = None,
         seconds: float,
         answerer: Answerer | None = None,
+        paid: PaidCall | None = None,
     ) -> dict[str, Any]:
         """The tool's result, also one with `isError`. `tool` is an entry of `tools()`. `seconds` is for each answer of the
-        server; how long `answerer` takes does not count."""
+        server; how long `answerer` takes does not count. Without `paid` a result that asks for payment is the result; with it,
+        raises what `paid` raises."""
         name = str(tool["name"])
         headers = {"Mcp-Name": header_value(name), **parameter_headers(tool.get("inputSchema"), arguments)}
         params: dict[str, Any] = {"name": name, "arguments": dict(arguments)}
-        for _ in range(MAX_ROUNDS):
-            result = await self._request(
+
+        async def request() -> dict[str, Any]:
+            return await self._request(
                 "tools/call",
                 params,
                 seconds=seconds,
                 modern_headers=headers,
                 progress=progress,
                 declared=capabilities(answerer),
+                meta={} if paid is None else paid.meta,
             )
+
+        if paid is not None:
+            await paid.begin()
+        for _ in range(MAX_ROUNDS):
+            result = await request() if paid is None else await _paying(request, paid)
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
@@ -225,13 +238,16 @@ class McpClient:
         modern_headers: Mapping[str, str] | None = None,
         progress: Progress | None = None,
         declared: Mapping[str, Any] | None = None,
+        meta: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
+        """`meta` goes into `_meta` besides what the protocol wants there."""
         server = self._server
         if server is None:
             raise RuntimeError("connect comes first")
         if server.era == "legacy":
-            return await self._legacy_request(server, method, params, seconds, progress)
+            return await self._legacy_request(server, method, params, seconds, progress, meta)
         body = _modern_meta(params, declared)
+        body["_meta"] |= meta
         if progress is not None:
             body["_meta"]["progressToken"] = 1
         with trio.move_on_after(seconds):
@@ -251,12 +267,13 @@ class McpClient:
         params: Mapping[str, Any],
         seconds: float,
         progress: Progress | None,
+        meta: Mapping[str, Any],
         *,
         may_reconnect: bool = True,
     ) -> dict[str, Any]:
         body = dict(params)
-        if progress is not None:
-            body["_meta"] = {"progressToken": 1}
+        if meta or progress is not None:
+            body["_meta"] = {**meta, **({} if progress is None else {"progressToken": 1})}
         message = self._message(method, body)
         headers = self._legacy_headers(server)
         report = _progress_to(progress)
@@ -281,7 +298,9 @@ class McpClient:
         if reply.status == 404 and self._session_id is not None and may_reconnect:
             # The session is gone (a restart, an idle limit): a new one, once.
             self._server = server = await self._initialize()
-            return await self._legacy_request(server, method, params, seconds, progress, may_reconnect=False)
+            return await self._legacy_request(
+                server, method, params, seconds, progress, meta, may_reconnect=False
+            )
         return self._result(reply, method)
 
     async def _answer(self, request: Mapping[str, Any], headers: Mapping[str, str]) -> None:
@@ -335,6 +354,19 @@ class McpClient:
         )
 
 
+async def _paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCall) -> dict[str, Any]:
+    """The first answer that asks for no money. It is sent at most twice, for a payment that went along is the only one."""
+    while True:
+        try:
+            result = await request()
+        except CallRefused as refused:
+            if not await paid.again_after_error(refused.error):
+                raise
+            continue
+        if not await paid.again(result):
+            return result
+
+
 def _progress_to(progress: Progress | None) -> OnMessage:
     async def on_message(message: dict[str, Any]) -> None:
         if progress is None or message.get("method") != "notifications/progress":
@@ -380,7 +412,7 @@ def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
     said = message[:500] if isinstance(message, str) and message else "no reason given"
     number = code if isinstance(code, int) else 0
     if number == INTERNAL_ERROR:  # the reason is its own, or that of the agent behind it
-        return CallRefused(f"{method} failed: {said}", code=number)
+        return CallRefused(f"{method} failed: {said}", code=number, error=error)
     required = _mapping(_mapping(error.get("data")).get("requiredCapabilities"))
     if number == MISSING_CAPABILITY and "elicitation" in required:
         # A page can only be opened by somebody; a form can be filled in before.
@@ -390,7 +422,7 @@ def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
             code=number,
             hint=f"it has a question for a person: call it on a terminal{otherwise}",
         )
-    return CallRefused(f"the server refused {method}: {said}", code=number)
+    return CallRefused(f"the server refused {method}: {said}", code=number, error=error)
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

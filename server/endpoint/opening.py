@@ -17,7 +17,8 @@ import trio
 from auth.values.model import Millis
 from server import __version__
 from server.backends.base import Active, Announce, BackendError, Outlet
-from server.backends.catalog import Catalog, CatalogError
+from server.backends.catalog import Catalog, CatalogError, ToolEntry, ToolPrices
+from server.backends.terms import PRICE_META
 from server.endpoint import agents
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
@@ -191,13 +192,16 @@ async def open_endpoint(
                 await nursery.start(partial(source.backend.run, announce))
             except BackendError as error:
                 raise BackendError(f"{source.name}: {error}") from error
-    prices = Prices(settings, payments)
+    prices = _prices(settings, payments)
     catalog = Catalog(
         sources,
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
     )
-    if in_vain := [entry.tool.name for entry in catalog.entries() if prices.unheard(entry.tool)]:
+    if payments is None and (
+        in_vain := [entry.tool.name for entry in catalog.entries() if _names_price(entry)]
+    ):
+        # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
     compat, couriers = settings.compat, Crew(log)
@@ -227,6 +231,19 @@ async def open_endpoint(
     )
     made.append(endpoint)
     return endpoint
+
+
+def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
+    """None where nothing can cost anything: then nothing of the till is loaded."""
+    priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
+    if payments is None and settings.price is None and not priced:
+        return None
+
+    return Prices(settings, payments)
+
+
+def _names_price(entry: ToolEntry) -> bool:
+    return entry.price is None and entry.tool.meta is not msgspec.UNSET and PRICE_META in entry.tool.meta
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:

@@ -78,7 +78,7 @@ def read_cheque(body: bytes) -> Cheque:
 # ── the two forms ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Form(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class _Form(msgspec.Struct, kw_only=True, rename="camel"):
     pass
 
 

@@ -50,6 +50,7 @@ class SeenAuthorization(msgspec.Struct, kw_only=True):
     settle_calls: int = 0
     transaction: str = ""  # empty: its coins did not move
     block: int = 0
+    settled_at: int = 0  # seconds since 1970
     pending: bool = False  # its settlement was answered with "not yet", and is to be confirmed
 
     @property
@@ -70,7 +71,10 @@ class Coins:
     def __init__(
         self, networks: Sequence[tuple[Network, Asset]], each: Micros, state: CoinState | None = None
     ) -> None:
-        """`each`: what an address begins with, of each token."""
+        """`each`: what an address begins with, of each token. Raises `ValueError` for a network with real money."""
+        for network, _ in networks:
+            if not network.testnet:
+                raise ValueError(f"{network.title} is a real network, and these coins are not real")
         self.networks: Final = tuple(networks)
         self.changes = 0  # of what is to be written down
         self._tokens: Final[Mapping[Key, Asset]] = {
@@ -128,7 +132,9 @@ class Coins:
             return NOT_ENOUGH
         return ""
 
-    def move(self, asset: Asset, cheque: Cheque, seen: SeenAuthorization, *, pending: bool = False) -> str:
+    def move(
+        self, asset: Asset, cheque: Cheque, seen: SeenAuthorization, now: int, *, pending: bool = False
+    ) -> str:
         """The same reason; or the coins have moved. Both in one step: whoever is second finds the nonce used. Raises `CoinsFull`."""
         if reason := self.why_not(asset, cheque, seen):
             return reason
@@ -141,7 +147,7 @@ class Coins:
         )
         self.block += 1
         seen.to, seen.value, seen.valid_before = cheque.to.lower(), str(cheque.value), cheque.valid_before
-        seen.block, seen.pending = self.block, pending
+        seen.block, seen.settled_at, seen.pending = self.block, now, pending
         seen.transaction = (
             "0x" + sha256(f"{seen.network} {seen.asset} {seen.payer} {seen.nonce}".encode()).hexdigest()
         )

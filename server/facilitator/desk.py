@@ -37,6 +37,7 @@ class DeskReply(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 200
     body: bytes = b""
     content_type: bytes = JSON
+    allow: tuple[str, ...] = ()  # the methods, where it was another
     told: bool = True
     waits: bool = False
     after_seconds: float = 0.0
@@ -63,7 +64,7 @@ FAILED_504: Final = in_json(
 )
 
 
-class Desk:
+class FacilitatorDesk:
     def __init__(
         self,
         coins: Coins,
@@ -76,7 +77,7 @@ class Desk:
         """`clock`: whole seconds since 1970. `file`: where the coins are to be found after a restart."""
         self.coins: Final = coins
         self.switches: Final = switches
-        self._clock = clock
+        self.clock: Final = clock
         self._log = log
         self._file = file
 
@@ -160,11 +161,11 @@ class Desk:
             seen.pending = pending
             self.coins.changes += 1
             return _outcome(cheque, seen)
-        if reason := fault(self.coins, cheque, self._clock()):
+        if reason := fault(self.coins, cheque, self.clock()):
             return _unsettled(reason, cheque)
         if found is None or seen is None:
             raise RuntimeError("what has no fault is on a network, and has a token")
-        if reason := self.coins.move(found[1], cheque, seen, pending=pending):
+        if reason := self.coins.move(found[1], cheque, seen, self.clock(), pending=pending):
             return _unsettled(reason, cheque)
         return _outcome(cheque, seen)
 
@@ -179,10 +180,10 @@ class Desk:
     def _see(self, cheque: Cheque) -> SeenAuthorization | None:
         """Raises `CoinsFull`."""
         found = self._found(cheque)
-        return found and self.coins.see(found[1], cheque, self._clock())
+        return found and self.coins.see(found[1], cheque, self.clock())
 
     def _why_not(self, cheque: Cheque, seen: SeenAuthorization | None) -> str:
-        if reason := fault(self.coins, cheque, self._clock()):
+        if reason := fault(self.coins, cheque, self.clock()):
             return reason
         found = self._found(cheque)
         return self.coins.why_not(found[1], cheque, seen) if found and seen else ""

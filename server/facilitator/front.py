@@ -12,8 +12,8 @@ import msgspec
 
 from server.evm.addresses import BadChainAddress, checksummed, parse_address
 from server.facilitator.coins import CoinsFull, SeenAuthorization
-from server.facilitator.desk import Desk, DeskReply, in_json
-from server.facilitator.node import FACILITATOR, answer_rpc
+from server.facilitator.desk import DeskReply, FacilitatorDesk, in_json
+from server.facilitator.node import FACILITATOR, NodeView, answer_rpc
 from server.facilitator.switches import MODES, BadSwitch, parse_switch
 from server.money.amounts import BadAmount, parse, to_atomic
 from server.x402.networks import Asset, Network, find_network
@@ -36,10 +36,10 @@ class _NewCoins(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     network: str | None = None
 
 
-class Front:
+class FacilitatorFront:
     """`routes`: by path, then by method."""
 
-    def __init__(self, desk: Desk) -> None:
+    def __init__(self, desk: FacilitatorDesk) -> None:
         self._desk = desk
         self._coins = desk.coins
         routes: dict[str, Mapping[str, Answerer]] = {
@@ -62,7 +62,8 @@ class Front:
             return in_json({"error": "nothing here", "paths": list(self.routes)}, 404)
         answerer = route.get("GET" if method == "HEAD" else method)
         if answerer is None:
-            return in_json({"error": f"only {' and '.join(route)} here"}, 405)
+            refusal = in_json({"error": f"only {' and '.join(route)} here"}, 405)
+            return msgspec.structs.replace(refusal, allow=tuple(route))
         return await answerer(body)
 
     async def _about(self, body: bytes) -> DeskReply:
@@ -96,7 +97,8 @@ class Front:
 
     def _rpc(self, network: Network) -> Answerer:
         async def answer(body: bytes) -> DeskReply:
-            return DeskReply(body=answer_rpc(self._coins, network, body))
+            node = NodeView(coins=self._coins, network=network, now=self._desk.clock())
+            return DeskReply(body=answer_rpc(node, body))
 
         return answer
 
@@ -127,8 +129,9 @@ class Front:
             atomic = to_atomic(parse(wanted.amount), asset.decimals)
             self._coins.put(asset, address, atomic)
         except (msgspec.DecodeError, ValueError) as error:
-            what = {BadChainAddress: "the address ", BadAmount: "the amount "}.get(type(error), "")
-            return in_json({"error": f"{what}{error}", "like": {"address": "0x…", "amount": "$5"}}, 400)
+            part = "the address " if isinstance(error, BadChainAddress) else ""
+            part = "the amount " if isinstance(error, BadAmount) else part
+            return in_json({"error": f"{part}{error}", "like": {"address": "0x…", "amount": "$5"}}, 400)
         except CoinsFull:
             return in_json({"error": "no more addresses can have coins of their own"}, 503)
         await self._desk.save()

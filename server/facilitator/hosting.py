@@ -21,8 +21,8 @@ import trio
 
 from server.facilitator.cheques import MOST_BYTES
 from server.facilitator.coins import Coins, CoinState
-from server.facilitator.desk import Desk, DeskReply, in_json
-from server.facilitator.front import FOR_TESTS, Front
+from server.facilitator.desk import DeskReply, FacilitatorDesk, in_json
+from server.facilitator.front import FOR_TESTS, FacilitatorFront
 from server.facilitator.state_file import StateFile, StateUnusable
 from server.facilitator.switches import Switch, Switches
 from server.http.guard import ForeignRequest, Guard
@@ -65,7 +65,7 @@ class FacilitatorHandler:
 
     __slots__ = ("_foreign", "_front", "_method", "_path", "client")
 
-    def __init__(self, front: Front, scope: Scope, *, for_all: bool) -> None:
+    def __init__(self, front: FacilitatorFront, scope: Scope, *, for_all: bool) -> None:
         self._front = front
         self._method: Final[str] = scope["method"]
         self._path: Final[str] = scope["path"]
@@ -145,7 +145,9 @@ async def serve_facilitator(
     with contextlib.ExitStack() as held:
         state = held.enter_context(file.held()) if file else CoinState()
         coins = Coins(settings.networks, settings.each, state)
-        desk = Desk(coins, Switches(settings.verify, settings.settle), clock=clock, log=log, file=file)
+        desk = FacilitatorDesk(
+            coins, Switches(settings.verify, settings.settle), clock=clock, log=log, file=file
+        )
         await desk.save()  # or it would be found out at the first payment that there cannot be such a file
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
         listen = ListenSettings(
@@ -168,8 +170,8 @@ async def serve_facilitator(
         await desk.save()
 
 
-def resolver(desk: Desk, settings: FacilitatorSettings) -> Resolve:
-    front = Front(desk)
+def resolver(desk: FacilitatorDesk, settings: FacilitatorSettings) -> Resolve:
+    front = FacilitatorFront(desk)
 
     def resolve(scope: Scope) -> FacilitatorHandler:
         return FacilitatorHandler(front, scope, for_all=not settings.on_loopback)
@@ -187,6 +189,8 @@ async def _stop_on_signals(draining: trio.Event, *, task_status: trio.TaskStatus
 
 async def _tell(cycle: Cycle, reply: DeskReply, *more: tuple[bytes, bytes]) -> None:
     headers: Pairs = ((b"content-type", reply.content_type), (b"cache-control", b"no-store"), *more)
+    if reply.allow:
+        headers = (*headers, (b"allow", ", ".join(reply.allow).encode()))
     await cycle.answer(reply.status, headers, reply.body)
 
 

@@ -110,6 +110,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     structured: Any = UNSET
     is_error: bool = False
     meta: Mapping[str, Any] | None = None
+    # What is structured is no answer of the tool but asks for payment: clients of every revision look for it there.
+    asks_payment: bool = False
 
 
 class RawResult(msgspec.Struct, frozen=True):
@@ -235,7 +237,8 @@ def encode_log(level: Level, data: Any, logger: str | None) -> bytes:
 
 def _older_tool_result(result: ToolResult, revision: Revision) -> _ToolResult:
     structured = result.structured
-    if not revision.structured or (structured is not UNSET and not isinstance(structured, Mapping)):
+    spoken = revision.structured or result.asks_payment
+    if not spoken or (structured is not UNSET and not isinstance(structured, Mapping)):
         structured = UNSET  # the text block carries it
     content = result.content
     if not revision.icons:

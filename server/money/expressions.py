@@ -94,6 +94,8 @@ class Expression:
                 return self._constant(node)
             case ast.Name(id="true" | "false" as word):  # as JSON writes it
                 return lambda _: word == "true"
+            case ast.Name(id=name) if name in _FUNCTIONS or name == "given":
+                raise BadExpression(f"has {name} without its ( … )")
             case ast.Name(id=name):
                 self.names.add(name)
                 return lambda given: _value(given, name)

@@ -25,8 +25,11 @@ from server.store.jobs import Store
 from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
 from server.till.answers import Answers
+from server.till.caps import CapRules
+from server.till.claims import Rules
 from server.till.ledger import Books
 from server.till.offers import CURRENCY
+from server.till.plans import Plans
 from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import Settlements
@@ -112,6 +115,7 @@ def open_money(
                 assets=assets,
                 max_timeout_seconds=payments.max_timeout_seconds,
             ),
+            rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
             key=subkey(till.KEY_PURPOSE),
             clock=now_millis,
             entropy=secrets.token_bytes,

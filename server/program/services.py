@@ -27,9 +27,9 @@ from auth.values.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, Reg
 from auth.values.site import Site
 from server import __version__
 from server.admission.credentials import access_of
+from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me
-from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
 from server.observe.metrics import Metrics

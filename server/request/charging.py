@@ -17,14 +17,15 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from server.backends.base import PricingBackend
+from server.backends.base import BackendError, PriceAsked, Pricing
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
+from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.request.request import Request
 from server.till import wallets
-from server.till.calls import NOTHING_SHOWN, Earlier, PricedCall, Refusal, Shown
+from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started
 from server.till.fingerprint import NotComparable
 from server.till.offers import Offer, PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
@@ -48,24 +49,13 @@ async def charged(
     request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any], run: Run
 ) -> tuple[ToolResult, str]:
     """The answer, and the word for what came of it."""
-    try:
-        price = cast("PricedTool", tool.price)
-        call = _call(request, tool, till, arguments, depends=price.depends(request.principal.kind))
-        brought = shown_by(request)
-        offer = await till.offer(price, call, request.principal.kind, brought, partial(_ask_agent, tool))
-    except NotComparable as error:
-        return _failed(str(error)), "invalid"
-    except (PriceUnknown, BadQuote, BadPayment) as error:
-        return _failed(f"{error} Nothing was taken."), "unpaid"
-    if offer is None:
-        return await run()
-    begun = await till.begin(call, offer, brought)
-    if isinstance(begun, Refusal):
-        return refused(till, offer, call, begun), "unpaid"
-    if isinstance(begun, Earlier):
-        _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=0)
-        meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
-        return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
+    begun = None if request.charge is None else till.take_over(request.charge)
+    if begun is None:
+        begun = await _begun(request, tool, till, arguments)
+        if begun is None:
+            return await run()
+        if isinstance(begun, tuple):
+            return begun
     try:
         answer, outcome = await _in_time(run, tool, begun.seconds)
     except BaseException:  # also where nobody waits for it any more
@@ -76,27 +66,97 @@ async def charged(
         return answer, outcome
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
-        return refused(till, offer, call, served), "unpaid"
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
+        return refused(till, begun.offer, begun.call, served), "unpaid"
+    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
+async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """For a call that becomes a task: begun before there is one, so that a refusal is given at once. What is returned is the answer
+    already: of a refusal, or of the same call made before. None: the task may be made, and `charged` goes on with it there."""
+    till = request.endpoint.till
+    if not request.priced or till is None:
+        return None
+    params = cast("CallToolParams", request.route.params)
+    begun = await _begun(request, tool, till, params.arguments or {})
+    if isinstance(begun, tuple):
+        return begun[0]
+    if begun is not None:
+        till.hand_over(begun)
+        request.charge = begun.id
+    return None
+
+
+async def let_go_ahead(request: Request) -> None:
+    """There will be no task."""
+    till = request.endpoint.till
+    begun = None if till is None or request.charge is None else till.take_over(request.charge)
+    request.charge = None
+    if till is not None and begun is not None:
+        await till.release(begun)
+
+
+async def _begun(
+    request: Request, tool: ToolEntry, till: Till, arguments: Mapping[str, Any]
+) -> Started | tuple[ToolResult, str] | None:
+    """None: it costs nothing."""
+    kind = request.principal.kind
+    price = cast("PricedTool", tool.price)
+    try:
+        call = _call(request, tool, till, arguments, depends=price.depends(kind))
+        brought = shown_by(request)
+        offer = await till.offer(price, call, kind, brought, partial(_ask_agent, request, tool))
+    except NotComparable as error:
+        return _failed(str(error)), "invalid"
+    except (PriceUnknown, BadQuote, BadPayment) as error:
+        return _failed(f"{error} Nothing was taken."), "unpaid"
+    if offer is None:
+        return None
+    begun = await till.begin(call, offer, brought)
+    if isinstance(begun, Refusal):
+        return refused(till, offer, call, begun), "unpaid"
+    if isinstance(begun, Started):
+        return begun
+    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=0)
+    meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
+    return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
+
+
+def brought_by(request: Request) -> dict[str, Any]:
+    """What goes into the order of a task."""
+    payment, key = _raw(request)
+    return {
+        "payment": payment,
+        "idempotency_key": key if isinstance(key, str) else None,
+        "charge": request.charge,
+        "address": request.address,
+    }
+
+
+def _raw(request: Request) -> tuple[Any, Any]:
+    """A payment and a key as they came, in the `_meta` of a request or in its headers; None for none."""
+    meta, headers = request.route.params.meta, request.headers
+    payment: Any = request.payment if meta.payment is UNSET else meta.payment
+    key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
+    if headers is not None:
+        if payment is None:
+            payment = next(
+                (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers), None
+            )
+        if key is None and IDEMPOTENCY_HEADER in headers:
+            key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
+    return payment, key
+
+
 def shown_by(request: Request) -> Shown:
-    """What a request brings to pay with, in its `_meta` or in its headers. Raises `BadPayment`."""
-    meta = request.route.params.meta
-    headers = request.headers
-    raw: Any = meta.payment
-    if raw is UNSET and headers is not None:
-        raw = next((headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers), UNSET)
-    key: Any = meta.idempotency_key
-    if key is UNSET and headers is not None and IDEMPOTENCY_HEADER in headers:
-        key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
-    if raw is UNSET and key is UNSET:
+    """What a request brings to pay with. Raises `BadPayment`."""
+    raw, key = _raw(request)
+    if raw is None and key is None:
         return NOTHING_SHOWN
-    payment = None if raw is UNSET or raw is None else read_payment(raw)
-    if key is UNSET and payment is not None:
+    payment = None if raw is None else read_payment(raw)
+    if key is None and payment is not None:
         key = payment.identifier
-    if key is UNSET or key is None:
+    if key is None:
         return Shown(payment=payment)
     if not isinstance(key, str) or not is_key(key):
         raise BadPayment(
@@ -115,11 +175,22 @@ async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[To
     raise AgentTooSlow(tool.tool.name, seconds)
 
 
-async def _ask_agent(tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
+async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments: Mapping[str, Any]) -> str:
     backend = tool.backend
-    if not isinstance(backend, PricingBackend):
+    if not isinstance(backend, Pricing):
         raise PriceUnknown(f"the agent of {tool.tool.name} cannot say what a call costs")
-    return await backend.price(function, arguments)
+    asked = PriceAsked(
+        subject=request.principal.subject,
+        call_id=request.call_id,
+        function=function,
+        tool=tool.tool.name,
+        arguments=arguments,
+    )
+    try:
+        return await backend.price(asked)
+    except BackendError as error:
+        request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=str(error)[:500])
+        raise PriceUnknown(f"The agent could not say what this call of {tool.tool.name} costs.") from error
 
 
 def is_key(text: str) -> bool:
@@ -143,6 +214,7 @@ def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> Too
         structured=challenge,
         is_error=True,
         meta=meta,
+        asks_payment=True,
     )
 
 

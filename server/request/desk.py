@@ -17,6 +17,7 @@ from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.tasks import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of, related
 from server.request.asking import ask_in_session
+from server.request.charging import charge_ahead, let_go_ahead
 from server.request.courier import put
 from server.request.line import Answers
 from server.request.request import Request
@@ -105,7 +106,15 @@ class Desk:
             raise BadParams(
                 "\n".join(block.text for block in refusal.content if isinstance(block, TextContent))
             )
-        return await start_task(request, self._rules, self.face, None)
+        if (answer := await charge_ahead(request, request.tool)) is not None:
+            raise BadParams(
+                "\n".join(block.text for block in answer.content if isinstance(block, TextContent))
+            )
+        try:
+            return await start_task(request, self._rules, self.face, None)
+        except BaseException:
+            await let_go_ahead(request)
+            raise
 
     def fetch(self, task_id: str) -> AbstractContextManager[None]:
         """A block in which the caller waits for the result, and is who is asked what the task asks."""

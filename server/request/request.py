@@ -54,6 +54,10 @@ class Request(msgspec.Struct, kw_only=True):
     subscription: Subscription | None = None  # while it is one
     ending: bool = False
     known_abilities: frozenset[str] | None = None  # `can`, once somebody has asked
+    # Of a task that costs something: what was begun for it at the till, and what it was paid with.
+    charge: str | None = None
+    payment: Any = None
+    idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
     # Called once the answer has been written to its caller, whole.
     when_written: Callable[[], None] | None = None

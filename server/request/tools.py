@@ -49,7 +49,7 @@ from server.mcp.tasks import (
 )
 from server.mcp.versions import LATEST
 from server.request.asking import resumable
-from server.request.charging import charged
+from server.request.charging import brought_by, charge_ahead, charged, let_go_ahead
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
@@ -107,11 +107,18 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         call_id=order.call_id,
         unhurried=True,
         known_abilities=order.can,
+        charge=order.charge,
+        payment=order.payment,
+        idempotency_key=order.idempotency_key,
+        address=order.address,
     )
     settle_tool(request, order.tool)
     if request.tool is None:
         raise UnknownTool(order.tool)
-    return TaskCompleted(await _use(request, request.tool, outlet, order.resumed))
+    result = await _use(request, request.tool, outlet, order.resumed)
+    if request.when_written is not None:  # whoever has the task's id can fetch it from now on
+        request.when_written()
+    return TaskCompleted(result)
 
 
 def settle_tool(request: Request, name: str) -> None:
@@ -137,6 +144,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         call_id=request.call_id,
         can=request.can,
         resumed=resumed,
+        **(brought_by(request) if request.priced else {}),
     )
 
 
@@ -295,12 +303,18 @@ async def _order_at_once(
     # Who asked for a task on the core face waits for one, and takes no result in its place.
     if (refusal := refusal_of(request, tool, as_error=face is Face.CORE)) is not None:
         return refusal
+    if (answer := await charge_ahead(request, tool)) is not None:
+        return answer
     try:
         task = await start_task(request, rules, face, ttl_ms, resumed)
     except (TooManyTasks, StoreUnavailable):
         if not or_waits:
+            await let_go_ahead(request)
             raise
         return await _use(request, tool, line, resumed)
+    except BaseException:
+        await let_go_ahead(request)
+        raise
     if face is Face.CORE and request.session is not None and request.can:
         owner = owner_of(request.principal, request.endpoint.name)
         rules.couriers.start(Courier(rules.engine, owner, request.session, task).run)
@@ -319,17 +333,22 @@ async def _order_by_hand(
 ) -> ToolResult | RawResult:
     if (refusal := refusal_of(request, tool)) is not None:
         return refusal
+    if (answer := await charge_ahead(request, tool)) is not None:
+        return answer
     found: Snapshot | TaskCompleted | TaskFailed | None = None
     # What bounds a task is its time to live; until it is one, somebody waits.
-    with trio.move_on_after(tool.terms.deadline_seconds):
-        found = await rules.engine.attempt(
-            order_of(request, resumed),
-            line,
-            owner=owner_of(request.principal, request.endpoint.name),
-            face=face,
-            after_seconds=after_seconds,
-            ttl_ms=rules.ttl_ms,
-        )
+    try:
+        with trio.move_on_after(tool.terms.deadline_seconds):
+            found = await rules.engine.attempt(
+                order_of(request, resumed),
+                line,
+                owner=owner_of(request.principal, request.endpoint.name),
+                face=face,
+                after_seconds=after_seconds,
+                ttl_ms=rules.ttl_ms,
+            )
+    finally:
+        await let_go_ahead(request)  # nothing, once it runs
     match found:
         case Snapshot():
             return created(face, found)

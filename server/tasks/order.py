@@ -60,6 +60,11 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
     can: frozenset[str] = frozenset()
     answers: Mapping[str, Mapping[str, Any]] = {}  # to questions that were asked before it became a task
     resumed: Any = None  # the last checkpoint
+    # Of one that costs something: what it was paid with, as it came, and the charge that was begun with it.
+    payment: Any = None
+    idempotency_key: str | None = None
+    charge: str | None = None
+    address: str = ""
 
 
 Perform: TypeAlias = Callable[[TaskOrder, Outlet], Awaitable[Ending]]

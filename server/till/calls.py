@@ -8,11 +8,10 @@ from typing import Any, Final
 import msgspec
 
 from server.mcp.results import ToolResult
-from server.money.amounts import Micros
+from server.till.charges import Charge
+from server.till.offers import Offer
 from server.x402.payments import Payment
 
-# How long what was paid for can be asked for again.
-KEPT_MS: Final = 24 * 3_600_000
 # How often somebody who paid beforehand may try again what failed.
 RETRIES: Final = 3
 
@@ -48,18 +47,21 @@ NOTHING_SHOWN: Final = Shown()
 class Started(msgspec.Struct, kw_only=True):
     """A charge that was begun: the tool may run. Whoever has it ends it, by `Till.finish` or `Till.release`."""
 
-    charge_id: str
+    charge: Charge
     call: PricedCall
-    amount: Micros  # what is to be paid, or was
-    how: str  # balance | payment | trial | quota | pass
-    keyed: bool
+    offer: Offer
     paid: bool = False  # nothing more is to be paid: it was paid beforehand
-    payment_id: str | None = None
-    upfront: bool = False
-    keeps_ms: int = 0  # how long a fully given answer is given again to the same call
-    price: str = ""
-    receipt: Mapping[str, Any] | None = None  # what was said of the settlement
+    settlement: Mapping[str, Any] | None = None  # what the protocol says of its payment
     seconds: float | None = None  # the tool has so long; None: as long as ever
+
+    @property
+    def id(self) -> str:
+        return self.charge.id
+
+    @property
+    def keeps_ms(self) -> int:
+        """How long a fully given answer is given again to the same call."""
+        return self.offer.dedupe_seconds * 1000
 
 
 class Earlier(msgspec.Struct, frozen=True, kw_only=True):

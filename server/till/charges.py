@@ -17,6 +17,8 @@ _INSERT: Final = (
     " wallet, amount, currency, price, spent, payment_id, retries_left, owner, created_at, expires_at)"
     " VALUES (?, ?, ?, 1, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
+# How long what was paid for can be asked for again.
+KEPT_MS: Final = 24 * 3_600_000
 # How many at once when a process has died.
 PIECE: Final = 200
 
@@ -102,22 +104,28 @@ def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
 
 def done(db: StoreDb, charge_id: str, *, answer: bytes | None, now: int, expires_at: int) -> bool:
     """It is paid for, and this is its answer. False: it was not running any more."""
-    return 1 == db.execute(
-        "UPDATE charges SET state = 'done', paid = 1, answer = ?, owner = NULL, ended_at = ?, expires_at = ?"
-        " WHERE id = ? AND state = 'running'",
-        answer,
-        now,
-        expires_at,
-        charge_id,
+    return (
+        db.execute(
+            "UPDATE charges SET state = 'done', paid = 1, answer = ?, owner = NULL, ended_at = ?, expires_at = ?"
+            " WHERE id = ? AND state = 'running'",
+            answer,
+            now,
+            expires_at,
+            charge_id,
+        )
+        == 1
     )
 
 
 def unsettled(db: StoreDb, charge_id: str, *, answer: bytes | None) -> bool:
     """Its payment is about to be sent to be settled. What was worked for is kept, whatever happens then."""
-    return 1 == db.execute(
-        "UPDATE charges SET state = 'settling', answer = ? WHERE id = ? AND state = 'running'",
-        answer,
-        charge_id,
+    return (
+        db.execute(
+            "UPDATE charges SET state = 'settling', answer = ? WHERE id = ? AND state = 'running'",
+            answer,
+            charge_id,
+        )
+        == 1
     )
 
 
@@ -135,22 +143,28 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
 
 def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> bool:
     """It was paid beforehand and could not be served: it may be tried again."""
-    return 1 == db.execute(
-        "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ? WHERE id = ? AND state = 'running' AND paid = 1",
-        now,
-        expires_at,
-        charge_id,
+    return (
+        db.execute(
+            "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ? WHERE id = ? AND state = 'running' AND paid = 1",
+            now,
+            expires_at,
+            charge_id,
+        )
+        == 1
     )
 
 
 def take_up(db: StoreDb, charge_id: str, *, owner: str, call_id: str) -> bool:
     """Try again what is owed. False: somebody else does, or it was tried often enough."""
-    return 1 == db.execute(
-        "UPDATE charges SET state = 'running', owner = ?, call_id = ?, retries_left = retries_left - 1"
-        " WHERE id = ? AND state = 'owed' AND retries_left > 0",
-        owner,
-        call_id,
-        charge_id,
+    return (
+        db.execute(
+            "UPDATE charges SET state = 'running', owner = ?, call_id = ?, retries_left = retries_left - 1"
+            " WHERE id = ? AND state = 'owed' AND retries_left > 0",
+            owner,
+            call_id,
+            charge_id,
+        )
+        == 1
     )
 
 

@@ -5,38 +5,49 @@ Each is one transaction, so that plan, caps, hold and the row of the call come a
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from server.money.amounts import Micros
 from server.store.jobs import StoreDb
-from server.till import caps, charges, payments, plans, wallets
-from server.till.calls import KEPT_MS, PricedCall, Started
-from server.till.charges import Charge
-from server.till.ledger import Books, Movement
+from server.till import caps, charges, payments, wallets
+from server.till.caps import CapExceeded, CapRules
+from server.till.charges import KEPT_MS, Charge
+from server.till.ledger import Books, Movement, MovementKind, revenue_account
 from server.till.marks import Mark, apply_marks
-from server.till.payments import PaymentRow
-from server.till.plans import Spent
+from server.till.meters import Raised, lower
 from server.till.offers import Offer
+from server.till.payments import PaymentRow
+from server.till.plans import Plans
 
-_SPENT: Final = msgspec.json.Decoder(list[Spent])
+_RAISED: Final = msgspec.json.Decoder(list[Raised])
+# Of meters.
+NOTHING: Final = "[]"
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class NotCovered(Exception):
+class NotClaimed(Exception):
     """Raised in a claim, which is undone with it: the call cannot be paid for like that."""
 
     def __init__(
-        self, reason: str, *, due: Micros = 0, balance: Micros = 0, facts: Mapping[str, Any] | None = None
+        self, reason: str, *, due: Micros = 0, balance: Micros = 0, words: str = "", used_up: str = ""
     ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.due = due
         self.balance = balance
-        self.facts: Final = facts or {}
+        self.words = words
+        self.used_up = used_up  # what would have covered it
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings say of plans and of what may be spent."""
+
+    plans: Plans
+    caps: CapRules
 
 
 # ── a call begins ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -46,61 +57,58 @@ def claim(
     db: StoreDb,
     *,
     wanted: Charge,
-    call: PricedCall,
     offer: Offer,
+    rules: Rules,
     books: Books,
     marks: Sequence[Mark],
     now: int,
 ) -> Charge:
-    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. Raises `NotCovered`."""
+    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. Raises `NotClaimed`."""
     apply_marks(db, marks, now=now)
     found = charges.standing(db, wanted.call_key, now)
     if found is not None:
         return found
     assert wanted.wallet is not None
-    cover = plans.cover(db, offer, wanted.wallet, now)
-    if cover.reason:
-        raise NotCovered(cover.reason, due=cover.due, facts=cover.facts)
-    spent = list(cover.spent)
-    if cover.due:
-        capped = caps.spend(
-            db, offer, wallet=wanted.wallet, grant_id=wanted.grant_id, amount=cover.due, now=now
+    cover = rules.plans.cover(db, offer, wanted.wallet, now)
+    if cover.how == "refused":
+        raise NotClaimed(cover.reason)
+    raised = cover.raised
+    if cover.amount:
+        spent = caps.spend(
+            db,
+            rules.caps,
+            cover.amount,
+            tool=offer.name,
+            wallet=wanted.wallet,
+            login=wanted.grant_id,
+            now=now,
         )
-        if capped.reason:
-            raise NotCovered(capped.reason, due=cover.due, facts=capped.facts)
-        spent += capped.spent
-        if not wallets.hold(db, wanted.wallet, cover.due, now):
+        if isinstance(spent, CapExceeded):
+            raise NotClaimed(spent.reason, due=cover.amount, words=spent.words)
+        raised += spent.raised
+        if not wallets.hold(db, wanted.wallet, cover.amount, now):
             wallet = wallets.find(db, wanted.wallet)
-            raise NotCovered(
-                "balance_too_low",
-                due=cover.due,
-                balance=0 if wallet is None else wallet.balance - wallet.held,
-            )
-    charge = replace(wanted, how=cover.how, amount=cover.due, spent=_encode(spent).decode())
-    if offer.upfront:
-        charge = replace(charge, paid=True)
+            free = 0 if wallet is None else wallet.free
+            raise NotClaimed("balance_too_low", due=cover.amount, balance=free, used_up=cover.reason)
+    charge = replace(
+        wanted,
+        how=cover.how if cover.how != "due" else "balance",
+        amount=cover.amount,
+        price=cover.version,
+        spent=_encode(raised).decode() if raised else NOTHING,
+        paid=offer.upfront,
+    )
     charges.insert(db, charge)
     if offer.upfront and charge.amount:
-        books.post(
-            db,
-            charge_of_wallet(
-                Started(
-                    charge_id=charge.id,
-                    call=call,
-                    amount=charge.amount,
-                    how=charge.how,
-                    keyed=charge.keyed,
-                    price=charge.price,
-                ),
-                charge.currency,
-            ),
-            now,
-        )
+        books.post(db, charge_of_wallet(charge), now)
     return charge
 
 
-def reserve(db: StoreDb, *, row: PaymentRow, call_key: str | None, now: int) -> Charge | PaymentRow | None:
+def reserve(
+    db: StoreDb, *, row: PaymentRow, call_key: str | None, marks: Sequence[Mark], now: int
+) -> Charge | PaymentRow | None:
     """None: the authorization is reserved. Else the call that it would pay for again, or the row that has it."""
+    apply_marks(db, marks, now=now)
     if call_key is not None:
         standing = charges.standing(db, call_key, now)
         if standing is not None:
@@ -119,7 +127,7 @@ def claim_paid(
     if not payments.verified(
         db, payment_id, charge_id=wanted.id, caller=wanted.caller, facilitator=facilitator
     ):
-        raise NotCovered("payment_gone")
+        raise NotClaimed("payment_gone")
     charges.insert(db, wanted)
     return wanted
 
@@ -137,9 +145,9 @@ def finish(
     now: int,
     expires_at: int,
 ) -> None:
-    """Charged, in the one transaction that keeps its answer. Raises `NotCovered` if it was not running any more."""
+    """Charged, in the one transaction that keeps its answer. Raises `NotClaimed` if it was not running any more."""
     if not charges.done(db, charge_id, answer=answer, now=now, expires_at=expires_at):
-        raise NotCovered("charge_gone")
+        raise NotClaimed("charge_gone")
     if movement is not None:
         books.post(db, movement, now)
 
@@ -156,19 +164,19 @@ def release(db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, ex
 
 
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
-    """What was worked for is kept, and its payment may be sent. Raises `NotCovered` if it is not waiting for that."""
+    """What was worked for is kept, and its payment may be sent. Raises `NotClaimed` if it is not waiting for that."""
     if not (
         charges.unsettled(db, charge_id, answer=answer)
         and payments.settling(db, payment_id, next_try_at=next_try_at)
     ):
-        raise NotCovered("charge_gone")
+        raise NotClaimed("charge_gone")
 
 
 def give_back(db: StoreDb, charge: Charge, now: int) -> None:
     if charge.how == "balance" and charge.amount and charge.wallet is not None:
         wallets.release(db, charge.wallet, charge.amount, now)
-    if charge.spent != "[]":
-        plans.uncover(db, _SPENT.decode(charge.spent))
+    if charge.spent != NOTHING:
+        lower(db, _RAISED.decode(charge.spent))
 
 
 # ── what a settlement brings ─────────────────────────────────────────────────────────────────────────────────────────
@@ -227,28 +235,10 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
 # ── movements ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def revenue(server: str, tool: str) -> str:
-    return f"revenue:{server}/{tool}"
-
-
-def charge_of_wallet(started: Started, currency: str) -> Movement:
+def charge_of_wallet(charge: Charge) -> Movement:
     """From the wallet that it was held in."""
-    call = started.call
-    return Movement(
-        kind="charge",
-        source=f"wallet:{call.wallet}",
-        target=revenue(call.server, call.tool),
-        amount=started.amount,
-        currency=currency,
-        principal=call.caller,
-        client_id=call.client_id,
-        grant_id=call.grant_id,
-        server=call.server,
-        tool=call.tool,
-        call_id=call.call_id,
-        charge_id=started.charge_id,
-        price=started.price,
-    )
+    assert charge.wallet is not None
+    return _of_call(charge, kind="charge", source=wallets.account_of(charge.wallet))
 
 
 def payment_of(row: PaymentRow, charge: Charge | None) -> Movement:
@@ -264,12 +254,16 @@ def payment_of(row: PaymentRow, charge: Charge | None) -> Movement:
             server=row.server,
             payment_id=row.id,
         )
+    return _of_call(charge, kind="payment", source=row.account, payment_id=row.id)
+
+
+def _of_call(charge: Charge, *, kind: MovementKind, source: str, payment_id: str | None = None) -> Movement:
     return Movement(
-        kind="payment",
-        source=row.account,
-        target=revenue(charge.server, charge.tool),
-        amount=row.amount,
-        currency=row.currency,
+        kind=kind,
+        source=source,
+        target=revenue_account(charge.server, charge.tool),
+        amount=charge.amount,
+        currency=charge.currency,
         principal=charge.caller,
         client_id=charge.client_id,
         grant_id=charge.grant_id,
@@ -277,16 +271,17 @@ def payment_of(row: PaymentRow, charge: Charge | None) -> Movement:
         tool=charge.tool,
         call_id=charge.call_id,
         charge_id=charge.id,
-        payment_id=row.id,
+        payment_id=payment_id,
         price=charge.price,
     )
 
 
 def deposit_of(row: PaymentRow) -> Movement:
+    assert row.wallet is not None
     return Movement(
         kind="deposit",
         source=row.account,
-        target=f"wallet:{row.wallet}",
+        target=wallets.account_of(row.wallet),
         amount=row.amount,
         currency=row.currency,
         principal=row.caller,

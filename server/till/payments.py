@@ -109,46 +109,56 @@ def find(db: StoreDb, payment_id: str) -> PaymentRow | None:
 
 
 def verified(db: StoreDb, payment_id: str, *, charge_id: str | None, caller: str, facilitator: str) -> bool:
-    return 1 == db.execute(
-        "UPDATE payments SET state = 'verified', charge_id = ?, caller = ?, facilitator = ? WHERE id = ? AND state = 'reserved'",
-        charge_id,
-        caller,
-        facilitator,
-        payment_id,
+    return (
+        db.execute(
+            "UPDATE payments SET state = 'verified', charge_id = ?, caller = ?, facilitator = ? WHERE id = ? AND state = 'reserved'",
+            charge_id,
+            caller,
+            facilitator,
+            payment_id,
+        )
+        == 1
     )
 
 
 def let_go(db: StoreDb, payment_id: str) -> bool:
     """It was never sent to be settled, and can be shown again."""
-    return 1 == db.execute(
-        "DELETE FROM payments WHERE id = ? AND state IN ('reserved', 'verified')", payment_id
+    return (
+        db.execute("DELETE FROM payments WHERE id = ? AND state IN ('reserved', 'verified')", payment_id) == 1
     )
 
 
 def settling(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
     """From here on it can move money."""
-    return 1 == db.execute(
-        "UPDATE payments SET state = 'settling', tries = tries + 1, next_try_at = ? WHERE id = ? AND state = 'verified'",
-        next_try_at,
-        payment_id,
+    return (
+        db.execute(
+            "UPDATE payments SET state = 'settling', tries = tries + 1, next_try_at = ? WHERE id = ? AND state = 'verified'",
+            next_try_at,
+            payment_id,
+        )
+        == 1
     )
 
 
 def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
-    return 1 == db.execute(
-        "UPDATE payments SET tries = tries + 1, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+    return (
+        db.execute(
+            "UPDATE payments SET tries = tries + 1, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+            next_try_at,
+            payment_id,
+        )
+        == 1
+    )
+
+
+def unknown(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> bool:
+    """It was sent, and nobody can say yet what became of it."""
+    return db.execute(
+        "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+        problem,
         next_try_at,
         payment_id,
-    )
-
-
-def unknown(db: StoreDb, payment_id: str, *, problem: str) -> bool:
-    """It was sent, and nobody can say yet what became of it."""
-    return 1 == db.execute(
-        "UPDATE payments SET state = 'unknown', problem = ? WHERE id = ? AND state IN ('settling', 'unknown')",
-        problem,
-        payment_id,
-    )
+    ) == 1
 
 
 def settled(

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
+from server.backends.terms import PRICE_META
 from server.money.amounts import MOST, Micros, shown
 from server.till.offers import CURRENCY, PricedTool, ToolPrice
 
-# Where the author of a tool says what it costs, and where callers read it.
-PRICE_META: Final = "io.ostiary/price"
 # What Cloudflare's clients read of a tool.
 _PAYMENT_REQUIRED: Final = "agents-x402/paymentRequired"
 _PRICE_USD: Final = "agents-x402/priceUSD"
@@ -58,9 +57,9 @@ def words_of(priced: PricedTool) -> str:
         if (other := priced.prices[kind]) != usual:
             said.append(f"{_cost(other)} for {words}")
     if priced.trial:
-        said.append(f"the first {_counted(priced.trial, 'successful call')} cost nothing")
+        said.append(f"the first {_nothing(priced.trial, 'successful call')}")
     if priced.free_calls:
-        said.append(f"{_counted(priced.free_calls, 'call')} a month cost nothing")
+        said.append(_nothing(priced.free_calls, "call", "one ", " a month"))
     if priced.upfront and usual is not None and not usual.plan_only:
         said.append("paid before it runs")
     return "; ".join(said)
@@ -107,8 +106,8 @@ def _cost(price: ToolPrice | None) -> str:
     return f"priced by its arguments{bound}"
 
 
-def _counted(number: int, what: str) -> str:
-    return what if number == 1 else f"{number} {what}s"
+def _nothing(number: int, what: str, one: str = "", when: str = "") -> str:
+    return f"{one}{what}{when} costs nothing" if number == 1 else f"{number} {what}s{when} cost nothing"
 
 
 def _plain(amount: Micros) -> str:

@@ -6,20 +6,29 @@ Made when the catalogue is, and kept with the tool's entry: of a tool that is fr
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Protocol
+from types import MappingProxyType
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import UNSET
 
-from server.backends.terms import BadTerms
+from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
 from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic
 from server.settings.money import FREE, PLAN_ONLY, PaymentsConfig, PriceTable, PriceValue, seconds_of
 from server.settings.policies import ToolConfig
 from server.till.offers import KIND_OF, PricedTool, ToolPrice
-from server.till.price_tags import PRICE_META, price_meta
+from server.till.price_tags import price_meta
 
 _PLAIN: Final = ToolConfig()
+_ASKS_PAYMENT: Final[Mapping[str, Any]] = MappingProxyType(
+    {
+        "type": "object",
+        "description": "What is to be paid for the call (x402)",
+        "required": ["x402Version", "accepts"],
+        "properties": {"x402Version": {"const": 2}, "accepts": {"type": "array"}},
+    }
+)
 
 
 class PriceSettings(Protocol):
@@ -66,13 +75,10 @@ class Prices:
         hints = ToolAnnotations() if tool.annotations is UNSET else tool.annotations
         return msgspec.structs.replace(
             tool,
+            output_schema=UNSET if tool.output_schema is UNSET else _or_payment(tool.output_schema),
             meta=meta | price_meta(price, self._networks()),
             annotations=msgspec.structs.replace(hints, idempotent_hint=False),
         )
-
-    def unheard(self, tool: Tool) -> bool:
-        """Whether its author says what it costs, and nobody could pay that."""
-        return self._payments is None and tool.meta is not UNSET and PRICE_META in tool.meta
 
     def _priced(self, name: str, own: ToolConfig, prices: Mapping[str, ToolPrice | None]) -> PricedTool:
         priced = PricedTool(
@@ -149,3 +155,12 @@ class Prices:
             ),
             6,
         )
+
+
+def _or_payment(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Some clients hold what asks for payment against the output schema as well, and would show their user a broken tool in place of
+    its price: so it is one of two things that may come."""
+    kind = {"type": "object"} if schema.get("type") == "object" else {}
+    definitions = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
+    answer = {name: value for name, value in schema.items() if name not in definitions}
+    return {**definitions, **kind, "anyOf": [answer, _ASKS_PAYMENT]}

@@ -14,7 +14,7 @@ from auth.jose.base64url import pack
 from auth.jose.es256 import sign
 from auth.keys.ring import SigningKey
 from auth.values.encode import json_bytes
-from server.till.calls import Started
+from server.till.charges import Charge
 
 RECEIPT_TYPE: Final = "receipt+jwt"
 
@@ -27,23 +27,22 @@ class Receipts:
         self._key = key
         self._currency = currency
 
-    def of(self, started: Started, *, at: int) -> str:
-        call = started.call
+    def of(self, charge: Charge, settlement: Mapping[str, Any] | None, *, at: int) -> str:
         claims: dict[str, Any] = {
             "iss": self._issuer,
             "iat": at // 1000,
-            "jti": started.charge_id,
-            "sub": call.caller,
-            "server": call.server,
-            "tool": call.tool,
-            "call": call.call_id,
-            "how": started.how,
-            "amount": str(started.amount),  # micros
+            "jti": charge.id,
+            "sub": charge.caller,
+            "server": charge.server,
+            "tool": charge.tool,
+            "call": charge.call_id,
+            "how": charge.how,
+            "amount": str(charge.amount),  # micros
             "currency": self._currency,
-            "price": started.price,
+            "price": charge.price,
         }
-        if started.receipt is not None:
-            claims["settlement"] = _settlement(started.receipt)
+        if settlement is not None:
+            claims["settlement"] = _settlement(settlement)
         key = self._key()
         head = pack(json_bytes({"alg": key.algorithm, "kid": key.kid, "typ": RECEIPT_TYPE}))
         return sign(f"{head}.{pack(json_bytes(claims))}".encode(), key.key).decode()

@@ -84,13 +84,13 @@ class Settlements:
 
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def begin(self, payment_id: str, charge_id: str | None) -> None:
-        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id, or by its charge's."""
+    def begin(self, payment_id: str) -> None:
+        """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
-        self._nursery.start_soon(self._settle, payment_id, charge_id, True)
+        self._nursery.start_soon(self._settle, payment_id, True)
 
-    async def _settle(self, payment_id: str, charge_id: str | None, first: bool) -> None:
+    async def _settle(self, payment_id: str, first: bool) -> None:
         try:
             row = await self._store.read(lambda db: payments.find(db, payment_id))
             if row is not None and row.state in ("settling", "unknown"):
@@ -101,8 +101,6 @@ class Settlements:
             self._log.exception("payment.crashed", payment=payment_id)
         finally:
             self.under_way.end(payment_id)
-            if charge_id is not None:
-                self.under_way.end(charge_id)
 
     async def _try(self, row: PaymentRow, *, first: bool) -> None:
         assert row.sealed is not None
@@ -118,8 +116,8 @@ class Settlements:
         match answer:
             case Settled(transaction=transaction):
                 return await self._settled(row, transaction)
-            case Rejected(certain=True, text=text):
-                return await self._refused(row, text)
+            case Rejected(certain=True, sentence=sentence):
+                return await self._refused(row, sentence)
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():
@@ -130,12 +128,19 @@ class Settlements:
         if isinstance(found, Transfer):
             return await self._settled(row, found.transaction)
         if found is False:
-            return await self._refused(row, "it was not carried out in its time")
+            return await self._refused(row, "It was not carried out in its time.")
         if isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
-            return await self._settled(row, "")
-        await self._store.write(partial(payments.unknown, payment_id=row.id, problem=problem[:200]))
+            return await self._settled(row, answer.transaction or "")
+        job = partial(
+            payments.unknown,
+            payment_id=row.id,
+            problem=problem[:200],
+            next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
+        )
+        await self._store.write(job)
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+        return None
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
         """The transfer; False: there is none, and there will be none; None: nobody can say."""
@@ -178,14 +183,11 @@ class Settlements:
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue
-                wait = min(FIRST_LOOK_MS << min(row.tries, 20), LONGEST_MS)
-                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS + wait)
+                job = partial(payments.tried_again, payment_id=row.id, next_try_at=now + SENT_MS)
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
-                    if row.charge_id is not None:
-                        self.under_way.begin(row.charge_id)
                     assert self._nursery is not None
-                    self._nursery.start_soon(self._settle, row.id, row.charge_id, False)
+                    self._nursery.start_soon(self._settle, row.id, False)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", reason=str(problem))
 

@@ -78,9 +78,9 @@ class Showcase:
         """How long a tool may run whose payment is settled afterwards."""
         return min(deadline_seconds, max(LEAST_SECONDS, self._timeout - SETTLE_SECONDS - ARRIVAL_SECONDS))
 
-    def needed_seconds(self, deadline_seconds: float) -> int:
+    def needed_seconds(self, deadline_seconds: float, *, upfront: bool) -> int:
         """What must be left of a payment's time when it comes."""
-        return int(self.tool_seconds(deadline_seconds)) + SETTLE_SECONDS
+        return SETTLE_SECONDS if upfront else int(self.tool_seconds(deadline_seconds)) + SETTLE_SECONDS
 
 
 @lru_cache(maxsize=1024)

@@ -20,20 +20,19 @@ import trio
 
 from auth.values.model import PrincipalKind
 from server.mcp.results import ToolResult
-from server.money.amounts import shown
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
 from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
-from server.till.calls import KEPT_MS, RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
-from server.till.charges import Charge
-from server.till.claims import NotCovered
+from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
+from server.till.charges import KEPT_MS, Charge
+from server.till.claims import NOTHING, NotClaimed, Rules
 from server.till.fingerprint import fingerprint
-from server.till.ledger import Books, Movement
+from server.till.ledger import Books
 from server.till.marks import Mark
+from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
@@ -66,6 +65,7 @@ class Till:
         settlements: Settlements,
         receipts: Receipts,
         showcase: Showcase,
+        rules: Rules,
         key: bytes,
         clock: Callable[[], int],
         entropy: Callable[[int], bytes],
@@ -75,6 +75,7 @@ class Till:
         self.server: Final = server
         self._quotes = quotes
         self._showcase = showcase
+        self._rules = rules
         self._store = store
         self._books = books
         self._answers = answers
@@ -82,6 +83,7 @@ class Till:
         self._receipts = receipts
         self._under_way = settlements.under_way
         self._penalties = Penalties(clock)
+        self._handed_over: dict[str, Started] = {}
         self._key = key
         self._clock = clock
         self._entropy = entropy
@@ -134,8 +136,8 @@ class Till:
             claim = partial(
                 claims.claim,
                 wanted=wanted,
-                call=call,
                 offer=offer,
+                rules=self._rules,
                 books=self._books,
                 marks=(marks := self._settlements.take_marks()),
                 now=self._clock(),
@@ -146,20 +148,14 @@ class Till:
             except BaseException as error:
                 self._under_way.end(charge_id)
                 self._settlements.put_back(marks)
-                if isinstance(error, NotCovered):
-                    return words.not_covered(
-                        offer,
-                        error.reason,
-                        due=error.due,
-                        balance=error.balance,
-                        payable=self._showcase.takes_payments and not offer.plan_only,
-                        facts=error.facts,
-                    )
+                if isinstance(error, NotClaimed):
+                    payable = self._showcase.takes_payments and not offer.plan_only
+                    return words.not_covered(offer, error, payable=payable)
                 raise
             if charge.id == charge_id:
                 return self._started(charge, call, offer)
             self._under_way.end(charge_id)
-            earlier = await self._earlier(charge, call)
+            earlier = await self._earlier(charge, call, offer)
             if earlier is not None:
                 return earlier
 
@@ -176,32 +172,37 @@ class Till:
                 self._showcase.requirements(offer, quote_in(payment) or ""),
                 self._showcase.resources(call.tool),
             )
-            check_window(payment, now // 1000, self._showcase.needed_seconds(call.deadline_seconds))
+            check_window(
+                payment,
+                now // 1000,
+                self._showcase.needed_seconds(call.deadline_seconds, upfront=offer.upfront),
+            )
         except BadPayment as error:
             self._penalties.failed(call.caller, call.address)
             return words.bad_payment(offer, error.reason_code, error.sentence)
         row = self._row(call, offer, payment, requirements, now)
         known_key = self._call_key(call.caller, call, key) if call.caller else None
         while True:
+            marks = self._settlements.take_marks()
+            job = partial(claims.reserve, row=row, call_key=known_key, marks=marks, now=self._clock())
             self._under_way.begin(row.id)
             try:
-                found = await self._store.write(
-                    partial(claims.reserve, row=row, call_key=known_key, now=self._clock())
-                )
+                found = await self._store.write(job)
             except BaseException:
                 self._under_way.end(row.id)
+                self._settlements.put_back(marks)
                 raise
             if found is None:
                 return await self._reserved(call, offer, payment, requirements, row, key)
             self._under_way.end(row.id)
             if isinstance(found, PaymentRow):
-                charge = await self._charge_of(found, row, call)
+                charge = await self._charge_of(found, row, offer)
                 if isinstance(charge, Refusal):
                     return charge
                 if charge is None:
                     continue
                 found = charge
-            earlier = await self._earlier(found, call)
+            earlier = await self._earlier(found, call, offer)
             if earlier is not None:
                 return earlier
 
@@ -226,7 +227,7 @@ class Till:
                 return words.facilitator_down(str(error))
             if isinstance(verdict, Rejected):
                 self._penalties.failed(call.caller, call.address)
-                return words.bad_payment(offer, verdict.reason, verdict.text)
+                return words.bad_payment(offer, verdict.code, verdict.sentence)
             self._penalties.passed(call.caller, call.address)
             caller = call.caller or f"payer:{row.network}:{row.payer}"
             call = msgspec.structs.replace(call, caller=caller)
@@ -261,7 +262,7 @@ class Till:
                 await self._let_go(row.id)
             self._under_way.end(row.id)
         if not claimed:
-            earlier = await self._earlier(charge, call)
+            earlier = await self._earlier(charge, call, offer)
             return earlier or await self._with_payment(call, offer, payment, key)
         started = self._started(charge, call, offer)
         if not offer.upfront:
@@ -269,18 +270,19 @@ class Till:
         refusal = await self._settle(started, None)
         return refusal or started
 
-    async def _charge_of(
-        self, found: PaymentRow, row: PaymentRow, call: PricedCall
-    ) -> Charge | Refusal | None:
+    async def _charge_of(self, found: PaymentRow, row: PaymentRow, offer: Offer) -> Charge | Refusal | None:
         """The call that this authorization was shown for already. None: look again."""
         if not hmac.compare_digest(found.proof_hash, row.proof_hash) or found.fingerprint != row.fingerprint:
             return words.payment_used()
+        if found.state == "refused":
+            return words.not_settled(found, offer)
         if found.caller != row.caller and row.caller:
             return words.payment_used()
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
                 return None
-            return words.in_flight()
+            again = await self._store.read(lambda db: payments.find(db, found.id))
+            return words.in_flight() if again is not None and again.charge_id is None else None
         charge_id = found.charge_id
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
         if charge is None:
@@ -294,17 +296,22 @@ class Till:
             )
         return charge
 
-    async def _earlier(self, charge: Charge, call: PricedCall) -> Started | Earlier | Refusal | None:
+    async def _earlier(
+        self, charge: Charge, call: PricedCall, offer: Offer
+    ) -> Started | Earlier | Refusal | None:
         """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
         if charge.fingerprint != call.fingerprint:
             return words.other_call_of_key()
-        if charge.state == "running":
+        if charge.state in ("running", "settling"):
             limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
-            return None if await self._under_way.wait(charge.id, within=limit) else words.in_flight()
-        if charge.state == "settling":
-            if await self._under_way.wait(
-                charge.id, within=PATIENT_SECONDS if call.patient else SETTLE_SECONDS
-            ):
+            if ended := await self._under_way.wait(charge.id, within=limit):
+                return ended.answer
+            again = await self._store.read(lambda db: charges.find(db, charge.id))
+            if again is None or again.state != charge.state:
+                return None  # it ended between two looks
+            if charge.payment_id is None or charge.state == "running":
+                return words.in_flight()
+            if await self._under_way.wait(charge.payment_id, within=limit):
                 return None
             return words.unknown_outcome(charge.payment_id)
         if charge.state == "owed":
@@ -317,25 +324,18 @@ class Till:
                 if not taken:
                     self._under_way.end(charge.id)
             if taken:
-                return Started(
-                    charge_id=charge.id,
-                    call=call,
-                    amount=charge.amount,
-                    how=charge.how,
-                    keyed=charge.keyed,
-                    paid=True,
-                    payment_id=charge.payment_id,
-                    upfront=True,
-                    price=charge.price,
-                )
+                return Started(charge=charge, call=call, offer=offer, paid=True)
             again = await self._store.read(lambda db: charges.find(db, charge.id))
             return words.tried_often_enough() if again is not None and again.state == "owed" else None
         stored = await self._store.read(lambda db: charges.find(db, charge.id))
         if stored is None or stored.answer is None:
             return None if stored is None else words.answer_gone()
-        return Earlier(
-            charge_id=charge.id, answer=self._answers.open(charge.id, stored.answer), keyed=charge.keyed
-        )
+        answer = self._answers.open(charge.id, stored.answer)
+        payment_id = stored.payment_id
+        row = None if payment_id is None else await self._store.read(lambda db: payments.find(db, payment_id))
+        told = None if row is None else settlement_of(row)
+        meta = self._meta(stored, told)
+        return Earlier(charge_id=charge.id, answer=answer, keyed=charge.keyed, meta=meta)
 
     # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -343,21 +343,37 @@ class Till:
         """The tool has done it: take the money, and let the answer be given. Raises `StoreUnavailable`; then nothing was
         taken, or what was taken is found by the next call like this one."""
         try:
-            sealed = self._answers.seal(started.charge_id, answer)
+            sealed = self._answers.seal(started.id, answer)
         except AnswerTooLarge:
             await self.release(started)
             return words.answer_too_large(MAX_ANSWER_BYTES)
-        if started.payment_id is not None and not started.paid:
-            refusal = await self._settle(started, sealed)
-            return refusal or self._served(started)
+        except BaseException:
+            await self.release(started)
+            raise
+        earlier: Earlier | None = None
+        try:
+            if started.charge.payment_id is not None and not started.paid:
+                refusal = await self._settle(started, sealed)
+                if refusal is not None:
+                    return refusal
+            else:
+                await self._charge_wallet(started, sealed)
+            meta = self._meta(started.charge, started.settlement)
+            earlier = Earlier(charge_id=started.id, answer=answer, keyed=started.charge.keyed, meta=meta)
+            return Served(charge_id=started.id, meta=meta)
+        finally:
+            self._under_way.end(started.id, earlier)
+
+    async def _charge_wallet(self, started: Started, sealed: bytes) -> None:
         now = self._clock()
-        movement = None if started.paid or not started.amount else self._movement(started)
         job = partial(
             claims.finish,
-            charge_id=started.charge_id,
+            charge_id=started.id,
             answer=sealed,
             books=self._books,
-            movement=movement,
+            movement=None
+            if started.paid or not started.charge.amount
+            else claims.charge_of_wallet(started.charge),
             now=now,
             expires_at=now + KEPT_MS,
         )
@@ -367,17 +383,14 @@ class Till:
             except StoreUnavailable:
                 await self.release(started)
                 raise
-            finally:
-                self._under_way.end(started.charge_id)
-        return self._served(started)
 
     async def release(self, started: Started) -> None:
         """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again."""
         now = self._clock()
         job = partial(
             claims.release,
-            charge_id=started.charge_id,
-            payment_id=started.payment_id,
+            charge_id=started.id,
+            payment_id=started.charge.payment_id,
             now=now,
             expires_at=now + KEPT_MS,
         )
@@ -387,7 +400,15 @@ class Till:
             except StoreUnavailable:
                 self._settlements.later(job)
             finally:
-                self._under_way.end(started.charge_id)
+                self._under_way.end(started.id)
+
+    def hand_over(self, started: Started) -> None:
+        """To whoever runs it, as a task: who takes it over ends it."""
+        self._handed_over[started.id] = started
+
+    def take_over(self, charge_id: str) -> Started | None:
+        """None: it was begun by a process that is gone, and came to nothing with it."""
+        return self._handed_over.pop(charge_id, None)
 
     def answered(self, started_id: str, *, keyed: bool, keeps_ms: int) -> None:
         """The answer was fully given to its caller."""
@@ -395,14 +416,14 @@ class Till:
 
     async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
         """None: it is settled."""
-        payment_id = started.payment_id
+        payment_id = started.charge.payment_id
         assert payment_id is not None
         row: PaymentRow | None = None
         with trio.CancelScope(shield=True):
             now = self._clock()
             job = partial(
                 claims.send,
-                charge_id=started.charge_id,
+                charge_id=started.id,
                 payment_id=payment_id,
                 answer=sealed,
                 next_try_at=now + SENT_MS,
@@ -412,7 +433,7 @@ class Till:
             except StoreUnavailable:
                 await self.release(started)
                 raise
-            self._settlements.begin(payment_id, started.charge_id)
+            self._settlements.begin(payment_id)
             within = PATIENT_SECONDS if started.call.patient else SETTLE_SECONDS
             if not await self._under_way.wait(payment_id, within=within):
                 return words.unknown_outcome(payment_id)
@@ -420,20 +441,18 @@ class Till:
         if row is None or row.state == "unknown" or row.state == "settling":
             return words.unknown_outcome(payment_id)
         if row.state == "refused":
-            return words.not_settled(
-                row, f"{started.call.tool} costs {shown(started.amount, row.currency)} a call"
-            )
-        started.receipt = settlement_of(row)
+            return words.not_settled(row, started.offer)
+        started.settlement = settlement_of(row)
         if sealed is None:  # upfront: the money is here, now the tool may run
             job = partial(
                 charges.take_up,
-                charge_id=started.charge_id,
+                charge_id=started.id,
                 owner=self._boot_id,
                 call_id=started.call.call_id,
             )
-            self._under_way.begin(started.charge_id)
+            self._under_way.begin(started.id)
             if not await self._store.write(job):
-                self._under_way.end(started.charge_id)
+                self._under_way.end(started.id)
                 return words.in_flight()
             started.paid = True
         return None
@@ -471,7 +490,7 @@ class Till:
             amount=offer.amount,
             currency=CURRENCY,
             price=offer.version,
-            spent="[]",
+            spent=NOTHING,
             payment_id=None,
             retries_left=RETRIES if offer.upfront else 0,
             owner=self._boot_id,
@@ -509,29 +528,23 @@ class Till:
         )
 
     def _started(self, charge: Charge, call: PricedCall, offer: Offer) -> Started:
+        timed = charge.payment_id is not None and not offer.upfront
         return Started(
-            charge_id=charge.id,
+            charge=charge,
             call=call,
-            amount=charge.amount,
-            how=charge.how,
-            keyed=charge.keyed,
+            offer=offer,
             paid=charge.paid,
-            payment_id=charge.payment_id,
-            upfront=offer.upfront,
-            keeps_ms=offer.dedupe_seconds * 1000,
-            seconds=None if charge.payment_id is None else self._showcase.tool_seconds(call.deadline_seconds),
-            price=charge.price,
+            seconds=self._showcase.tool_seconds(call.deadline_seconds) if timed else None,
         )
 
-    def _movement(self, started: Started) -> Movement:
-        return claims.charge_of_wallet(started, CURRENCY)
-
-    def _served(self, started: Started) -> Served:
-        meta: dict[str, Any] = {}
-        if started.receipt is not None:
-            meta[RECEIPT_KEY] = started.receipt
-        meta[SIGNED_RECEIPT] = self._receipts.of(started, at=self._clock())
-        return Served(charge_id=started.charge_id, meta=meta)
+    def _meta(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
+        """What goes with an answer that was paid for."""
+        receipt = self._receipts.of(charge, settlement, at=self._clock())
+        return (
+            {SIGNED_RECEIPT: receipt}
+            if settlement is None
+            else {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
+        )
 
     async def _let_go(self, payment_id: str) -> None:
         job = partial(payments.let_go, payment_id=payment_id)

@@ -1,32 +1,50 @@
-"""What is under way in this process, by its id, and who waits for it."""
+"""What is under way in this process, by its id, and who waits for it. Whoever waits for a call is handed its answer."""
 
 from __future__ import annotations
 
+import msgspec
 import trio
+
+from server.till.calls import Earlier
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """`answer`: of a call that was served."""
+
+    answer: Earlier | None = None
+
+
+class _Running:
+    __slots__ = ("ended", "event")
+
+    def __init__(self) -> None:
+        self.event = trio.Event()
+        self.ended = Ended()
 
 
 class UnderWay:
     def __init__(self) -> None:
-        self._events: dict[str, trio.Event] = {}
+        self._running: dict[str, _Running] = {}
 
     def __contains__(self, name: str) -> bool:
-        return name in self._events
+        return name in self._running
 
     def begin(self, name: str) -> None:
-        self._events.setdefault(name, trio.Event())
+        self._running.setdefault(name, _Running())
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, answer: Earlier | None = None) -> None:
         """Whoever waits for it goes on."""
-        event = self._events.pop(name, None)
-        if event is not None:
-            event.set()
+        running = self._running.pop(name, None)
+        if running is not None:
+            running.ended = Ended(answer)
+            running.event.set()
 
-    async def wait(self, name: str, *, within: float) -> bool:
-        """Until it has ended. False: it is not under way here, or takes longer."""
-        event = self._events.get(name)
-        if event is None:
-            return False
+    async def wait(self, name: str, *, within: float) -> Ended | None:
+        """Until it has ended. None: it is not under way here, or takes longer."""
+        running = self._running.get(name)
+        if running is None:
+            return None
         with trio.move_on_after(within):
-            await event.wait()
-            return True
-        return False
+            await running.event.wait()
+            return running.ended
+        return None

@@ -7,12 +7,13 @@ again leads to the same key, and `tests/till/test_words.py` holds the sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
-from server.till.payments import PaymentRow
+from server.till.claims import NotClaimed
 from server.till.offers import CURRENCY, Offer
+from server.till.payments import PaymentRow
 from server.x402.in_band import IDEMPOTENCY_KEY, PAYMENT_KEY
 
 SAME_KEY: Final = (
@@ -47,26 +48,31 @@ _UNCOVERED: Final[Mapping[str, str]] = {
 }
 
 
-def not_covered(
-    offer: Offer, reason: str, *, due: Micros, balance: Micros, payable: bool, facts: Mapping[str, Any]
-) -> Refusal:
+def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
     """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
-    told = {"price": shown(due, CURRENCY), **facts}
-    if reason == "balance_too_low":
-        told["balance"] = shown(balance, CURRENCY)
-        text = f"{cost(offer, due)}, and your balance is {told['balance']}."
+    price = shown(why.due, CURRENCY)
+    used_up = _UNCOVERED.get(why.used_up, "")
+    if why.reason == "balance_too_low":
+        balance = shown(why.balance, CURRENCY)
         way = (
-            f' Pay for this call with x402 (one of the payments in "accepts", sent in `_meta["{PAYMENT_KEY}"]`), or put money on your'
+            f'Pay for this call with x402 (one of the payments in "accepts", sent in `_meta["{PAYMENT_KEY}"]`), or put money on your'
             " balance and make the call again."
             if payable
-            else " Ask whoever runs this server for a voucher, or put money on your balance."
+            else "Ask whoever runs this server for a voucher, and make the call again."
         )
-        return Refusal(reason=reason, text=f"{text}{way} {SAME_KEY}", asks=payable, facts=told)
-    words = _UNCOVERED.get(reason, "It cannot be paid for like that.")
-    cap = facts.get("cap")
-    if reason == "spend_cap_exceeded" and cap:
-        words = f"It would go beyond what may be spent: {cap}."
-    return Refusal(reason=reason, text=f"{cost(offer, due)}. {words}", facts=told, status=402)
+        said = f"{cost(offer, why.due)}, and your balance is {balance}."
+        return Refusal(
+            reason=why.reason,
+            text=" ".join(part for part in (used_up, said, way, SAME_KEY) if part),
+            asks=payable,
+            facts={"price": price, "balance": balance},
+        )
+    if why.reason == "spend_cap_exceeded":
+        return Refusal(
+            reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}
+        )
+    words = _UNCOVERED.get(why.reason, "It cannot be paid for like that.")
+    return Refusal(reason=why.reason, text=f"{offer.tool} was not called: {words}")
 
 
 def bad_payment(offer: Offer, reason: str, sentence: str) -> Refusal:
@@ -78,10 +84,10 @@ def bad_payment(offer: Offer, reason: str, sentence: str) -> Refusal:
     )
 
 
-def not_settled(row: PaymentRow, price: str) -> Refusal:
+def not_settled(row: PaymentRow, offer: Offer) -> Refusal:
     return Refusal(
         reason="settlement_failed",
-        text=f"Settlement failed: {row.problem or 'the payment was turned down'}. Nothing was taken, and the answer is withheld. {price}.",
+        text=f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and the answer is withheld. {cost(offer)}.",
         asks=True,
         settlement={
             "success": False,

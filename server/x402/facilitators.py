@@ -15,27 +15,7 @@ import trio
 from server.x402.facilitator_client import FacilitatorAccess, FacilitatorClient, NotSent, SupportedKind
 from server.x402.payments import Payment
 from server.x402.requirements import PaidResource, Requirements
-from server.x402.settlements import (
-    AlreadyUsed,
-    NoAnswer,
-    Rejected,
-    Settled,
-    SettleOutcome,
-    Unknown,
-    Verified,
-)
-
-__all__ = [
-    "AlreadyUsed",
-    "FacilitatorDown",
-    "Facilitators",
-    "Rejected",
-    "SettleOutcome",
-    "Settled",
-    "Support",
-    "Unknown",
-    "Verified",
-]
+from server.x402.settlements import NoAnswer, Rejected, SettleOutcome, Verified
 
 # One that did not answer is asked after the others for so long: each call would wait for it again.
 AVOIDED_SECONDS: Final = 15.0
@@ -74,12 +54,14 @@ class Facilitators:
         facilitators: Sequence[FacilitatorAccess],
         *,
         warn: Callable[[str, str], None] = lambda url, problem: None,
+        retry_seconds: Sequence[float] = RETRY_SECONDS,
     ) -> None:
         """`warn` is told the address and the trouble of one that was passed over. Raises `ValueError`."""
         self._clients = [FacilitatorClient(each) for each in facilitators]
         self._support = {each.url: Support(url=each.url) for each in facilitators}
         self._avoided: dict[str, float] = {}  # until when, on trio's clock
         self._warn = warn
+        self._retry_seconds = retry_seconds
 
     @property
     def support(self) -> tuple[Support, ...]:
@@ -100,7 +82,9 @@ class Facilitators:
         while True:
             found = await self.supported()
             failures = failures + 1 if any(each.problem for each in found) else 0
-            pause = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1] if failures else SUPPORT_SECONDS
+            pause = SUPPORT_SECONDS
+            if failures:
+                pause = self._retry_seconds[min(failures, len(self._retry_seconds)) - 1]
             await trio.sleep(pause)
 
     async def verify(

@@ -5,7 +5,7 @@ The status is always for whoever answers. Version 1 has no header for its challe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,13 +23,10 @@ EXPOSED: Final = (PAYMENT_REQUIRED, PAYMENT_RESPONSE, X_PAYMENT_RESPONSE)
 # Of a challenge or a receipt that somebody else's server sent.
 READ_BYTES: Final = 64 * 1024
 
+# Which bring a payment, of either version, as they are looked for among those of a request.
+PAYMENT_HEADERS: Final = (PAYMENT_SIGNATURE.lower().encode("ascii"), X_PAYMENT.lower().encode("ascii"))
 # By the version of the payment.
 RECEIPTS: Final = MappingProxyType({V2: PAYMENT_RESPONSE, V1: X_PAYMENT_RESPONSE})
-
-
-def payment_text(header: Callable[[str], str | None]) -> str | None:
-    """The header that brings a payment, of either version; `header` finds one whatever the case of its name."""
-    return header(PAYMENT_SIGNATURE) or header(X_PAYMENT) or None
 
 
 def challenge_header(challenge: Mapping[str, Any]) -> tuple[str, str]:

@@ -42,11 +42,6 @@ class Requirements(msgspec.Struct, frozen=True, kw_only=True):
     max_timeout_seconds: int
     extra: Mapping[str, Any] = msgspec.field(default_factory=lambda: _EMPTY)
 
-    @classmethod
-    def of(cls, value: object) -> Requirements:
-        """`read_requirements`, for those that `as_json` wrote."""
-        return read_requirements(value)
-
     def as_json(self) -> dict[str, Any]:
         return {
             "scheme": self.scheme,

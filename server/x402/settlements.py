@@ -30,10 +30,10 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Rejected(msgspec.Struct, frozen=True, kw_only=True):
-    """`reason`, a code, and `text`, a sentence, are ours and for the payer; `said` is the facilitator's and for the operator."""
+    """`code` and `sentence` are ours and for the payer; `said` is the facilitator's and for the operator."""
 
-    reason: str
-    text: str
+    code: str
+    sentence: str
     said: str
     certain: bool  # no money has moved; else that cannot be told from what was said
 
@@ -82,7 +82,7 @@ def read_verified(status: int, body: bytes, payment: Payment, facilitator: str) 
     reason = reason_for(_text(answer, "invalidReason"))
     if reason.elsewhere:
         raise NoAnswer(f"says: {said}")
-    return Rejected(reason=reason.code, text=reason.sentence, said=said, certain=True)
+    return Rejected(code=reason.code, sentence=reason.sentence, said=said, certain=True)
 
 
 def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, repeated: bool) -> SettleOutcome:
@@ -104,7 +104,7 @@ def read_settled(status: int, body: bytes, payment: Payment, amount: str, *, rep
     if reason.elsewhere and not reason.certain:
         return Unknown(problem=f"says: {said}")
     return Rejected(
-        reason=reason.code, text=reason.sentence, said=said, certain=reason.certain and not repeated
+        code=reason.code, sentence=reason.sentence, said=said, certain=reason.certain and not repeated
     )
 
 
@@ -173,13 +173,17 @@ def _read(body: bytes) -> dict[str, Any] | None:
 
 def _strange(status: int, answer: Mapping[str, Any] | None) -> str:
     if status != 200:
-        said = _said(answer, "errorReason", "error", "message") if answer else ""
+        said = _texts(answer or {}, "errorReason", "invalidReason", "error", "message")
         return f"answered with status {status}" + (f": {said}" if said else "")
     return "did not answer in JSON" if answer is None else "answered with neither yes nor no"
 
 
 def _said(answer: Mapping[str, Any], *keys: str) -> str:
-    return kept(": ".join(text for key in keys if (text := _text(answer, key)))) or "no reason"
+    return _texts(answer, *keys) or "no reason"
+
+
+def _texts(answer: Mapping[str, Any], *keys: str) -> str:
+    return kept(": ".join(text for key in keys if (text := _text(answer, key))))
 
 
 def _text(answer: Mapping[str, Any], key: str) -> str:

@@ -8,10 +8,12 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from structlog.testing import CapturingLogger
+
 from server.evm.eip712 import TokenDomain, TransferWithAuthorization, transfer_digest
 from server.evm.secp256k1 import PrivateKey
 from server.facilitator.coins import Coins
-from server.facilitator.desk import Desk
+from server.facilitator.desk import FacilitatorDesk
 from server.facilitator.hosting import FacilitatorSettings, resolver
 from server.facilitator.state_file import StateFile
 from server.facilitator.switches import Switches
@@ -32,7 +34,6 @@ def place(name: str = "base-sepolia") -> tuple[Network, Asset]:
 
 
 NETWORK, USDC = place()
-RAISED: dict[str, Any] = {}
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,9 @@ def body_1(payload: dict[str, Any], amount: int = 10_000, **changed: Any) -> dic
 @dataclass
 class Facilitating:
     server: Running
-    desk: Desk
+    desk: FacilitatorDesk
     clock: list[int]
+    logged: CapturingLogger
 
     async def ask(self, path: str, body: object = None, **headers: str) -> Answer:
         async with await self.server.connect() as peer:
@@ -165,9 +167,9 @@ class Facilitating:
         lines = "".join(f"{name}: {value}\r\n" for name, value in fields.items())
         return f"{verb} {path} HTTP/1.1\r\n{lines}\r\n".encode() + data
 
-    async def balance(self, address: str) -> int:
-        asset = USDC
-        return self.desk.coins.balance(asset, address)
+    def events(self) -> list[str]:
+        """What was logged."""
+        return [call.kwargs["event"] for call in self.logged.calls]
 
 
 @asynccontextmanager
@@ -181,8 +183,8 @@ async def facilitating(
     clock = [NOW]
     places = [place(name) for name in networks or ("base-sepolia",)]
     coins = coins or Coins(places, EACH)
-    log, _ = capturing()
-    desk = Desk(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
+    log, logged = capturing()
+    desk = FacilitatorDesk(coins, Switches(), clock=lambda: clock[0], log=log, file=file)
     settings = FacilitatorSettings(host=host, port=0, networks=places, each=EACH)
     async with running(resolve=resolver(desk, settings), bind=bind) as server:
-        yield Facilitating(server, desk, clock)
+        yield Facilitating(server, desk, clock, logged)

@@ -227,7 +227,7 @@ AUTHORIZATION = ("paymentPayload", "payload", "authorization")
 UNREADABLE: dict[str, tuple[Callable[[], object], str]] = {
     "no JSON": (lambda: b"{", "invalid_payload"),
     "no text": (lambda: b"\xff\xfe", "invalid_payload"),
-    "no object": (lambda: [], "invalid_payload"),
+    "no object": (lambda: b"[]", "invalid_payload"),
     "very deep": (lambda: b'{"x402Version":2,"paymentPayload":' + b"[" * 20_000, "invalid_payload"),
     "no version": (lambda: without(body_2(PAYER.signed()), "x402Version"), "invalid_payload"),
     "version 3": (lambda: put(body_2(PAYER.signed()), 3, "x402Version"), "invalid_x402_version"),
@@ -283,7 +283,7 @@ UNREADABLE: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a price beyond 256 bits": (
         lambda: body_2(PAYER.signed(), requirements(2**256)),
-        "invalid_payload",  # of what the payer accepted, which comes first
+        "invalid_payment_requirements",
     ),
     "a short nonce": (
         lambda: put(body_2(PAYER.signed()), "0x01", *AUTHORIZATION, "nonce"),

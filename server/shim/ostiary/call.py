@@ -15,7 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapp
 from functools import partial
 from typing import Any, Optional, Protocol, TypeVar, cast
 
-from . import answers
+from . import answers, prices
 from .content import Progress
 from .context import Context, SyncContext, progress_event
 from .convert import options_of
@@ -185,7 +185,7 @@ class Call:
         finally:
             self._blocked.discard(future)
 
-    # The four kinds of call: which function, with what, and how what it returns is told.
+    # The five kinds of call: which function, with what, and how what it returns is told.
 
     def _work(self) -> Work:
         return _KINDS[self.kind](self)
@@ -228,6 +228,14 @@ class Call:
         offer = registry.prompts.get(name) or registry.resources[name]
         hint = next((field.hint for field in offer.function.parameters if field.name == argument), Any)
         return None, [text for _, text in options_of(hint) if text.startswith(value)], answers.completion
+
+    def _price(self) -> Work:
+        registry = self._home.registry
+        price = registry.prices.get(self._message["name"])
+        if price is None:
+            raise NotFound(f"there is no price function {self._message['name']!r} any more")
+        tool = registry.tools.get(self._message.get("tool") or "")
+        return price.function, price.arguments(self._message.get("arguments") or {}, tool), prices.said
 
     # Running the function.
 
@@ -320,4 +328,5 @@ _KINDS: Mapping[str, Callable[[Call], Work]] = {
     "read": Call._read,  # pyright: ignore[reportPrivateUsage]
     "prompt": Call._prompt,  # pyright: ignore[reportPrivateUsage]
     "complete": Call._complete,  # pyright: ignore[reportPrivateUsage]
+    "price": Call._price,  # pyright: ignore[reportPrivateUsage]
 }

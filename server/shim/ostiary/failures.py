@@ -18,7 +18,12 @@ LONGEST_TEXT = 2000
 LONGEST_TRACE = 20_000
 CANCELLED: Event = {"event": "error", "kind": "cancelled", "message": "cancelled"}
 _HERE = os.path.dirname(os.path.abspath(__file__)) + os.sep
-_UNFIT = {"read": "not_found", "prompt": "bad_arguments", "complete": "bad_arguments"}
+_UNFIT = {
+    "read": "not_found",
+    "prompt": "bad_arguments",
+    "complete": "bad_arguments",
+    "price": "bad_arguments",
+}
 
 
 def event_of(error: BaseException, kind: str) -> Event:

@@ -85,6 +85,10 @@ class Function:
         out."""
         return self._made(arguments, convert, strict)
 
+    def defaults(self) -> dict[str, Any]:
+        """Of the parameters that have one."""
+        return {field.name: field.default for field in self.parameters if field.default is not MISSING}
+
     def from_texts(self, arguments: Mapping[str, str]) -> dict[str, Any]:
         return self._made(arguments, from_text, True)
 

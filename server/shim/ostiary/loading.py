@@ -99,9 +99,15 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
             "served: put @tool, @resource(…) or @prompt (from ostiary import …) over those that are to be"
         )
     public: Any = getattr(module, "__all__", None)
+    priced = [price.function.call for price in registry.prices.values()]
     for name, value in list(vars(module).items()):
         wanted = name in public if public is not None else not name.startswith("_")
-        if wanted and inspect.isfunction(value) and value.__module__ == module.__name__:
+        if (
+            wanted
+            and inspect.isfunction(value)
+            and value.__module__ == module.__name__
+            and value not in priced
+        ):
             registry.add_tool(Tool(value, name=name))
     if registry.is_empty():
         raise Misuse("nothing is offered: put @tool (from ostiary import tool) over a function")

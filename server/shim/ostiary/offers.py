@@ -21,6 +21,7 @@ from .function import Function
 from .hints import MISSING, alternatives, is_record, strip
 from .param import with_notes
 from .plain import plain
+from .prices import PRICE, fixed
 from .schema import LISTS, MAPPINGS, Schemas, is_anything, with_default
 
 if typing.TYPE_CHECKING:
@@ -57,6 +58,7 @@ class Tool:
         meta: Dict = None,
         task: str | None = None,
         deadline: float | None = None,
+        price: Any = None,
     ) -> None:
         self.function = Function(function, "the tool")
         self.name = name or self.function.name
@@ -86,7 +88,7 @@ class Tool:
             if annotations is None
             else {_HINTS.get(k, k): v for k, v in annotations.items()},
             execution={"taskSupport": task} if task not in (None, "by_hand") else None,
-            _meta=None if meta is None else plain(dict(meta)),
+            _meta=self._meta(meta, price),
             taskByHand=True if task == "by_hand" else None,
             deadlineSeconds=deadline,
         )
@@ -96,6 +98,13 @@ class Tool:
         if self._whole is not None:
             return {self._whole: dict(arguments)}
         return self.function.from_json(arguments, strict=not self._own_schema)
+
+    def _meta(self, meta: Dict, price: Any) -> Wire | None:
+        if price is None:
+            return None if meta is None else plain(dict(meta))
+        if meta is not None and PRICE in meta:
+            raise Misuse(f"{self.function.where}: it has a price= already, beside that of its meta")
+        return {**plain(dict(meta or {})), PRICE: fixed(price, self.function.where)}
 
     def _input(self) -> Wire:
         schemas = Schemas()

@@ -14,6 +14,7 @@ from .convert import options_of
 from .errors import Misuse
 from .offers import Completion, Dict, Icons, Prompt, Resource, Tool
 from .plain import to_text
+from .prices import PRICE, Price
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -24,6 +25,7 @@ class Registry:
         self.resources: dict[str, Resource] = {}  # templates too, by their address
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str], Completion] = {}
+        self.prices: dict[str, Price] = {}  # by the names of their functions
         # Set while somebody serves it; both may be called from any thread.
         self.changed: Callable[[], None] | None = None
         self.updated: Callable[[str], None] | None = None
@@ -60,6 +62,13 @@ class Registry:
         _put(self.completions, key, completion, f"{completion.function.where}: there is one for it already")
         self._tell()
 
+    def add_price(self, price: Price) -> None:
+        where = price.function.where
+        if price.tool is not None and any(other.tool == price.tool for other in self.prices.values()):
+            raise Misuse(f"{where}: {price.tool!r} has a price function already")
+        _put(self.prices, price.name, price, f"{where}: there is a price function of that name already")
+        self._tell()
+
     def remove(self, offers: dict[str, Any], key: str, what: str) -> None:
         if offers.pop(key, None) is None:
             raise Misuse(f"there is no {what} {key!r} to remove")
@@ -79,6 +88,12 @@ class Registry:
                 raise Misuse(f"{completion.function.where}: there is no such prompt or template")
             if argument not in names:
                 raise Misuse(f"{completion.function.where}: it has {', '.join(names) or 'no arguments'}")
+        for price in self.prices.values():
+            tool = self.tools.get(price.tool or "")
+            if price.tool is not None and tool is None:
+                raise Misuse(f"{price.function.where}: there is no tool {price.tool!r}")
+            if tool is not None and PRICE in tool.wire.get("_meta", {}):
+                raise Misuse(f"{price.function.where}: {price.tool!r} has a price already")
 
     def arguments_of(self, target: str) -> Sequence[str] | None:
         if target in self.prompts:
@@ -90,7 +105,7 @@ class Registry:
     def catalog(self) -> dict[str, Any]:
         resources = list(self.resources.values())
         return {
-            "tools": [tool.wire for tool in self.tools.values()],
+            "tools": [self._wire(tool) for tool in self.tools.values()],
             "resources": [resource.wire for resource in resources if not resource.variables],
             "resourceTemplates": [resource.wire for resource in resources if resource.variables],
             "prompts": [prompt.wire for prompt in self.prompts.values()],
@@ -99,6 +114,13 @@ class Registry:
                 *(["resource", uri] for uri, found in self.resources.items() if self._completes(uri, found)),
             ],
         }
+
+    def _wire(self, tool: Tool) -> dict[str, Any]:
+        """With the name of the function that knows its price, where there is one."""
+        for price in self.prices.values():
+            if price.tool == tool.name:
+                return {**tool.wire, "_meta": {**tool.wire.get("_meta", {}), PRICE: {"function": price.name}}}
+        return tool.wire
 
     def _completes(self, target: str, offer: Prompt | Resource) -> bool:
         """Whether there is anything to say about one of its arguments: by a function, or by the choices of its hint."""
@@ -147,6 +169,7 @@ def tool(
     meta: Dict = None,
     task: str | None = None,
     deadline: float | None = None,
+    price: Any = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """The function is a tool.
@@ -154,6 +177,8 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     Its name, and the first paragraph of its docstring, are what a model sees; its type hints are the schema of its
     arguments, and of its answer if that is a dataclass, a TypedDict or the like. With `input_schema=`, the arguments come
     as that schema says: by name, or all in one dict if the function takes a single parameter that is none of them.
+
+    `price="$0.01"` is what a call costs, where the server takes payments and its settings say nothing else.
 
     On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do
     twice it puts behind `ctx.checkpoint` and `ctx.resumed`.
@@ -245,6 +270,24 @@ def completion(target: str, argument: str) -> Callable[[F], F]:
         return function
 
     return register
+
+
+@overload
+def price(tool: F, /) -> F: ...
+@overload
+def price(tool: str, /) -> Callable[[F], F]: ...
+def price(tool: Any, /) -> Any:
+    """The function says what a call of the tool costs: `@price("render")`. Without a name, the settings say of what.
+
+    It takes those of the call's arguments that it has parameters for, and returns an amount: "$0.02", a whole number of
+    dollars, a `Decimal`, or "free". It is asked before anybody pays, and again with the payment, so it only counts.
+    """
+
+    def register(function: Any) -> Any:
+        current.get().add_price(Price(function, tool if isinstance(tool, str) else None))
+        return function
+
+    return register if isinstance(tool, str) else register(tool)
 
 
 def add_tool(function: Callable[..., Any], **options: Any) -> None:

@@ -1,0 +1,156 @@
+"""What was signed: how much of it on which day, and what of it has no answer yet. In one file, changed under a lock.
+
+Whatever is signed counts as spent, whether it was taken or not: whoever has the signature can cash it. A payment without an answer is
+kept whole, so that asking again shows the same one, which a chain carries out once, and never another. Until it has ended it is a cheque,
+and the file is nobody else's to read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from server.money.amounts import Micros, shown
+from server.paying.policy import CannotPay, Changing
+from server.private_file import IN_CONFIGURATION, MAX_FILE, PrivateFile
+
+FORMAT: Final = 1
+DAYS_KEPT: Final = 35
+# Calls without an answer, of the last days. More have something wrong with them all.
+MAX_UNANSWERED: Final = 500
+# A server that keeps answers for those who lost them keeps them for days at most.
+ASKED_AGAIN_SECONDS: Final = 7 * 24 * 3600
+_DAY: Final = 24 * 3600
+
+
+class SignedPayment(msgspec.Struct, frozen=True, kw_only=True):
+    identifier: str  # also the key by which a server knows the call again
+    purpose: str  # a hash of what is bought
+    words: str
+    payer: str
+    amount: Micros
+    signed_at: int  # seconds since 1970
+    valid_before: int
+    payment: dict[str, Any]
+    # The server answered that it does not take it, and not that it tried to settle it.
+    refused: bool = False
+
+    def __repr__(self) -> str:  # a cheque
+        return f"<SignedPayment {self.identifier}>"
+
+
+class _Kept(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    # By payer in small letters, then by day: what was signed.
+    spent: dict[str, dict[str, Micros]] = {}
+    unanswered: tuple[SignedPayment, ...] = ()
+
+
+class SpendingFile:
+    """Raises `CannotPay` where the file may not be used as it is. Blocks: call it in a thread."""
+
+    def __init__(self, directory: Path, *, elsewhere: str = IN_CONFIGURATION) -> None:
+        self._file = PrivateFile(
+            directory, "spending.json", kept="payments", refused=CannotPay, elsewhere=elsewhere
+        )
+        self.path = self._file.path
+
+    def unanswered(self) -> tuple[SignedPayment, ...]:
+        return self._read().unanswered
+
+    def spent(self, payer: str, now: int) -> Micros:
+        """On the day of `now`."""
+        return self._read().spent.get(payer.lower(), {}).get(_day(now), 0)
+
+    def find(self, purpose: str) -> SignedPayment | None:
+        return next((each for each in self._read().unanswered if each.purpose == purpose), None)
+
+    def add(self, signed: SignedPayment, per_day: Micros, now: int, change: Changing) -> SignedPayment:
+        """Count it, and keep it until it is answered; durable when it returns. If somebody else has signed for the same purpose
+        meanwhile, that is given back, and `signed` is for nobody. Raises `CannotPay` where the day's limit is reached."""
+        found: list[SignedPayment] = []
+
+        def count(kept: _Kept) -> _Kept:
+            same = next((each for each in kept.unanswered if each.purpose == signed.purpose), None)
+            if same is not None:
+                found.append(same)
+                return kept
+            payer, day = signed.payer.lower(), _day(now)
+            days = kept.spent.get(payer, {})
+            total = days.get(day, 0) + signed.amount
+            if total > per_day:
+                raise CannotPay(
+                    f"this costs {shown(signed.amount)}, and of the {shown(per_day)} a day that may be spent "
+                    f"{shown(days.get(day, 0))} are",
+                    hint=f"wait until tomorrow (UTC), or {change('per-day', shown(total))}",
+                )
+            left = tuple(each for each in kept.unanswered if each.valid_before + ASKED_AGAIN_SECONDS > now)
+            if len(left) >= MAX_UNANSWERED:
+                raise CannotPay(f"{MAX_UNANSWERED} payments have no answer, and no more are signed")
+            oldest = _day(now - DAYS_KEPT * _DAY)
+            recent = {each: sum_ for each, sum_ in days.items() if each >= oldest}
+            return _Kept(
+                version=FORMAT,
+                spent={**kept.spent, payer: {**recent, day: total}},
+                unanswered=(*left, signed),
+            )
+
+        self._change(count)
+        return found[0] if found else signed
+
+    def refuse(self, identifier: str) -> None:
+        """The server does not take it."""
+
+        def mark(kept: _Kept) -> _Kept:
+            marked = tuple(
+                msgspec.structs.replace(each, refused=True) if each.identifier == identifier else each
+                for each in kept.unanswered
+            )
+            return msgspec.structs.replace(kept, unanswered=marked)
+
+        self._change(mark)
+
+    def close(self, identifier: str) -> None:
+        """It has its answer. What was signed stays counted."""
+
+        def drop(kept: _Kept) -> _Kept:
+            left = tuple(each for each in kept.unanswered if each.identifier != identifier)
+            return msgspec.structs.replace(kept, unanswered=left)
+
+        self._change(drop)
+
+    def _change(self, change: Callable[[_Kept], _Kept]) -> None:
+        self._file.make_directory()
+        with self._file.lock().held():
+            before = self._read()
+            after = change(before)
+            if after != before:
+                encoded = msgspec.json.encode(after)
+                if len(encoded) > MAX_FILE:
+                    raise CannotPay(f"{self.path} is full of payments without an answer")
+                self._file.replace(encoded)
+
+    def _read(self) -> _Kept:
+        data = self._file.load()
+        if data is None:
+            return _Kept(version=FORMAT)
+        try:
+            if len(data) > MAX_FILE:
+                raise msgspec.ValidationError
+            kept = msgspec.json.decode(data, type=_Kept)
+        except (msgspec.MsgspecError, UnicodeDecodeError):
+            raise CannotPay(
+                f"{self.path} is damaged, so nobody knows what was spent",
+                hint="mend it; without it, what was spent today counts as nothing",
+            ) from None
+        if kept.version > FORMAT:
+            raise CannotPay(f"{self.path} was written by a newer ostiary", hint="use that one")
+        return kept
+
+
+def _day(now: int) -> str:
+    return datetime.fromtimestamp(now, UTC).strftime("%Y-%m-%d")

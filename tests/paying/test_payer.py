@@ -1,0 +1,412 @@
+"""One call costs at most one payment, whatever gets lost: between a wallet and a shop that checks signatures and counts."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from shop import KEY, PAYER, TRANSACTION, Shop, as_result, asking, offer, packed, unpacked
+
+from server.evm.key_files import load_key
+from server.money.amounts import shown
+from server.paying.payer import PaidCall, Payer, purpose_of
+from server.paying.policy import CannotPay, read_policy
+from server.paying.spending import SpendingFile
+from server.x402.identifiers import declaration
+from server.x402.payments import check_window, match, read_payment
+from server.x402.requirements import read_requirements
+
+NOW = 1_795_000_000.0
+ANSWER = {"content": [{"type": "text", "text": "hello"}], "resultType": "complete"}
+
+
+@dataclass
+class Wallet:
+    directory: Path
+    now: float = NOW
+    limits: dict[str, Any] = field(default_factory=dict)
+    agrees: bool | None = None  # None: nobody is there
+    asked: list[str] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def spending(self) -> SpendingFile:
+        return SpendingFile(self.directory / "kept")
+
+    @property
+    def spent(self) -> str:
+        return shown(self.spending.spent(PAYER, int(self.now)))
+
+    def payer(self) -> Payer:
+        """As a new process has it."""
+
+        async def agree(words: str) -> bool:
+            self.asked.append(words)
+            return self.agrees is True
+
+        limits: dict[str, Any] = {
+            "per_call": "0.05",
+            "per_day": "0.1",
+            "networks": ["base-sepolia"],
+            "payees": ["any"],
+            "confirm_above": "0.05",
+            **self.limits,
+        }
+        return Payer(
+            load_key("env:KEY", {"KEY": KEY}),
+            read_policy(**limits),
+            self.spending,
+            now=lambda: self.now,
+            random=os.urandom,
+            change=lambda key, value: f"set {key} to {value}",
+            agree=None if self.agrees is None else agree,
+            tell=self.told.append,
+        )
+
+    def call(self, text: str = "hello") -> PaidCall:
+        return self.payer().call("http://x/mcp", "the tool `echo`", ["echo", {"text": text}])
+
+
+@pytest.fixture
+def wallet(tmp_path: Path) -> Wallet:
+    return Wallet(tmp_path)
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop(now=NOW)
+
+
+class Lost(Exception):
+    """The connection broke off."""
+
+
+def serve(shop: Shop, meta: dict[str, Any]) -> dict[str, Any]:
+    """The shop over MCP."""
+    payment = meta.get("x402/payment")
+    if payment is None:
+        return as_result(shop.challenge)
+    receipt, refusal = shop.take(payment)
+    return as_result(refusal) if receipt is None else {**ANSWER, "_meta": {"x402/payment-response": receipt}}
+
+
+async def run(
+    call: PaidCall, shop: Shop, through: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
+) -> dict[str, Any]:
+    await call.begin()
+    while True:
+        result = through(serve(shop, json.loads(json.dumps(call.meta))))
+        if not await call.again(result):
+            return result
+
+
+def lose(result: dict[str, Any]) -> dict[str, Any]:
+    """Every answer to a payment."""
+    if "_meta" in result:
+        raise Lost
+    return result
+
+
+async def test_a_call_is_paid_once_and_what_was_done_is_told(wallet: Wallet, shop: Shop) -> None:
+    assert (await run(wallet.call(), shop))["content"] == ANSWER["content"]
+    assert (shop.taken, len(shop.shown), wallet.spent) == (20_000, 1, "$0.02")
+    assert wallet.told == [
+        "paying $0.02 to 0x2096…287C on Base Sepolia (a test network) for the tool `echo`",
+        f"paid $0.02 on Base Sepolia, transaction {TRANSACTION}",
+    ]
+    assert wallet.spending.unanswered() == ()
+    await run(wallet.call(), shop)
+    assert (shop.taken, len(shop.cashed)) == (40_000, 2)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_what_is_signed_is_what_our_own_server_takes(wallet: Wallet, version: int) -> None:
+    shop = Shop(version=version, now=NOW)
+    await run(wallet.call(), shop)
+    (sent,) = shop.shown
+    payment = read_payment(sent)
+    offered = read_requirements(shop.challenge["accepts"][0])
+    assert match(payment, [offered], {"mcp://tool/echo"}) is offered
+    check_window(payment, int(NOW), 60)
+    assert payment.authorization.valid_before == NOW + 300
+    assert payment.version == version
+
+
+async def test_extensions_come_back_as_they_were_with_a_name_for_the_purchase(
+    wallet: Wallet, shop: Shop
+) -> None:
+    shop.more["extensions"] = {
+        "bazaar": {"info": {"a": [1]}},
+        "payment-identifier": declaration(required=True),
+    }
+    await run(wallet.call(), shop)
+    (sent,) = shop.shown
+    assert sent["extensions"]["bazaar"] == {"info": {"a": [1]}}
+    assert read_payment(sent).identifier is not None
+    shop.more["extensions"] = {"bazaar": {"info": "x" * 20_000}}
+    with pytest.raises(CannotPay, match="more to be sent"):
+        await run(wallet.call("other"), shop)
+
+
+async def test_a_lost_answer_is_asked_for_with_the_same_payment_and_the_same_key(
+    wallet: Wallet, shop: Shop
+) -> None:
+    call = wallet.call()
+    with pytest.raises(Lost):
+        await run(call, shop, lose)
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    again = wallet.call()
+    await run(again, shop)
+    assert again.meta == call.meta
+    assert len(shop.shown) == 3
+    assert (len(shop.cashed), shop.taken, wallet.spent) == (1, 20_000, "$0.02")
+    assert wallet.told[1].startswith("showing the payment of before again: $0.02 to")
+    assert wallet.spending.unanswered() == ()
+
+
+async def test_another_call_is_another_payment(wallet: Wallet, shop: Shop) -> None:
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    await run(wallet.call("other"), shop)
+    assert len(shop.cashed) == 2
+    assert purpose_of("a", "b", {"x": 1, "y": 2}) == purpose_of("a", "b", {"y": 2, "x": 1})
+    assert (
+        len({purpose_of(*each) for each in (("a", "b", 1), ("a", "c", 1), ("c", "b", 1), ("a", "b", "1"))})
+        == 4
+    )
+
+
+async def test_a_payment_that_goes_out_twice_at_once_is_one(wallet: Wallet, shop: Shop) -> None:
+    calls = [wallet.call() for _ in range(8)]
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(run, call, shop)
+    assert len({json.dumps(call.meta) for call in calls}) == len(shop.cashed)
+    assert shop.taken == 20_000 * len(shop.cashed)
+    assert wallet.spending.unanswered() == ()
+
+
+async def test_two_that_sign_for_the_same_call_send_one_signature(wallet: Wallet, shop: Shop) -> None:
+    one, other = wallet.call(), wallet.call()
+    await one.begin()
+    await other.begin()
+    assert await one.again(as_result(shop.challenge)) and await other.again(as_result(shop.challenge))
+    assert one.meta == other.meta != {}
+    assert wallet.spent == "$0.02"
+
+
+async def test_a_refused_payment_is_shown_again_and_no_other_is_signed_beside_it(
+    wallet: Wallet, shop: Shop
+) -> None:
+    shop.refuses = "insufficient_funds\x1b[31m"
+    with pytest.raises(CannotPay, match=r"not taken \(\$0.02 to .*\): insufficient_funds \[31m") as caught:
+        await run(wallet.call(), shop)
+    assert "for 360 seconds, and pays no second time" in str(caught.value.hint)
+    with pytest.raises(CannotPay):
+        await run(wallet.call(), shop)
+    assert shop.shown[0] == shop.shown[1]
+    shop.refuses = ""
+    await run(wallet.call(), shop)
+    assert (len(shop.cashed), wallet.spent) == (1, "$0.02")
+
+
+async def test_a_refused_payment_that_has_ended_makes_room_for_another(wallet: Wallet, shop: Shop) -> None:
+    shop.refuses = "insufficient_funds"
+    with pytest.raises(CannotPay):
+        await run(wallet.call(), shop)
+    wallet.now += 361
+    shop.now, shop.refuses = wallet.now, ""
+    await run(wallet.call(), shop)
+    assert shop.shown[0] != shop.shown[1]
+    assert (len(shop.cashed), wallet.spent) == (1, "$0.04")
+
+
+@pytest.mark.parametrize("lost", ["answer", "settlement", "receipt"])
+async def test_a_payment_of_which_nobody_knows_is_not_paid_anew_unasked(
+    wallet: Wallet, shop: Shop, lost: str
+) -> None:
+    """As the reference servers do: after a settlement that was lost they ask to be paid again."""
+
+    def fail(result: dict[str, Any]) -> dict[str, Any]:
+        if "_meta" not in result:
+            return result
+        if lost == "answer":
+            raise Lost
+        error = "Settlement failed: fetch failed" if lost == "settlement" else "fetch failed"
+        receipt = {"success": False, "transaction": "", "network": "eip155:84532"}
+        return as_result(
+            asking(error=error), **({"x402/payment-response": receipt} if lost == "receipt" else {})
+        )
+
+    with pytest.raises((Lost, CannotPay)):
+        await run(wallet.call(), shop, fail)
+    wallet.now += 361
+    shop.now = wallet.now
+    with pytest.raises(CannotPay, match="nobody can say whether it was taken") as caught:
+        await run(wallet.call(), shop)
+    assert caught.value.hint == "making the same call once more pays anew"
+    assert len(shop.cashed) == 1
+    await run(wallet.call(), shop)
+    assert len(shop.cashed) == 2
+
+
+async def test_an_answer_that_was_kept_longer_than_the_payment_is_had_without_another(
+    wallet: Wallet, shop: Shop
+) -> None:
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    wallet.now += 86_400  # and the shop still knows it
+    await run(wallet.call(), shop)
+    assert len(shop.cashed) == 1
+
+
+async def test_a_changed_price_is_told_before_it_is_paid(wallet: Wallet, shop: Shop) -> None:
+    shop.refuses = "too late"
+    with pytest.raises(CannotPay):
+        await run(wallet.call(), shop)
+    shop.accepts, shop.refuses = [offer(amount="30000")], ""
+    with pytest.raises(CannotPay, match="the price has changed"):
+        await run(wallet.call(), shop)
+    await run(wallet.call(), shop)
+    assert shop.taken == 30_000
+
+
+async def test_a_tool_that_fails_is_called_again_with_the_same_payment(wallet: Wallet, shop: Shop) -> None:
+    call = wallet.call()
+    await call.begin()
+    assert await call.again(as_result(shop.challenge))
+    assert not await call.again({"content": [], "isError": True})
+    again = wallet.call()
+    await again.begin()
+    assert again.meta == call.meta
+    await run(wallet.call(), shop)
+    assert wallet.spent == "$0.02"
+
+
+async def test_a_question_is_no_answer(wallet: Wallet, shop: Shop) -> None:
+    call = wallet.call()
+    await call.begin()
+    assert await call.again(as_result(shop.challenge))
+    assert not await call.again({"resultType": "input_required", "inputRequests": {}})
+    assert len(wallet.spending.unanswered()) == 1
+    assert call.meta["x402/payment"]
+
+
+async def test_errors_by_which_other_servers_ask_are_understood(wallet: Wallet, shop: Shop) -> None:
+    for number, error in enumerate(
+        ({"code": 402, "data": shop.challenge}, {"code": -32042, "data": {"x402": shop.challenge}})
+    ):
+        call = wallet.call(str(number))
+        await call.begin()
+        assert await call.again_after_error(error)
+        assert shop.take(call.meta["x402/payment"])[0]
+    assert not await wallet.call("x").again_after_error({"code": -32602, "message": "no"})
+
+
+@pytest.mark.parametrize("version", [1, 2])
+async def test_over_http_version_2_travels_in_headers_and_version_1_in_the_body(
+    wallet: Wallet, version: int
+) -> None:
+    shop = Shop(version=version, now=NOW)
+    call = wallet.call()
+    await call.begin()
+    assert call.headers == ()
+    asked = {"PAYMENT-REQUIRED": packed(shop.challenge)} if version == 2 else {}
+    body = b"{}" if version == 2 else json.dumps(shop.challenge).encode()
+    assert await call.again_over_http(402, lambda name: asked.get(name, ""), body)
+    sent = dict(call.headers)
+    key = sent.pop("Idempotency-Key")
+    ((name, text),) = sent.items()
+    assert name == ("PAYMENT-SIGNATURE" if version == 2 else "X-PAYMENT")
+    receipt, _ = shop.take(unpacked(text))
+    assert receipt is not None and len(key) == 32
+    answered = "PAYMENT-RESPONSE" if version == 2 else "X-PAYMENT-RESPONSE"
+    assert not await call.again_over_http(
+        200, lambda name: packed(receipt) if name == answered else "", b"ok"
+    )
+    assert wallet.told[-1] == f"paid $0.02 on Base Sepolia, transaction {TRANSACTION}"
+    assert wallet.spending.unanswered() == ()
+
+
+@pytest.mark.parametrize("body", [b"", b"no", b"[]", b"{}", b'{"accepts": 5', b"\xff\xfe", b"[" * 100_000])
+async def test_a_402_of_another_kind_is_not_ours_to_pay(wallet: Wallet, body: bytes) -> None:
+    call = wallet.call()
+    await call.begin()
+    assert not await call.again_over_http(402, lambda _: "", body)
+    assert not await call.again_over_http(402, lambda _: "%%%", body)
+    assert wallet.spent == "$0.00"
+
+
+async def test_a_failure_over_http_leaves_the_payment_for_the_next_try(wallet: Wallet, shop: Shop) -> None:
+    call = wallet.call()
+    await call.begin()
+    await call.pay(shop.challenge)
+    assert not await call.again_over_http(504, lambda _: "", b"")
+    assert [each.identifier for each in wallet.spending.unanswered()] == [call.meta["x402/idempotency-key"]]
+
+
+async def test_a_person_is_asked_beyond_what_was_agreed_on_and_can_say_no(wallet: Wallet, shop: Shop) -> None:
+    wallet.limits, wallet.agrees = {"confirm_above": "0.01"}, False
+    with pytest.raises(CannotPay, match="not paid"):
+        await run(wallet.call(), shop)
+    assert (shop.shown, wallet.spent) == ([], "$0.00")
+    wallet.agrees = True
+    await run(wallet.call(), shop)
+    assert wallet.asked[-1] == "$0.02 to 0x2096…287C on Base Sepolia (a test network) for the tool `echo`"
+    wallet.limits = {"confirm_above": "0.02"}
+    await run(wallet.call(), shop)
+    assert len(wallet.asked) == 2
+
+
+async def test_where_nobody_can_be_asked_it_is_not_paid(wallet: Wallet, shop: Shop) -> None:
+    wallet.limits = {"confirm_above": "0.01"}
+    with pytest.raises(CannotPay, match=r"beyond \$0.01 a person has to agree") as caught:
+        await run(wallet.call(), shop)
+    assert caught.value.hint == "set confirm-above to $0.02"
+    wallet.limits = {"confirm_above": None}
+    await run(wallet.call(), shop)
+
+
+async def test_the_days_limit_ends_it(wallet: Wallet, shop: Shop) -> None:
+    for number in range(5):
+        await run(wallet.call(str(number)), shop)
+    with pytest.raises(CannotPay, match=r"\$0.10 a day"):
+        await run(wallet.call("one more"), shop)
+    assert shop.taken == 100_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"success": False}, "not settled"),
+        ({"success": "yes"}, "not settled"),
+        ({"network": "eip155:8453"}, "another payment"),
+        ({"network": 5}, "another payment"),
+        ({"payer": "0x" + "1" * 40}, "another payment"),
+        ({"transaction": "abc\x1b"}, "paid $0.02 on Base Sepolia"),
+        ({"payer": None}, "transaction 0xabab"),
+    ],
+)
+async def test_a_receipt_is_believed_only_as_far_as_it_fits(
+    wallet: Wallet, shop: Shop, changes: dict[str, Any], words: str
+) -> None:
+    def change(result: dict[str, Any]) -> dict[str, Any]:
+        if "_meta" in result:
+            result["_meta"]["x402/payment-response"] |= changes
+        return result
+
+    await run(wallet.call(), shop, change)
+    assert words in wallet.told[-1]
+    assert "\x1b" not in wallet.told[-1]
+
+
+async def test_a_missing_receipt_is_told(wallet: Wallet, shop: Shop) -> None:
+    await run(wallet.call(), shop, lambda result: {**result, "_meta": {}})
+    assert wallet.told[-1] == "the server gave no receipt for the payment"

@@ -1,0 +1,50 @@
+"""A server's settings and tools as the till sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from server.mcp.messages import Tool
+from server.settings.money import AssetConfig, PaymentsConfig, PriceValue
+from server.settings.policies import ToolConfig
+from server.settings.shapes import ServerConfig
+from server.till.offers import Offer, PricedTool
+from server.till.prices import Prices
+
+MINE = "0x52908400098527886E0F7030069857D2E4169EE7"
+TOKEN = "0xde709f2102306220921060314715629080e2fb77"
+# A moment in November of 2026.
+NOW = 1_795_000_000_000
+PAYMENTS = PaymentsConfig(pay_to=MINE, networks=("base-sepolia",))
+WITH_TOKEN = PaymentsConfig(
+    pay_to=MINE,
+    asset=(
+        AssetConfig(
+            network="eip155:31337", address=TOKEN, name="Coin", version="1", symbol="COIN", decimals=18
+        ),
+    ),
+)
+
+
+def a_tool(name: str = "search", **more: Any) -> Tool:
+    return Tool(name=name, input_schema={"type": "object"}, **more)
+
+
+def prices(
+    default: PriceValue | None = None,
+    tools: Mapping[str, ToolConfig] | None = None,
+    payments: PaymentsConfig | None = PAYMENTS,
+) -> Prices:
+    return Prices(ServerConfig(name="main", price=default, tools=dict(tools or {})), payments)
+
+
+def priced(payments: PaymentsConfig | None = PAYMENTS, **tool: Any) -> PricedTool:
+    found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool())
+    assert found is not None
+    return found
+
+
+def an_offer(amount: int = 10_000, **more: Any) -> Offer:
+    fields: dict[str, Any] = {"server": "main", "tool": "search", "amount": amount, "version": "v1", **more}
+    return Offer(**fields)
