@@ -36,12 +36,12 @@ def call_tool(
     *,
     modern: bool = True,
     more: Mapping[str, str] | None = None,
+    source: str = "127.0.0.1",
 ) -> dict[str, Any]:
-    """Its result. An error of the protocol's fails the test."""
+    """Its result. An error of the protocol's fails the test. `source` is the address that the call comes from."""
     headers, body = request_of(tool, arguments, meta or {}, modern=modern)
-    answer = httpx2.post(
-        endpoint, content=body, headers={**headers, **(more or {})}, trust_env=False, timeout=WAIT_SECONDS
-    )
+    with httpx2.Client(transport=httpx2.HTTPTransport(local_address=source), timeout=WAIT_SECONDS) as web:
+        answer = web.post(endpoint, content=body, headers={**headers, **(more or {})})
     assert answer.status_code == 200, (answer.status_code, answer.text)
     text = answer.text
     if answer.headers["content-type"].startswith("text/event-stream"):

@@ -61,7 +61,7 @@ networks = [{network}]
 
 [[payments.facilitator]]
 url = {facilitator}
-timeout_seconds = 10
+timeout_seconds = 5
 settle_timeout_seconds = {settle_seconds}
 
 [[server]]

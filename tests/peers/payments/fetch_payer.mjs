@@ -11,6 +11,8 @@ import { privateKeyToAccount } from "viem/accounts";
 const [client, version, url, sent] = process.argv.slice(2);
 const account = privateKeyToAccount(process.env.PAYER_KEY);
 const paying = x402Client.fromConfig({
+  // `sign` signs whatever it is told to.
+  ...(client === "sign" ? { spendControls: false } : {}),
   schemes: [
     { network: "eip155:*", client: new ExactEvmScheme(account) },
     { network: "base-sepolia", client: new ExactEvmSchemeV1(account), x402Version: 1 },

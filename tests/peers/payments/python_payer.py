@@ -18,13 +18,10 @@ from typing import Any
 import httpx
 import requests
 from eth_account import Account
-from mcp import ClientSession
-from mcp.client.streamable_http import streamablehttp_client
 from x402 import x402Client, x402ClientSync
 from x402.http import x402HTTPClient, x402HTTPClientSync
 from x402.http.clients import wrapHttpxWithPayment
 from x402.http.clients.requests import x402HTTPAdapter
-from x402.mcp import x402MCPSession
 from x402.mechanisms.evm.exact import register_exact_evm_client
 
 CLIENT, VERSION, URL = sys.argv[1:4]
@@ -100,6 +97,10 @@ def pay_with_requests() -> dict[str, Any]:
 
 
 async def pay_over_mcp() -> dict[str, Any]:
+    from mcp import ClientSession  # which takes long, and nobody else needs it
+    from mcp.client.streamable_http import streamablehttp_client
+    from x402.mcp import x402MCPSession
+
     client = register_exact_evm_client(x402Client(), account())
     async with (
         streamablehttp_client(URL, headers=HEADERS, timeout=PATIENCE_SECONDS) as (reading, writing, _),
