@@ -7,6 +7,7 @@ the store, and answer with a page. Nothing here decides.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
@@ -17,6 +18,7 @@ from auth.parts import Parts
 from auth.people import known_browsers, sessions
 from auth.people.known_browsers import KnownBrowser
 from auth.people.sessions import BrowserSession
+from auth.values.db import NotStored
 from auth.values.model import Millis
 from auth.values.policy import SECOND
 from auth.values.requester import Requester
@@ -82,7 +84,10 @@ class PageVisit:
             return None
         session = await self.parts.store.read(partial(sessions.find, cookie=self.cookie, now=self.now))
         if session is not None and self.now - session.last_used_at >= sessions.TOUCHED_EVERY:
-            await self.parts.store.write(partial(sessions.touch, session=session, now=self.now))
+            with suppress(
+                NotStored
+            ):  # who cannot be kept from growing idle may still look, and end what they have
+                await self.parts.store.write(partial(sessions.touch, session=session, now=self.now))
         return session
 
     def of(self, session: BrowserSession) -> PageVisit:

@@ -110,6 +110,7 @@ def forget_consent(
     session = sessions.find(db, cookie, now)
     if session is None:
         return False
+    db.takes_away()
     gone = db.execute(
         "DELETE FROM consents WHERE user_id = ? AND client_id = ? AND redirect_host = ? AND server = ?",
         session.user.id,

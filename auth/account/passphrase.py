@@ -155,8 +155,8 @@ def change_passphrase(
             return "wrong"
     elif user.passphrase_hash is not None or not proving.lately(session, now):
         return "wrong"
-    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
     sessions.end_all(db, user.id)
+    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
     sessions.begin(db, cookie=cookie, replaces=replaces, user_id=user.id, who=who, now=now)
     db.changed("user", user.id)
     audit.record(

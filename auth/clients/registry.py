@@ -323,6 +323,7 @@ def enable(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
 def rotate_secret(db: Db, client_id: str, *, seed: bytes, by: str, now: Millis) -> Secret | None:
     """A job: another secret, and the old one is worth nothing from its commit on. Logins go on. None if it has no secret."""
     secret = Entropy(seed).token()
+    db.takes_away()
     rotated = db.execute(
         "UPDATE clients SET secret_hash = ? WHERE id = ? AND secret_hash IS NOT NULL",
         secret_hash(secret),
@@ -347,6 +348,7 @@ def remove(db: Db, client_id: str, *, by: str, now: Millis) -> bool:
 
 def delete(db: Db, client_id: str) -> int:
     """Part of a job: the row and all that hangs on it; how many logins that were. Every process forgets them at the commit."""
+    db.takes_away()
     db.execute("DELETE FROM device_codes WHERE client_id = ?", client_id)
     ended = db.execute("DELETE FROM grants WHERE client_id = ?", client_id)
     db.execute("DELETE FROM clients WHERE id = ?", client_id)
@@ -356,6 +358,8 @@ def delete(db: Db, client_id: str) -> int:
 
 def _switch(db: Db, client_id: str, states: tuple[str, str], event: str, by: str, now: Millis) -> bool:
     before, after = states
+    if after == "disabled":
+        db.takes_away()
     changed = db.execute("UPDATE clients SET state = ? WHERE id = ? AND state = ?", after, client_id, before)
     if changed:
         db.changed("client", client_id)

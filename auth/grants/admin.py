@@ -117,6 +117,7 @@ def _paused(row: Row, now: Millis) -> str:
 
 def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
     """A job: end a login, its refresh chain and all its access tokens. False if there was nothing left to end."""
+    db.takes_away()
     ended = db.execute(
         "UPDATE grants SET revoked_at = ?, revoked_reason = ? WHERE id = ? AND revoked_at IS NULL",
         now,
@@ -134,6 +135,7 @@ def revoke(db: Db, grant_id: str, *, reason: str, by: str, now: Millis) -> bool:
 def end_epoch(db: Db, *, successor: str, reason: str, by: str, now: Millis) -> None:
     """A job: no login that began before counts any more, nor does a yes that was not redeemed yet. One statement each, however
     many there are; `revoke_all` then says so of every login."""
+    db.takes_away()
     db.execute("UPDATE meta SET value = ? WHERE key = ?", successor, REFRESH_EPOCH)
     db.changed("epoch", REFRESH_EPOCH)
     db.execute("DELETE FROM authorization_codes WHERE state = 'live'")
@@ -172,6 +174,7 @@ def revoke_all(
 
 def revoke_of_person(db: Db, subject: str, *, reason: str, by: str, now: Millis) -> int:
     """Part of a job that tells of the person's change as well: all of their logins at once, however many there are."""
+    db.takes_away()
     ended = revoke_all(db, subject=subject, reason=reason, by=by, now=now, limit=NAMED)
     more = db.execute(
         "UPDATE grants SET revoked_at = ?, revoked_reason = ?"

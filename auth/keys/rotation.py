@@ -173,6 +173,7 @@ def publish_next(
 def replace_all(db: Db, *, spare: SpareKeys, by: str, now: Millis, logins: bool = False) -> tuple[str, ...]:
     """A job, for a key that may have been stolen: a new one signs at once, and every other is dropped with all its tokens.
     With `logins` the refresh keys, too: nothing of before can be refreshed. Which were dropped."""
+    db.takes_away()
     dropped = [row["kid"] for row in keys.rows(db) if not keys.is_retired(row, now)]
     for kid in dropped:
         db.execute("UPDATE signing_keys SET retires_at = ?, sealed_private = '' WHERE kid = ?", now, kid)

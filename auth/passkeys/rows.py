@@ -149,6 +149,7 @@ def remove(
             db, "passkey.removed", who, now, actor=f"user:{user.id}", reason="the last way in", refused=True
         )
         return LastWayIn()
+    db.takes_away()
     db.execute("DELETE FROM passkeys WHERE credential_id = ? AND user_id = ?", credential_id, user.id)
     _record(db, "passkey.removed", who, now, actor=f"user:{user.id}", reason=short(credential_id))
     return PasskeyRemoved()

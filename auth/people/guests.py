@@ -178,8 +178,8 @@ def take_new_passphrase(
     user = None if link is None else users.find(db, link.user_id)
     if user is None or not user.may(now):
         return link_is_over(db, kind=links.RESET, who=who, now=now)
-    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
     sessions.end_all(db, user.id)
+    db.execute("UPDATE users SET passphrase_hash = ? WHERE id = ?", passphrase_hash, user.id)
     db.changed("user", user.id)
     _by_link(db, "user.passphrase_reset", f"user:{user.id}", who, now)
     return AcceptedInvitation(user=_there(db, user.id))
@@ -199,7 +199,7 @@ class _Switch(msgspec.Struct, frozen=True):
     event: str
     before: tuple[str, ...]
     after: str
-    takes_away: bool  # so the last owner must stay
+    takes_away: bool  # so the last owner must stay, and a full disk be no reason
 
 
 SWITCHES: Final[Mapping[str, _Switch]] = MappingProxyType(
@@ -225,6 +225,8 @@ def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | Gues
     if row.takes_away and _last_owner(db, user):
         _record(db, row.event, user.id, by, now, refused="the last owner")
         return GuestUnchanged("last owner", user.state)
+    if row.takes_away:
+        db.takes_away()
     db.execute("UPDATE users SET state = ? WHERE id = ?", row.after, user.id)
     if verb == "lock":
         _shut_out(db, user, reason="account locked", by=by, now=now)
@@ -243,6 +245,7 @@ def remove(db: Db, *, name: str, by: str, now: Millis) -> User | GuestUnchanged:
     if _last_owner(db, user):
         _record(db, "user.removed", user.id, by, now, refused="the last owner")
         return GuestUnchanged("last owner", user.state)
+    db.takes_away()
     _shut_out(db, user, reason="account removed", by=by, now=now)
     db.execute("DELETE FROM one_time_links WHERE user_id = ?", user.id)
     db.execute("DELETE FROM users WHERE id = ?", user.id)
@@ -259,6 +262,7 @@ def change(db: Db, *, name: str, terms: GuestTerms, by: str, now: Millis) -> Use
     if terms.expires_at and _last_owner(db, user):
         _record(db, "user.changed", user.id, by, now, refused="the last owner")
         return GuestUnchanged("last owner", user.state)
+    db.takes_away()  # most changes do
     changed = _write(db, user.id, terms)
     db.changed("user", user.id)
     _record(db, "user.changed", user.id, by, now, note=" ".join(changed))
@@ -282,6 +286,7 @@ def _write(db: Db, user_id: str, terms: GuestTerms) -> list[str]:
 def _shut_out(db: Db, user: User, *, reason: str, by: str, now: Millis) -> None:
     """End what lets somebody in without asking again: logins, keys, browsers, links that were not used, what was agreed to,
     and logins that were said yes to and are not redeemed yet."""
+    db.takes_away()
     sessions.end_all(db, user.id)
     db.execute("DELETE FROM one_time_links WHERE user_id = ? AND used_at IS NULL", user.id)
     db.execute("DELETE FROM consents WHERE user_id = ?", user.id)

@@ -145,7 +145,7 @@ async def by_passkey(
     if isinstance(here, NoPasskeys) or question is None or isinstance(assertion, PasskeyNotBelieved):
         return NoProof()
     candidate = await visit.parts.store.write(
-        partial(passkeys.admit, assertion=assertion, who=visit.who, now=visit.now)
+        partial(_admit, once_more=user_id is not None, assertion=assertion, who=visit.who, now=visit.now)
     )
     if isinstance(candidate, Throttled):
         return candidate
@@ -153,6 +153,14 @@ async def by_passkey(
     if candidate.passkey is not None:
         verified = ceremony.verify_assertion(assertion, here, question, candidate.passkey.public_key)
     return ByPasskey(candidate=candidate, assertion=assertion, verified=verified, question=question)
+
+
+def _admit(
+    db: Db, *, once_more: bool, assertion: PasskeyAnswer, who: Requester, now: Millis
+) -> PasskeyAttempt | Throttled:
+    if once_more:
+        db.takes_away()  # or what follows does, as in `users.admit_again`
+    return passkeys.admit(db, assertion=assertion, who=who, now=now)
 
 
 def conclude(db: Db, proof: Given, *, session: BrowserSession, who: Requester, now: Millis) -> bool:

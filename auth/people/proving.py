@@ -51,6 +51,7 @@ def lately(session: BrowserSession, now: Millis) -> bool:
 
 
 def _conclude(db: Db, *, cookie: str, given: Given, who: Requester, now: Millis) -> bool:
+    db.takes_away()  # or what follows does
     session = sessions.find(db, cookie, now)
     return session is not None and proof.conclude(db, given, session=session, who=who, now=now)
 

@@ -97,7 +97,7 @@ def hash_of(cookie: str) -> str:
 def begin(db: Db, *, cookie: str, replaces: str | None, user_id: str, who: Requester, now: Millis) -> None:
     """A job: sign `user_id` in under a fresh cookie, and end what the browser's old cookie stood for."""
     if replaces is not None:
-        end(db, replaces)
+        _forget(db, replaces)
     db.execute(
         "DELETE FROM browser_sessions WHERE user_id = ? AND id_hash NOT IN"
         " (SELECT id_hash FROM browser_sessions WHERE user_id = ? ORDER BY last_used_at DESC, id_hash LIMIT ?)",
@@ -208,6 +208,7 @@ def proven_again(db: Db, session: BrowserSession, now: Millis) -> None:
 
 def end_all(db: Db, user_id: str, *, but: str = "") -> int:
     """A job: sign a person out of every browser; `but` is the `id_hash` of one that stays. How many ended."""
+    db.takes_away()
     return db.execute("DELETE FROM browser_sessions WHERE user_id = ? AND id_hash <> ?", user_id, but)
 
 
@@ -215,6 +216,7 @@ def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
     """A job: end the one with this `SignedInBrowser.id`, if it is this person's where one is named."""
     if len(session_id) != ID_CHARACTERS:
         return 0
+    db.takes_away()
     return db.execute(
         "DELETE FROM browser_sessions WHERE substr(id_hash, 1, ?) = ?"
         + ("" if user_id is None else " AND user_id = ?"),
@@ -225,6 +227,11 @@ def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
 
 
 def end(db: Db, cookie: str) -> bool:
+    db.takes_away()
+    return _forget(db, cookie)
+
+
+def _forget(db: Db, cookie: str) -> bool:
     return db.execute("DELETE FROM browser_sessions WHERE id_hash = ?", hash_of(cookie)) == 1
 
 

@@ -264,6 +264,7 @@ def admit(
 def admit_again(db: Db, *, user_id: str, who: Requester, now: Millis) -> CountedGuess | Throttled:
     """A job: the same for somebody who is signed in as this user and shows once more that it is them. Counted by itself: who
     knows no more than a name must not be able to use up these tries."""
+    db.takes_away()  # or what follows does: on a full disk nobody may be kept from that by having to show who they are
     return _admit(db, f"proof:account:{user_id}", find(db, user_id), who, now)
 
 

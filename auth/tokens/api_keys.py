@@ -177,6 +177,7 @@ def create(db: Db, order: ApiKeyOrder, *, seed: bytes, by: str, now: Millis) -> 
 
 def revoke(db: Db, key_id: str, *, by: str, now: Millis, of_user: str | None = None) -> bool:
     """A job: the key ends at once, with what runs for it. False if there is none, or none of that user's, or not any more."""
+    db.takes_away()
     whose = () if of_user is None else (of_user,)
     sql = "UPDATE api_keys SET revoked_at = ? WHERE id = ? AND revoked_at IS NULL"
     ended = db.execute(sql + " AND user_id = ?" * len(whose), now, key_id, *whose)

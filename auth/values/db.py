@@ -28,6 +28,10 @@ class AuditEntry(NamedTuple):
     reason: str
 
 
+class NotStored(Exception):
+    """The store cannot do this now: its disk is full, say. Nothing was written. Raised by `JobStore`."""
+
+
 class Db(Protocol):
     def execute(self, sql: str, *params: object) -> int:
         """Run one statement with `?` placeholders; how many rows it touched."""
@@ -39,6 +43,11 @@ class Db(Protocol):
 
     def changed(self, kind: str, entity_id: str) -> None:
         """Append to `changes`, so that every process drops what it caches of this entity (kinds: grant, user, client, key, api_key, epoch)."""
+        ...
+
+    def takes_away(self) -> None:
+        """Say that this job takes a right away from somebody, before its first statement that writes: it must come through on a full
+        disk as well, and is lent the room that is held for that."""
         ...
 
     def audit(self, entry: AuditEntry) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import contenders
 import echo
+import many_logins
 import memory
 import refreshes
 import startup
@@ -21,6 +22,7 @@ from peers import OIDC_PROVIDER, PEERS, LeftOut, Peer, toolchain_of
 from targets import ROOT, Broken, Cores, Target, ostiary, ostiary_source, running
 
 OTHERS = ("refresh", "memory", "startup")
+ASKED_FOR = "logins"  # takes minutes and a gigabyte, so only by name
 ECHOES = (*(one.name for one in contenders.OURS), *(peer.name for peer in PEERS))
 CONNECTIONS = 2000
 STREAMS = 1000
@@ -122,7 +124,14 @@ def main() -> None:
         "--only",
         metavar="WHAT,…",
         default=",".join(("echo", *OTHERS)),
-        help=f"some of echo, {', '.join(OTHERS)}; or of the echo only {', '.join(ECHOES)}",
+        help=f"some of echo, {', '.join(OTHERS)}, {ASKED_FOR}; or of the echo only {', '.join(ECHOES)}",
+    )
+    parser.add_argument(
+        "--logins",
+        type=int,
+        default=1_000_000,
+        metavar="N",
+        help="how many the server has for `--only logins`",
     )
     parser.add_argument(
         "--write", metavar="PAGE", help="put the table between the bench marks of a Markdown page as well"
@@ -131,7 +140,7 @@ def main() -> None:
     chosen = set(options.only.split(","))
     if "echo" in chosen:
         chosen = chosen - {"echo"} | set(ECHOES)
-    if unknown := chosen - {*ECHOES, *OTHERS}:
+    if unknown := chosen - {*ECHOES, *OTHERS, ASKED_FOR}:
         parser.error(f"--only does not know {', '.join(sorted(unknown))}")
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < 2:
@@ -151,6 +160,11 @@ def main() -> None:
         result["memory"] = bench_memory(cores)
     if "startup" in chosen:
         result["startup"] = bench_startup(1 if options.quick else 5)
+    if ASKED_FOR in chosen:
+        result["logins"] = many_logins.compare(
+            options.logins, rounds=rounds, seconds=seconds, repeats=1 if options.quick else 3,
+            cores=cores, fresh=fresh_folder, say=say,
+        )  # fmt: skip
     result["machine"] = table.machine(foreign.toolchains)
     result["left_out"] = foreign.left_out
     print(json.dumps(result, indent=2) if options.json else table.markdown(result))

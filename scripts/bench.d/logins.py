@@ -35,11 +35,13 @@ class Logins:
     client_id: str
     access_token: str
     refresh_tokens: list[str]
+    connections: int | None = None  # one for each unless it is said
 
     def job(self, seconds: float, rate: float | None) -> str:
         return json.dumps({
             "host": self.server.host, "port": self.server.port, "path": self.token_path, "client_id": self.client_id,
-            "tokens": self.refresh_tokens, "seconds": seconds, "rate": rate,
+            "tokens": self.refresh_tokens, "connections": self.connections or len(self.refresh_tokens),
+            "seconds": seconds, "rate": rate,
         })  # fmt: skip
 
 

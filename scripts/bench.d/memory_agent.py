@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 from ostiary import Context, tool
@@ -17,6 +18,12 @@ def weigh_as_task(what: str) -> str:
 def weigh_all(what: list[Any]) -> str:
     """How many there are."""
     return f"{len(what)} things"
+
+
+@tool
+async def keep(what: Any) -> None:
+    """Never answers."""
+    await asyncio.sleep(3600)
 
 
 @tool

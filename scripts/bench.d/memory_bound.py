@@ -1,4 +1,4 @@
-"""How much memory one caller can make the server use: computed from the bounds that the server has. docs/operating.md says it, and
+"""How much memory callers can make the server use: computed from the bounds that the server has. docs/operating.md says it, and
 `scripts/leaks` measures against it.
 """
 
@@ -9,29 +9,47 @@ from typing import Final
 
 import msgspec
 
+from server.http.connection import READ_BYTES
 from server.http.limits import HttpLimits
 from server.http.mcp import MAX_ALONE
+from server.loads import SMALL_BYTES, Loads
 from server.sessions.event_log import MAX_BYTES_OVERALL
 from server.sessions.sessions import MAX_RUNNING_OF_CALLER
 from server.tasks.order import MAX_RESULT_BYTES, TaskTerms
 
 LIMITS: Final = HttpLimits()
+LOADS: Final = Loads(LIMITS.body_bytes)
 MIB: Final = 1024 * 1024
 
-# A body in its own length: what has arrived, and the whole of it in one piece; its arguments, the line for the agent and, of a task,
-# the row of the store with its copy for the writer.
+# A body in its weight: what has arrived, and the whole of it in one piece; its arguments, the line for the agent and, of a task,
+# the row of the store with its copy for the writer. What its arguments take besides, its weight counts.
 COPIES: Final = 6
-# Arguments for each of their bytes, at their worst: lists of one in lists of one, each of two characters.
+# Of a small body, which nobody weighs: what its arguments take for each of its bytes, at their worst. Lists of one in lists of one,
+# each of two characters.
 SPREAD: Final = sys.getsizeof(msgspec.json.decode(b"[0]")) // len("[]")
-# From one address: each connection waits for one call, and calls of the handshake era and tasks go on without one.
+# Of one caller, from one address: each connection waits for one call, and calls of the handshake era and tasks go on without one.
 CALLS_AT_ONCE: Final = LIMITS.connections_per_ip + MAX_RUNNING_OF_CALLER + MAX_ALONE + TaskTerms().per_owner
 # What the allocator may keep of it, in blocks that are too small to have pages of their own, and caches that fill once.
 KEPT_BYTES: Final = 64 * MIB
 
 
-def of_calls(number: int, *, spread: bool = False) -> int:
-    """So many at once, each with the largest body. `spread`: of arguments that take the most memory; else of plain text."""
-    return number * LIMITS.body_bytes * (COPIES + (SPREAD if spread else 0))
+def of_large() -> int:
+    """Requests of all callers, calls that run on without them, and tasks."""
+    return COPIES * LOADS.limit
+
+
+def of_text(number: int) -> int:
+    """So many at once, each with the largest body, all of it text."""
+    return min(of_large(), COPIES * number * LIMITS.body_bytes)
+
+
+def of_small() -> int:
+    return CALLS_AT_ONCE * SMALL_BYTES * (COPIES + SPREAD)
+
+
+def of_connections() -> int:
+    """What has arrived on them, and nobody has asked for: a head, what follows it, and one more piece."""
+    return LIMITS.connections_per_ip * (LIMITS.head_bytes + LIMITS.pipeline_bytes + READ_BYTES)
 
 
 def of_answers() -> int:
@@ -39,9 +57,9 @@ def of_answers() -> int:
     return LIMITS.unsent_bytes + 4 * MAX_RESULT_BYTES
 
 
-def at_most(*, spread: bool = False) -> int:
+def at_most() -> int:
     """Above idle."""
-    return of_calls(CALLS_AT_ONCE, spread=spread) + of_answers() + MAX_BYTES_OVERALL + KEPT_BYTES
+    return of_large() + of_small() + of_connections() + of_answers() + MAX_BYTES_OVERALL + KEPT_BYTES
 
 
 def afterwards() -> int:

@@ -5,10 +5,13 @@ resident memory before, at its peak, and afterwards, against what memory_bound.p
 from __future__ import annotations
 
 import json
+import re
 import secrets
+import select
 import socket
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -17,8 +20,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import memory_bound
-from memory_bound import MIB
-from targets import Broken, Running, Target, ostiary_source, running, sockets_of
+from memory_bound import LIMITS, MIB
+from targets import Broken, Running, Target, free_port, ostiary_source, running
 from wire import call_parts, exchange, open_connection, request
 
 AT_ONCE = 16  # calls, and so connections
@@ -27,23 +30,27 @@ DEPTH = 50  # of lists in lists, which is what takes the most memory
 THINGS = CHARACTERS // len("[]" * DEPTH + ",")
 LISTS, LISTS_AT_ONCE = 8, 4  # an agent in Python needs seconds for each
 ANSWER_CHARACTERS = 3_000_000
-CUT_SECONDS = (
-    110.0  # stalled readers are cut long before; who was told that all is busy stays as an idle connection
-)
 SETTLE_SECONDS = 2.0
 POLL_SECONDS = 0.1
+ANSWER_SECONDS = 120.0
+MAKING_SECONDS = 60.0  # in which the agent makes all answers of readers who stall
+# A reader is cut when it has taken nothing for so long, as the reaper sees it, or sooner for the sake of others.
+CUT_SECONDS = MAKING_SECONDS + LIMITS.write_stall_seconds + 2 * LIMITS.tick_seconds
+FULL = frozenset({429, 503})
 TASKS: Mapping[str, Any] = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
 FORMS: Mapping[str, Any] = {"elicitation": {}}
 OVER = frozenset({"completed", "failed", "cancelled"})
-CALLERS = 4  # of tasks: what is kept of one caller's fills after some 130 of them
+# What is kept of one's tasks fills after some 130 of them, and two have room for all that is large at once.
+CALLERS = 4
 
 
 class Caller:
     """Machines with a token each that lets them call tools, and nothing else."""
 
-    def __init__(self, server: Running, tokens: list[str]) -> None:
+    def __init__(self, server: Running, tokens: list[str], admin: int) -> None:
         self.server = server
         self._tokens = tokens
+        self._admin = admin
 
     def message(
         self,
@@ -67,29 +74,44 @@ class Caller:
         return answer["result"]
 
     def answer(self, method: str, params: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-        with open_connection(self.server.host, self.server.port) as connection:
-            connection.settimeout(CUT_SECONDS)
-            _, body, _ = exchange(connection, self.message(method, params, **more))
-        return json.loads(body)
+        """When there is room for it."""
+        message = self.message(method, params, **more)
+        while True:
+            with open_connection(self.server.host, self.server.port) as connection:
+                connection.settimeout(ANSWER_SECONDS)
+                status, body, _ = exchange(connection, message)
+            if status not in FULL:
+                return json.loads(body)
+            time.sleep(POLL_SECONDS)
+
+    def metric(self, name: str) -> int:
+        with open_connection("127.0.0.1", self._admin) as connection:
+            asked = request("127.0.0.1", self._admin, "GET", "/metrics", {"Connection": "close"})
+            _, body, _ = exchange(connection, asked)
+        found = re.search(rf"^ostiary_{name} ([\d.e+]+)$", body.decode(), re.MULTILINE)
+        if not found:
+            raise Broken(f"there is no metric {name}")
+        return int(float(found[1]))
 
 
 class Kind(NamedTuple):
     name: str
-    do: Callable[[Caller], None]
+    do: Callable[[Caller], str | None]  # → what became of it, where that is no foregone conclusion
     bound: int
 
 
 def kinds(calls: int, readers: int) -> tuple[Kind, ...]:
-    text, spread = memory_bound.of_calls(AT_ONCE), memory_bound.of_calls(LISTS_AT_ONCE, spread=True)
-    kept = memory_bound.KEPT_BYTES
+    text, large, kept = memory_bound.of_text(AT_ONCE), memory_bound.of_large(), memory_bound.KEPT_BYTES
     return (
         Kind(f"{calls} tasks that ended", partial(_many, calls, _task), text + kept),
         Kind(f"{calls} tools that failed", partial(_many, calls, _failing), text + kept),
         Kind(f"{calls} questions that were declined", partial(_many, calls, _declined), text + kept),
         Kind(f"{calls} questions that nobody could be asked", partial(_many, calls, _unasked), text + kept),
-        Kind(f"{LISTS} arguments of lists in lists", partial(_many, LISTS, _spread, at_once=LISTS_AT_ONCE), spread + kept),
+        Kind(f"{LISTS} arguments of lists in lists", partial(_many, LISTS, _spread, at_once=LISTS_AT_ONCE), large + kept),
+        Kind(f"{calls} calls that are never answered", partial(_flood, calls, _text), large + kept),
+        Kind(f"{calls} such calls with lists in lists", partial(_flood, calls, _lists), large + kept),
         Kind(
-            f"{readers} readers that stall until they are cut",
+            f"{readers} readers that stall",
             partial(_stall, readers),
             memory_bound.of_answers() + kept,
         ),
@@ -107,13 +129,13 @@ def look(calls: int, readers: int) -> bool:
             server = caller.server
             caller.say("tools/call", {"name": "talk", "arguments": {"characters": 1}})
             before = server.resident_kib() * 1024
-            kind.do(caller)
+            told = kind.do(caller)
             time.sleep(SETTLE_SECONDS)
             after, peak = server.resident_kib() * 1024, server.peak_kib() * 1024
         bad = peak - before > kind.bound or after - before > memory_bound.KEPT_BYTES
         kept = kept and not bad
         print(
-            f"{kind.name:55} {before / MIB:8.1f} {peak / MIB:8.1f} {after / MIB:8.1f} {(before + kind.bound) / MIB:8.1f}"
+            f"{f'{kind.name}: {told}' if told else kind.name:55} {before / MIB:8.1f} {peak / MIB:8.1f} {after / MIB:8.1f} {(before + kind.bound) / MIB:8.1f}"
             f"{'  BEYOND THE BOUND' if bad else ''}",
             flush=True,
         )
@@ -138,14 +160,14 @@ def _serving() -> Generator[Caller]:
         agent = Path(__file__).with_name("memory_agent.py")
         lines += ["]", "[[server.agent]]", 'kind = "python"', f'file = "{agent}"']
         lines.append(f'python = "{ostiary_source()[0]}"')
-        settings = folder / "ostiary.toml"
+        settings, admin = folder / "ostiary.toml", free_port()
         settings.write_text("\n".join(lines), "utf-8")
         command = (
-            *ostiary_source(), "serve", "--port", "0", "--config", str(settings),
+            *ostiary_source(), "serve", "--port", "0", "--admin-port", str(admin), "--config", str(settings),
             "--data-dir", str(folder / "data"), "--log-level", "error",
         )  # fmt: skip
         with running(Target(name="Ostiary", command=command), core=0) as server:
-            yield Caller(server, tokens)
+            yield Caller(server, tokens, admin)
 
 
 def _many(count: int, one: Callable[[Caller, int], None], caller: Caller, *, at_once: int = AT_ONCE) -> None:
@@ -193,28 +215,89 @@ def _unasked(caller: Caller, number: int) -> None:
         raise Broken(f"who cannot be asked was: {json.dumps(answer)[:300]}")
 
 
-def _spread(caller: Caller, number: int) -> None:
+def _lists(number: int) -> list[Any]:
+    """Others each time, to some extent."""
     thing: list[Any] = []
     for _ in range(DEPTH - 1):
         thing = [thing]
-    arguments = {"what": [thing] * (THINGS - number % 10)}
-    caller.say("tools/call", {"name": "weigh_all", "arguments": arguments})
+    return [thing] * (THINGS - number % 10)
 
 
-def _stall(count: int, caller: Caller) -> None:
-    """As many as may connect ask for a large answer each, and none reads it."""
+def _spread(caller: Caller, number: int) -> None:
+    caller.say("tools/call", {"name": "weigh_all", "arguments": {"what": _lists(number)}}, caller=number)
+
+
+def _flood(count: int, what: Callable[[int], Any], caller: Caller) -> str:
+    """As many as may connect wait at the same time, and then leave. An agent that has much to read may give up some of them."""
+    server = caller.server
+    params = {"name": "keep", "arguments": {"what": what(0)}}
+    messages = [caller.message("tools/call", params, caller=number) for number in range(CALLERS)]
+    with ExitStack() as connections:
+        waiting: list[socket.socket] = []
+        refused = 0
+        for number in range(count):
+            connection = connections.enter_context(open_connection(server.host, server.port))
+            _offer(connection, messages[number % CALLERS])
+            waiting.append(connection)
+        said, before = Counter[int](), None
+        until = time.monotonic() + ANSWER_SECONDS
+        while said != before or sum(said[status] for status in FULL) != refused:
+            if time.monotonic() > until or said.keys() - FULL - {200}:
+                raise Broken(f"of {count} calls {refused} were refused, and so many answered: {dict(said)}")
+            time.sleep(SETTLE_SECONDS)
+            before, refused = said, caller.metric("large_requests_refused_total")
+            answered, _, _ = select.select(waiting, [], [], 0)
+            said = Counter(map(_status, answered))
+    until = time.monotonic() + ANSWER_SECONDS
+    while caller.metric("large_requests_bytes"):
+        if time.monotonic() > until:
+            raise Broken("calls whose callers have left keep their room")
+        time.sleep(POLL_SECONDS)
+    return f"{count - refused} found room"
+
+
+def _offer(connection: socket.socket, message: bytes) -> None:
+    """Send it, or as much of it as is taken: whoever is refused is told so while it still sends."""
+    try:
+        connection.sendall(message)
+    except (BrokenPipeError, ConnectionResetError, TimeoutError):
+        return
+
+
+def _status(connection: socket.socket) -> int:
+    start = connection.recv(64, socket.MSG_PEEK).split(b" ", 2)
+    return int(start[1]) if len(start) == 3 else 0
+
+
+def _stall(count: int, caller: Caller) -> str:
+    """As many as may connect ask for a large answer each, and none reads it. Whoever is told that the agent is busy has an answer
+    that is small, and is not cut."""
     server = caller.server
     asked = caller.message("tools/call", {"name": "talk", "arguments": {"characters": ANSWER_CHARACTERS}})
-    before = sockets_of(server.pid)
     with ExitStack() as held:
+        connections: list[socket.socket] = []
         for _ in range(count):
             connection = held.enter_context(socket.socket())
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
             connection.connect((server.host, server.port))
             connection.sendall(asked)
+            connections.append(connection)
         deadline = time.monotonic() + CUT_SECONDS
-        time.sleep(SETTLE_SECONDS)  # until there is something to be read
-        while sockets_of(server.pid) > before:
+        while (cut := caller.metric("connections_stalled_total")) + sum(map(_is_small, connections)) < count:
             if time.monotonic() > deadline:
-                raise Broken("readers that stall are not cut")
+                raise Broken(f"of {count} readers that stall {cut} were cut after {CUT_SECONDS:g} s")
             time.sleep(POLL_SECONDS)
+    if not cut:
+        raise Broken("nobody had an answer that is large enough to be cut")
+    return f"{cut} were cut"
+
+
+def _is_small(connection: socket.socket) -> bool:
+    """Whether the whole of an answer is there."""
+    try:
+        data = connection.recv(4096, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except (BlockingIOError, ConnectionResetError):
+        return False
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = re.search(rb"(?i)\ncontent-length: (\d+)", head)
+    return length is not None and int(length[1]) <= len(body)

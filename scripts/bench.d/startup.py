@@ -20,17 +20,17 @@ def first_200_ms(command: tuple[str, ...], *, repeats: int, cold: bool) -> float
     if cold and not os.access(DROP_CACHES, os.W_OK):
         return None
     with tempfile.TemporaryDirectory(prefix="ostiary-bench-") as folder:
-        _start(command, Path(folder))  # makes the data directory and keys; not counted
+        start_ms(command, Path(folder))  # makes the data directory and keys; not counted
         times: list[float] = []
         for _ in range(repeats):
             if cold:
                 os.sync()
                 DROP_CACHES.write_text("3\n")
-            times.append(_start(command, Path(folder)))
+            times.append(start_ms(command, Path(folder)))
     return median(times)
 
 
-def _start(command: tuple[str, ...], folder: Path) -> float:
+def start_ms(command: tuple[str, ...], folder: Path) -> float:
     admin = free_port()
     options = ("serve", "--port", "0", "--admin-port", str(admin), "--data-dir", str(folder / "data"))
     with (folder / "log").open("wb") as log:

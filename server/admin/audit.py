@@ -16,9 +16,10 @@ from auth import audit, audit_pages
 from auth.audit_pages import AuditFilter
 from auth.values.db import Row
 from server.admin.control import CommandRefused, Handler
+from server.admin.reading import number, text
 from server.store.audit_chain import AuditChain
 from server.store.audit_head import HeadLost
-from server.store.chains import Break, Piece
+from server.store.chains import Break, Piece, RowChain
 from server.store.jobs import Position, Store, StoreDb
 
 # An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.
@@ -26,7 +27,6 @@ ROWS_AT_MOST: Final = 2_000
 PIECE: Final = 1_000
 PIECES: Final = 20
 EVENTS: Final = 20
-LONGEST: Final = 512
 
 
 class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,15 +44,15 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             audit_pages.page,
             wanted=_wanted(arguments),
             oldest_first=arguments.get("oldest_first") is True,
-            at=_number(arguments, "at"),
-            at_most=min(_number(arguments, "at_most") or ROWS_AT_MOST, ROWS_AT_MOST),
+            at=number(arguments, "at"),
+            at_most=min(number(arguments, "at_most") or ROWS_AT_MOST, ROWS_AT_MOST),
         )
         found = await self.store.read(job)
         return {"rows": [dict(row) for row in found.rows], "go_on": found.go_on}
 
     async def verify(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`at` is that of the answer before. With `expect`, the MAC that the row of this number has comes along."""
-        chain, expect = AuditChain(self.subkey(audit.KEY_PURPOSE)), _number(arguments, "expect")
+        chain, expect = AuditChain(self.subkey(audit.KEY_PURPOSE)), number(arguments, "expect")
         piece = await self._piece(chain, _position(arguments))
         checked, swept = piece.checked, piece.swept
         for _ in range(PIECES - 1):
@@ -62,7 +62,7 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             checked, swept = checked + piece.checked, swept + piece.swept
         lost = ""
         if piece.done and piece.broken is None:
-            broken, lost = await self._compared(chain)
+            broken, lost = await compared(self.store, chain, self.committed_head, self.written_heads)
             piece = replace(piece, broken=broken)
         return {
             **told(replace(piece, checked=checked, swept=swept)),
@@ -73,24 +73,30 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
     async def _piece(self, chain: AuditChain, at: Position | None) -> Piece:
         return await self.store.read(partial(chain.walk, at=at, at_most=PIECE))
 
-    async def _compared(self, chain: AuditChain) -> tuple[Break | None, str]:
-        """With what this process has committed, and with what was written down outside the database."""
-        committed, lost = self.committed_head(), ""
-        known: list[Sequence[Position]] = [] if committed is None else [[committed]]
-        try:
-            known.append(self.written_heads())
-        except HeadLost as problem:
-            lost = str(problem)
-        return await self.store.read(partial(lacking, chain=chain, known=known)), lost
-
     async def _mac_of(self, seq: int) -> str | None:
         sql = "SELECT mac FROM audit WHERE seq = ?"
         row: Row | None = await self.store.read(lambda db: db.fetch_one(sql, seq))
         return None if row is None else row["mac"]
 
 
-def lacking(db: StoreDb, chain: AuditChain, known: Sequence[Sequence[Position]]) -> Break | None:
-    """A job: the first of the known heads that the trail lacks. Of each group one is enough."""
+async def compared(
+    store: Store,
+    chain: RowChain,
+    committed_head: Callable[[], Position | None],
+    written_heads: Callable[[], Sequence[Position]],
+) -> tuple[Break | None, str]:
+    """With what this process has committed, and with what was written down outside the database; and why it was not with that."""
+    committed, lost = committed_head(), ""
+    known: list[Sequence[Position]] = [] if committed is None else [[committed]]
+    try:
+        known.append(written_heads())
+    except HeadLost as problem:
+        lost = str(problem)
+    return await store.read(partial(lacking, chain=chain, known=known)), lost
+
+
+def lacking(db: StoreDb, chain: RowChain, known: Sequence[Sequence[Position]]) -> Break | None:
+    """A job: the first of the known heads that the chain lacks. Of each group one is enough."""
     return next((broken for heads in known if (broken := chain.holds(db, heads)) is not None), None)
 
 
@@ -111,13 +117,13 @@ def _wanted(arguments: Mapping[str, Any]) -> AuditFilter:
         raise CommandRefused(f"events is a list of at most {EVENTS} names")
     names = cast("list[object]", events)
     return AuditFilter(
-        since=_number(arguments, "since"),
-        until=_number(arguments, "until"),
-        events=[_text({"events": name}, "events") or "" for name in names],
-        actor=_text(arguments, "actor"),
-        outcome=_text(arguments, "outcome"),
-        client_id=_text(arguments, "client_id"),
-        grant_id=_text(arguments, "grant_id"),
+        since=number(arguments, "since"),
+        until=number(arguments, "until"),
+        events=[text({"events": name}, "events") or "" for name in names],
+        actor=text(arguments, "actor"),
+        outcome=text(arguments, "outcome"),
+        client_id=text(arguments, "client_id"),
+        grant_id=text(arguments, "grant_id"),
     )
 
 
@@ -128,22 +134,4 @@ def _position(arguments: Mapping[str, Any]) -> Position | None:
     if not isinstance(value, dict):
         raise CommandRefused("at is where the answer before ended")
     at = cast("dict[str, Any]", value)
-    return Position(seq=_number(at, "seq") or 0, mac=_text(at, "mac") or "")
-
-
-def _number(arguments: Mapping[str, Any], name: str) -> int | None:
-    value = arguments.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise CommandRefused(f"{name} is a whole number")
-    return value
-
-
-def _text(arguments: Mapping[str, Any], name: str) -> str | None:
-    value = arguments.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or len(value) > LONGEST:
-        raise CommandRefused(f"{name} is a text of at most {LONGEST} characters")
-    return value
+    return Position(seq=number(at, "seq") or 0, mac=text(at, "mac") or "")

@@ -26,9 +26,10 @@ from server.admin.control import CommandRefused, Handler
 from server.admin.people import PeopleAdmin
 from server.admin.status import counted
 from server.rights.selection import SelectableNames
-from server.store import clock_doubt
+from server.store import clock_doubt, ledger_chain
 from server.store.audit_chain import AuditChain
 from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.store.ledger_chain import LedgerChain
 
 
 class Admin(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,11 +78,14 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         chain = AuditChain(self.subkey(audit.KEY_PURPOSE))
 
         def look(db: StoreDb) -> dict[str, Any]:
-            altered = chain.noticed(db)
+            altered, record = chain.noticed(db), chain.record(db)
+            books = LedgerChain(self.subkey(ledger_chain.KEY_PURPOSE))
+            booked_otherwise = books.noticed(db) if record is not None and record.beside else None
             doubt = clock_doubt.look(db, now=now)
             return {
                 **counted(db, now),
                 "trail": None if altered is None else asdict(altered),
+                "ledger": None if booked_otherwise is None else asdict(booked_otherwise),
                 "clock": None if doubt is None else asdict(doubt),
             }
 

@@ -8,7 +8,7 @@ once: what the agent did before an answer was lost cannot be undone, so nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -33,6 +33,9 @@ from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 from server.surrogates import decode_mended
+
+if TYPE_CHECKING:
+    from server.paying.payer import Payer
 
 DESCRIPTION = (
     "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "
@@ -88,11 +91,12 @@ class ChatBackend:
         headers: Mapping[str, Secret],
         session_key: bytes,
         random: Callable[[int], bytes],
+        payer: Payer | None = None,
     ) -> None:
         """`headers` are the configured ones with their references read (`endpoint.read_headers`).
 
         Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
-        self._endpoint = AgentEndpoint(config.url, config, headers)
+        self._endpoint = AgentEndpoint(config.url, config, headers, payer=payer)
         self._agents = (config.agent,) if config.agent else config.agents or None
         self._names = SessionNames(session_key, agent=config.url)
         self._bound = config.sessions == "bound"
@@ -130,7 +134,10 @@ class ChatBackend:
         }
         try:
             body = await self._endpoint.ask(
-                document, call_id=call.call_id, deadline=self._endpoint.deadline()
+                document,
+                call_id=call.call_id,
+                deadline=self._endpoint.deadline(),
+                subject=call.subject,
             )
         except DeadlinePassed:
             return self._endpoint.too_slow()

@@ -11,18 +11,23 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import trio
 from msgspec import Meta
 
 from server.backends.base import BackendError
+from server.backends.wallet import PayConfig, pay_problems
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.outgoing.failures import FetchFailed
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
+
+if TYPE_CHECKING:
+    from server.paying.payer import PaidCall, Payer
+    from server.paying.policy import CannotPay
 
 SHOWN_CHARACTERS = 200  # of a body that explains a failure; longer ones are pages of HTML
 ERROR_BYTES = 64 * 1024  # enough to find the message in an error document
@@ -30,6 +35,8 @@ ANSWER_BYTES = 4 * 1024 * 1024  # a reply is text that a model reads; this is fa
 HEADER_CHARACTERS = 8 * 1024  # what common servers accept in one line
 # Shorter values are words, not credentials; blotting them out would only garble the text.
 MASKED_CHARACTERS = 4
+
+WHAT = "a reply of an agent"  # is bought
 
 HEADER_NAME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 REFERENCE = re.compile(r"(?:env|file):.+")
@@ -66,6 +73,8 @@ class EndpointConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         str, Meta(max_length=4000, description="what the calling model should know of the agent")
     ] = ""
 
+    pay: Annotated[PayConfig, Meta(description="a table, [server.agent.pay]")] = PayConfig()
+
     def __repr__(self) -> str:  # headers may hold a literal that should have been a reference
         return f"{type(self).__name__}(tool_name={self.tool_name!r}, headers={sorted(self.headers)!r})"
 
@@ -86,7 +95,7 @@ def endpoint_problems(config: EndpointConfig) -> list[tuple[str, str]]:
         elif not _sendable(value):
             found.append((f"headers.{name}", "must be plain ASCII text, env:NAME or file:/path"))
         seen.add(name.lower())
-    return found
+    return found + pay_problems(config.pay)
 
 
 def address_problem(key: str, url: str) -> list[tuple[str, str]]:
@@ -120,8 +129,9 @@ class AgentEndpoint:
         headers: Mapping[str, Secret],
         *,
         explain: Callable[[bytes], str] = lambda body: body.decode("utf-8", "replace"),
+        payer: Payer | None = None,
     ) -> None:
-        """`explain` finds the message in the body of a failure. Raises `SecretUnreadable` for a header that cannot
+        """`explain` finds the message in the body of a failure. Without `payer` a price is a failure like any other. Raises `SecretUnreadable` for a header that cannot
         be sent, and `ValueError` for an address or CA file that cannot be used."""
         for name, value in headers.items():
             if not _sendable(value.reveal()):
@@ -138,6 +148,8 @@ class AgentEndpoint:
         self._masks = _masks(value for _, value in sent)
         self._seconds = config.deadline_seconds
         self._explain = explain
+        self._url = url
+        self._payer = payer
 
     def deadline(self) -> float:
         """On trio's clock, for a call that begins now."""
@@ -147,16 +159,17 @@ class AgentEndpoint:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.
         return failed(f"agent did not answer within {self._seconds:g} s")
 
-    async def ask(self, document: object, *, call_id: str, deadline: float) -> bytes:
-        """The whole body of an answer of status 2xx. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
+    async def ask(self, document: object, *, call_id: str, deadline: float, subject: str = "") -> bytes:
+        """The whole body of an answer of status 2xx. What `subject` paid for and did not get, nobody else gets. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
+        head, body = self._head + header_line("X-Request-Id", call_id), self._encode(document)
         try:
-            status, body = await self._fetcher.exchange(
-                self._head + header_line("X-Request-Id", call_id),
-                self._encode(document),
-                deadline=deadline,
-                limit=ANSWER_BYTES,
-                beginning=ERROR_BYTES,
-            )
+            if self._payer is None:
+                status, body = await self._fetcher.exchange(
+                    head, body, deadline=deadline, limit=ANSWER_BYTES, beginning=ERROR_BYTES
+                )
+            else:
+                paid = self._payer.call(self._url, WHAT, [subject, document])
+                status, body = await self._exchange_paying(paid, head, body, deadline)
         except FetchFailed as error:
             raise BackendError(f"agent endpoint {error}") from error
         if not 200 <= status < 300:
@@ -167,18 +180,71 @@ class AgentEndpoint:
 
     @asynccontextmanager
     async def stream(
-        self, document: object, *, call_id: str, deadline: float, limit: int
+        self, document: object, *, call_id: str, deadline: float, limit: int, subject: str = ""
     ) -> AsyncGenerator[UpstreamAnswer]:
         """An answer of status 2xx that comes piece by piece, or not, valid inside the block. Raises as `ask` does."""
         head = self._streaming_head + header_line("X-Request-Id", call_id)
         body = self._encode(document)
+        paid = None if self._payer is None else self._payer.call(self._url, WHAT, [subject, document])
         try:
-            async with self._fetcher.open(head, body, deadline=deadline, limit=limit) as answer:
-                if not 200 <= answer.status < 300:
-                    raise self._refusal(answer.status, await answer.beginning(ERROR_BYTES))
-                yield answer
+            if paid is not None:
+                await self._begin(paid)
+            while True:
+                async with self._fetcher.open(
+                    _with_payment(head, paid), body, deadline=deadline, limit=limit
+                ) as answer:
+                    good = 200 <= answer.status < 300
+                    if good:
+                        yield answer
+                    said = b"" if good else await answer.beginning(ERROR_BYTES)
+                if paid is not None and await self._again(paid, answer, said):
+                    continue
+                if not good:
+                    raise self._refusal(answer.status, said)
+                return
         except FetchFailed as error:
             raise BackendError(f"agent endpoint {error}") from error
+
+    async def _exchange_paying(
+        self, paid: PaidCall, head: bytes, body: bytes, deadline: float
+    ) -> tuple[int, bytes]:
+        """As `Fetcher.exchange`, and once more with a payment where there is a price. What was lost on the way is shown again by the
+        next call that says the same."""
+        await self._begin(paid)
+        while True:
+            async with self._fetcher.open(
+                _with_payment(head, paid), body, deadline=deadline, limit=ANSWER_BYTES
+            ) as answer:
+                good = 200 <= answer.status < 300
+                said = await (answer.read() if good else answer.beginning(ERROR_BYTES))
+            if not await self._again(paid, answer, said):
+                return answer.status, said
+
+    async def _begin(self, paid: PaidCall) -> None:
+        from server.paying.policy import CannotPay
+
+        try:
+            await paid.begin()
+        except CannotPay as problem:
+            raise self._unpaid(problem) from None
+
+    async def _again(self, paid: PaidCall, answer: UpstreamAnswer, said: bytes) -> bool:
+        from server.paying.policy import CannotPay
+
+        try:
+            return await paid.again_over_http(
+                answer.status, lambda name: answer.header(name.lower().encode("ascii")), said
+            )
+        except CannotPay as problem:
+            raise self._unpaid(problem) from None
+
+    def _unpaid(self, problem: CannotPay) -> BackendError:
+        """The limits are between the owner and the agent; whoever calls us is told that there is a price."""
+        if self._payer is not None:
+            self._payer.tell(f"not paid: {problem}" + (f"; {problem.hint}" if problem.hint else ""))
+        return BackendError(
+            "agent endpoint 402: it wants to be paid, and was not; the log of the server says why"
+        )
 
     def _prepare(self, accept: str, headers: tuple[tuple[str, str], ...]) -> bytes:
         ours = (("Content-Type", "application/json"), ("Accept", accept))
@@ -197,6 +263,10 @@ class AgentEndpoint:
 
     async def aclose(self) -> None:
         await self._fetcher.aclose()
+
+
+def _with_payment(head: bytes, paid: PaidCall | None) -> bytes:
+    return head + b"".join(header_line(name, value) for name, value in (paid.headers if paid else ()))
 
 
 def failed(text: str) -> ToolResult:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from types import MappingProxyType
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
 import trio
@@ -48,6 +48,9 @@ from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
+
+if TYPE_CHECKING:
+    from server.paying.payer import Payer
 
 DESCRIPTION = (
     "Send one message to an AI model and get its reply. To continue a conversation, pass the session_id of the previous "
@@ -133,13 +136,14 @@ class OpenAIBackend:
         session_key: bytes,
         random: Callable[[int], bytes],
         progress_seconds: float = PROGRESS_SECONDS,
+        payer: Payer | None = None,
     ) -> None:
         """`api_key` and `headers` are the configured ones with their references read.
 
         Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
         bearer = {"Authorization": Secret(f"Bearer {api_key.reveal()}")} if api_key else {}
         self._endpoint = AgentEndpoint(
-            completions_url(config.base_url), config, {**headers, **bearer}, explain=failure_text
+            completions_url(config.base_url), config, {**headers, **bearer}, explain=failure_text, payer=payer
         )
         self._system = ({"role": "system", "content": config.system_prompt},) if config.system_prompt else ()
         chosen = {"temperature": config.temperature, "max_tokens": config.max_tokens}
@@ -221,7 +225,11 @@ class OpenAIBackend:
         if self._streams:
             completion = await self._streamed(request, call, outlet, deadline)
         else:
-            completion = whole(await self._endpoint.ask(request, call_id=call.call_id, deadline=deadline))
+            completion = whole(
+                await self._endpoint.ask(
+                    request, call_id=call.call_id, deadline=deadline, subject=call.subject
+                )
+            )
         if not completion.text:
             raise empty_response()
         return completion
@@ -231,7 +239,7 @@ class OpenAIBackend:
     ) -> ChatCompletion:
         pieces, told, next_at = Pieces(), 0, 0.0
         async with self._endpoint.stream(
-            request, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES
+            request, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES, subject=call.subject
         ) as answer:
             if answer.media_type == "application/json":  # it does not stream, whatever it was asked
                 return whole(await answer.read(ANSWER_BYTES))

@@ -34,7 +34,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
             "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
-            "verify": CommandEntry("server.cli.verify", "check that the audit trail is as it was written"),
+            "verify": CommandEntry(
+                "server.cli.verify", "check that trail and ledger are as they were written"
+            ),
             "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
             "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
         },
@@ -49,6 +51,13 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "users": CommandEntry("server.cli.users", "list people, and change what they may"),
             "clients": CommandEntry("server.cli.clients", "add, list and disable client programs"),
             "api-keys": CommandEntry("server.cli.api_keys", "make, list and revoke keys for machines"),
+        },
+        "what calls cost": {
+            "plans": CommandEntry("server.cli.plans", "put people on a plan, and end it"),
+            "ledger": CommandEntry("server.cli.ledger", "show, export and check the books; refund and grant"),
+            "vouchers": CommandEntry(
+                "server.cli.vouchers", "make, list and revoke codes that are worth money"
+            ),
         },
         "from a terminal": {
             "status": CommandEntry("server.cli.status", "show the server here, and your logins"),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from server import __version__
-from server.cli import terminal
+from server.cli import paying, terminal
 from server.cli.terminal import say, say_hint
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @click.command("connect")
 @click.argument("url")
 @click.option("--no-login", is_flag=True, help="never ask for a login; fail where one is needed")
-def command(url: str, no_login: bool) -> None:
+@paying.pay_option
+def command(url: str, no_login: bool, pay: bool) -> None:
     """Bridge a client that speaks MCP over stdio to the server at URL.
 
     \b
@@ -31,6 +32,8 @@ def command(url: str, no_login: bool) -> None:
 
     Uses the login of `ostiary login URL`. Without one, it shows a code or a link on stderr, and the client's first
     request waits until somebody approved it.
+
+    With --pay, calls that have a price are paid for by the wallet (ostiary wallet), as far as it may without asking you.
     """
     import trio
 
@@ -51,6 +54,11 @@ def command(url: str, no_login: bool) -> None:
     # Programs start it again and again, and may show nothing of what it says: each time another code would soon be too many.
     wish = Wish(name=f"ostiary {__version__} connect", keeps_code=True)
 
+    payer = paying.make_payer() if pay else None
+
+    def say_line(line: str) -> None:
+        say(terminal.clean(terminal.as_started(line)))
+
     async def main(out: int) -> None:
         async with open_client(address.url) as client:
 
@@ -69,7 +77,12 @@ def command(url: str, no_login: bool) -> None:
 
             door = Door(Access(file, address.url, client=client), None if no_login else log_in)
             carrier = Carrier(client, address.url, door)
-            bridge = Bridge(carrier, door, say=lambda line: say(terminal.clean(terminal.as_started(line))))
+            purse = None
+            if payer is not None:
+                from server.client.bridge_paying import Purse
+
+                purse = Purse(payer, address.url, say_line)
+            bridge = Bridge(carrier, door, say=say_line, purse=purse)
             await bridge.run(reader(sys.stdin.fileno()), writer(out))
 
     if terminal.is_terminal(sys.stdin):

@@ -109,6 +109,9 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
             f"is not as it was written, since row {server['trail']['seq']} at the latest: ostiary verify"
         )
         pairs.append(("audit trail", altered))
+    if server.get("ledger") is not None:
+        altered = f"is not as it was written, since movement {server['ledger']['seq']} at the latest: ostiary verify"
+        pairs.append(("ledger", altered))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))

@@ -6,12 +6,14 @@ import re
 import sys
 from collections.abc import Mapping
 from shlex import quote
-from typing import Any
+from typing import Any, Final, cast
 
 import click
 
 from server.cli import terminal
 from server.cli.terminal import clean, json_option, out, paint
+
+PRICE: Final = "io.ostiary/price"
 
 
 @click.command("tools")
@@ -58,10 +60,12 @@ def _show_all(tools: list[dict[str, Any]], url: str) -> None:
     if not tools:
         terminal.say("this server has no tools, or none that you may see")
         return
+    priced = any(_price(tool) for tool in tools)
     rows = [
         (
             paint(clean(str(tool["name"])), "bold", sys.stdout),
             clean(" ".join(key if required else f"[{key}]" for key, required in names(tool))),
+            *([clean(_price(tool))] if priced else []),
             _summary(tool),
         )
         for tool in tools
@@ -69,6 +73,16 @@ def _show_all(tools: list[dict[str, Any]], url: str) -> None:
     for line in terminal.columns(rows):
         out(terminal.cut(line, terminal.width(sys.stdout)))
     terminal.say_hint(_example(tools[0], url))
+
+
+def _price(tool: Mapping[str, Any], *, whole: bool = False) -> str:
+    """What it says that it costs, as far as the first semicolon, or wholly; nothing where it does not say."""
+    meta = tool.get("_meta")
+    said = cast("dict[str, Any]", meta).get(PRICE) if isinstance(meta, dict) else None
+    words = cast("dict[str, Any]", said).get("words") if isinstance(said, dict) else None
+    if not isinstance(words, str):
+        return ""
+    return words if whole else words.partition("; ")[0].partition(": ")[0].removesuffix(" a call")
 
 
 def _summary(tool: Mapping[str, Any]) -> str:
@@ -87,6 +101,8 @@ def _show_one(tool: Mapping[str, Any], url: str) -> None:
     description = tool.get("description")
     if isinstance(description, str) and description.strip():
         out(clean(description.strip(), keep_lines=True))
+    if price := _price(tool, whole=True):
+        out(f"costs {clean(price)}")
     keys = names(tool)
     if keys:
         out()

@@ -1,18 +1,24 @@
-"""`ostiary verify`: whether the audit trail is as it was written, row by row; of the running server, or of a file beside it."""
+"""`ostiary verify`: whether the audit trail and the ledger are as they were written; of the running server, or of a file beside it."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping
+import sqlite3
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from server.cli import local, terminal
+from server.cli import bookcheck, local, terminal
+
+if TYPE_CHECKING:
+    from server.store.jobs import Position
 
 TROUBLE: Final[Mapping[str, str]] = {
     "altered": "row {seq} is not as it was written",
@@ -31,23 +37,55 @@ PIECE: Final = 1_000
 
 @click.command("verify")
 @click.option("--file", metavar="FILE", help="a back-up, or the database of a stopped server")
-@click.option("--expect", metavar="HEAD", help="a head from an earlier run: it must be in the trail still")
+@click.option(
+    "--expect", metavar="HEAD", help="a head of the trail from an earlier run: it must be there still"
+)
+@click.option("--expect-ledger", metavar="HEAD", help="the same of the ledger")
 @local.which_server
 @terminal.json_option
 def command(
-    file: str | None, expect: str | None, data_dir: str | None, config: str | None, as_json: bool
+    file: str | None,
+    expect: str | None,
+    expect_ledger: str | None,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> int:
-    """Check the audit trail: no row altered, missing, put in or cut off. Names the first that is.
+    """Check the audit trail and the ledger: no row altered, missing, put in or cut off. Names the first that is. Of the ledger also that
+    every balance is the sum of its movements.
 
-    It is checked with a key that is not in the database, so a thief of the database alone cannot write it anew. Of the server's own
-    database, the end is compared with what the server wrote down beside it. Keep the head on another machine: with --expect it shows, too,
-    whether the whole directory was swapped for an older copy.
+    Both are checked with keys that are not in the database, so a thief of the database alone cannot write them anew. Of the server's own
+    database, the ends are compared with what the server wrote down beside it. Keep the heads on another machine: with --expect it shows,
+    too, whether the whole directory was swapped for an older copy.
     """
-    expected = _head(expect)
+    expected, of_ledger = _head(expect), _head(expect_ledger)
+    books: dict[str, Any] | None
     if file is None:
-        pieces = _of_server(expected, data_dir=data_dir, config=config)
+        trail = _walked(_of_server(expected, data_dir=data_dir, config=config), expected)
+        books = bookcheck.of_server(of_ledger, data_dir=data_dir, config=config)
     else:
-        pieces = _of_file(Path(file), expected, data_dir=data_dir, config=config)
+        with _opened(Path(file), data_dir=data_dir, config=config) as opened:
+            trail = _walked(_of_file(opened, expected), expected)
+            books = bookcheck.of_file(opened.connection, opened.ledger_key, opened.ledger_heads, of_ledger)
+    if books is None and of_ledger is not None:
+        raise terminal.CliError(f"{file} is older than the ledger")
+    result, last = trail
+    sound = result["sound"] and (books is None or books["sound"])
+    if as_json:
+        terminal.out_json({**result, "sound": sound, "ledger": books})
+    else:
+        # A result only if all of it is sound: what is said of the other one is talk.
+        speak = terminal.out if sound else terminal.say
+        _tell(result, last, speak)
+        if books is not None:
+            bookcheck.tell(books, speak)
+    return 0 if sound else terminal.EXIT_FAILED
+
+
+def _walked(
+    pieces: Iterator[dict[str, Any]], expected: tuple[int, str] | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is to be said of the trail, and its last piece."""
     checked = swept = 0
     line, last = terminal.StatusLine(), dict[str, Any]()
     for last in pieces:
@@ -55,7 +93,7 @@ def command(
         line.show(f"{checked} rows are sound so far")
     line.clear()
     problem = _problem(last, expected)
-    result: dict[str, Any] = {
+    return {
         "sound": problem is None,
         "checked": checked,
         "swept": swept,
@@ -63,27 +101,25 @@ def command(
         "head": None if last["broken"] else f"{last['at']['seq']}:{last['at']['mac']}",
         "broken": last["broken"],
         "problem": problem,
-    }
-    if as_json:
-        terminal.out_json(result)
-    else:
-        _tell(result, last)
-    return 0 if problem is None else terminal.EXIT_FAILED
+    }, last
 
 
-def _tell(result: Mapping[str, Any], last: Mapping[str, Any]) -> None:
+def _tell(result: Mapping[str, Any], last: Mapping[str, Any], speak: Callable[[str], None]) -> None:
     checked, swept = result["checked"], result["swept"]
     rows = f"{checked} row{'' if checked == 1 else 's'}"
     if result["problem"] is not None:
-        terminal.say(f"{rows} before it are sound")
-        terminal.error(result["problem"], hint="compare with a back-up: ostiary verify --file BACKUP")
+        terminal.say(f"of the trail {rows} before it are sound")
+        terminal.error(
+            f"the audit trail: {result['problem']}",
+            hint="compare with a back-up: ostiary verify --file BACKUP",
+        )
         return
-    terminal.out(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
+    speak(f"sound: {rows}" + (f", up to {last['at']['seq']}" if checked else ""))
     head = f"{last['at']['seq']}:{last['at']['mac'][:HEAD_DIGITS]}"
     if swept:
         when = datetime.fromtimestamp(result["swept_at"] / 1000).astimezone().strftime("%Y-%m-%d %H:%M")
-        terminal.out(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
-    terminal.out(f"head:  {head}")
+        speak(f"swept: {swept} row{'' if swept == 1 else 's'} that were over, the last time on {when}")
+    speak(f"head:  {head}")
     if last["head_lost"]:
         terminal.say(f"there was no head outside the database to compare with: {last['head_lost']}")
     terminal.say_hint(f"keep the head elsewhere, for: ostiary verify --expect {quote(head)}")
@@ -124,27 +160,33 @@ def _of_server(
         at = piece["at"]
 
 
-def _of_file(
-    file: Path, expected: tuple[int, str] | None, *, data_dir: str | None, config: str | None
-) -> Iterator[dict[str, Any]]:
-    import secrets
-    from contextlib import closing
+@dataclass(frozen=True, kw_only=True)
+class OpenedCopy:
+    """A database file, with the keys and the heads to check it with."""
 
-    from msgspec.structs import replace
+    path: Path
+    connection: sqlite3.Connection
+    trail_key: bytes
+    ledger_key: bytes
+    trail_heads: Callable[[], tuple[Position, ...]]  # raises `HeadLost`
+    ledger_heads: Callable[[], tuple[Position, ...]]
+
+
+@contextmanager
+def _opened(file: Path, *, data_dir: str | None, config: str | None) -> Generator[OpenedCopy]:
+    import secrets
 
     from auth import audit
-    from server.admin.audit import lacking, told
     from server.endpoint.opening import subkeys
     from server.settings.resolve import data_directory
-    from server.store.audit_chain import AuditChain
-    from server.store.audit_head import HeadFile, HeadLost
+    from server.store import ledger_chain
+    from server.store.audit_head import HeadFile
     from server.store.backup import fingerprint_of
     from server.store.connect import connect_reader
     from server.store.home import DataDirectory
-    from server.store.jobs import Position, StoreDb, StoreError
+    from server.store.jobs import StoreError
     from server.store.keyfile import open_key
     from server.store.soundness import was_copied_by_hand
-    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
     settings = local.settings(data_dir=data_dir, config=config).config
     home = DataDirectory(data_directory(settings))
@@ -159,35 +201,58 @@ def _of_file(
             terminal.say_hint(
                 f"{file} was not made by `ostiary backup`: the newest rows may be missing in it"
             )
-        secret = subkeys(key)(audit.KEY_PURPOSE)
-        chain, lost = AuditChain(secret), ""
-        heads: tuple[Position, ...] = ()
-        if home.database.exists() and file.samefile(home.database):  # a copy may be older by rights
-            try:
-                heads = HeadFile(home.audit_head, secret).read()
-            except HeadLost as problem:
-                lost = str(problem)
+        trail_key, ledger_key = subkeys(key)(audit.KEY_PURPOSE), subkeys(key)(ledger_chain.KEY_PURPOSE)
+        is_own = home.database.exists() and file.samefile(home.database)  # a copy may be older by rights
         with closing(connect_reader(file)) as connection:
             if not any(row[1] == "seal" for row in connection.execute("PRAGMA table_info(audit)")):
                 raise terminal.CliError(
                     f"{file} is of an older version", hint="restore it, and start the server once"
                 )
-            transactions, at = Transactions(connection, job_seconds=JOB_SECONDS), None
-
-            def job(db: StoreDb, at: Position | None) -> dict[str, Any]:
-                piece = chain.walk(db, at, at_most=PIECE)
-                if piece.done and piece.broken is None:
-                    piece = replace(piece, broken=lacking(db, chain, [heads]))
-                row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
-                return {**told(piece), "head_lost": lost, "expected": row["mac"] if row else None}
-
-            while True:
-                work = PendingJob(lambda db, at=at: job(db, at))
-                transactions.run_read(work)
-                piece = work.result()
-                yield piece
-                if piece["done"]:
-                    return
-                at = Position(**piece["at"])
+            yield OpenedCopy(
+                path=file,
+                connection=connection,
+                trail_key=trail_key,
+                ledger_key=ledger_key,
+                trail_heads=HeadFile(home.audit_head, trail_key).read if is_own else _no_heads,
+                ledger_heads=HeadFile(home.ledger_head, ledger_key).read if is_own else _no_heads,
+            )
     except StoreError as error:
         raise terminal.CliError(str(error), hint=error.hint) from error
+
+
+def _no_heads() -> tuple[Position, ...]:
+    return ()
+
+
+def _of_file(opened: OpenedCopy, expected: tuple[int, str] | None) -> Iterator[dict[str, Any]]:
+    from msgspec.structs import replace
+
+    from server.admin.audit import lacking, told
+    from server.store.audit_chain import AuditChain
+    from server.store.audit_head import HeadLost
+    from server.store.jobs import Position, StoreDb
+    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+
+    chain, lost = AuditChain(opened.trail_key), ""
+    heads: tuple[Position, ...] = ()
+    try:
+        heads = opened.trail_heads()
+    except HeadLost as problem:
+        lost = str(problem)
+    transactions, at = Transactions(opened.connection, job_seconds=JOB_SECONDS), None
+
+    def job(db: StoreDb, at: Position | None) -> dict[str, Any]:
+        piece = chain.walk(db, at, at_most=PIECE)
+        if piece.done and piece.broken is None:
+            piece = replace(piece, broken=lacking(db, chain, [heads]))
+        row = expected and db.fetch_one("SELECT mac FROM audit WHERE seq = ?", expected[0])
+        return {**told(piece), "head_lost": lost, "expected": row["mac"] if row else None}
+
+    while True:
+        work = PendingJob(lambda db, at=at: job(db, at))
+        transactions.run_read(work)
+        piece = work.result()
+        yield piece
+        if piece["done"]:
+            return
+        at = Position(**piece["at"])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 import msgspec
 import trio
@@ -33,6 +34,9 @@ from server.client.carrier import Carrier
 from server.client.door import Door
 from server.client.errors import BadAnswer, ClientError, NotLoggedIn
 from server.client.lines import MAX_LINE, Read, TooLong, Write, read_lines
+
+if TYPE_CHECKING:
+    from server.client.bridge_paying import Purse
 
 # Requests at the server at once, subscriptions among them: fewer than the HTTP client's hundred connections, because
 # notifications, the GET stream and logins need some too.
@@ -69,15 +73,19 @@ class Bridge:
         patience: Patience | None = None,
         max_line: int = MAX_LINE,
         sleep: Callable[[float], Awaitable[object]] = trio.sleep,
+        purse: Purse | None = None,
     ) -> None:
+        """Without `purse` a price goes to the client as it came."""
         self._door = door
         self._say_line = say
         self._said = ""
         self._patience = patience or Patience()
         self._max_line = max_line
         self._lines, self._written = trio.open_memory_channel[bytes](0)
-        self._modern = ModernSide(carrier, self._lines.send, self._patience)
-        self._session = SessionSide(carrier, self._lines.send, self._patience, say=self._say, sleep=sleep)
+        self._modern = ModernSide(carrier, self._lines.send, self._patience, purse=purse)
+        self._session = SessionSide(
+            carrier, self._lines.send, self._patience, say=self._say, sleep=sleep, purse=purse
+        )
         self._held: dict[Key, _Held] = {}
         self._held_bytes = 0
         self._slots = trio.Semaphore(MAX_RUNNING)

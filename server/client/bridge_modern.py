@@ -6,7 +6,7 @@ The one thing remembered between requests is which tools want arguments repeated
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
@@ -19,33 +19,48 @@ from server.client.bridge_messages import (
     mapping,
     modern_headers,
 )
-from server.client.bridge_relay import Patience, Relay, refusal
+from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off
 from server.client.errors import ClientError
 from server.client.lines import Write
 from server.client.mcp import MAX_PAGES, MAX_TOOLS
 from server.client.sse import EventDecoder
 
+if TYPE_CHECKING:
+    from server.client.bridge_paying import Purse
+
 
 class ModernSide:
-    def __init__(self, carrier: Carrier, write: Write, patience: Patience) -> None:
+    def __init__(
+        self, carrier: Carrier, write: Write, patience: Patience, *, purse: Purse | None = None
+    ) -> None:
         self._carrier = carrier
         self._write = write
         self._patience = patience
+        self._purse = purse
         # Only what such a tool's headers are made of is kept; None: a tool that wants none.
         self._schemas: dict[str, Any] = {}
 
     async def ask(self, asking: BridgedRequest) -> None:
         """Returns when the request is answered; leaving earlier cancels it at the server. Raises `ClientError`s."""
+        purchase = None if self._purse is None else await self._purse.purchase(asking)
+        if purchase is None:
+            await self._ask(asking)
+            return
+        await self._ask(purchase.turn(), purchase.revise)
+        while purchase.again:
+            await self._ask(purchase.turn(), purchase.revise)
+
+    async def _ask(self, asking: BridgedRequest, revise: Revise | None = None) -> None:
         headers = self._headers(asking)
-        refused = await self._exchange(asking, headers)
+        refused = await self._exchange(asking, headers, revise)
         if refused is None:
             return
         if _code(refused) == HEADER_MISMATCH and asking.method == "tools/call":
             await self._learn_all(asking)
             renewed = self._headers(asking)
             if renewed != headers:
-                refused = await self._exchange(asking, renewed)
+                refused = await self._exchange(asking, renewed, revise)
                 if refused is None:
                     return
         await Relay(asking, self._carrier, self._write).refuse(refused)
@@ -57,14 +72,16 @@ class ModernSide:
             if response.status_code >= 300:
                 raise self._carrier.problem(response)
 
-    async def _exchange(self, asking: BridgedRequest, headers: Mapping[str, str]) -> Mapping[str, Any] | None:
+    async def _exchange(
+        self, asking: BridgedRequest, headers: Mapping[str, str], revise: Revise | None
+    ) -> Mapping[str, Any] | None:
         """None when it was answered; a refusal by HTTP status is returned."""
 
         def learn(answer: Mapping[str, Any]) -> None:
             if asking.method == "tools/list":
                 self._learn(answer)
 
-        relay = Relay(asking, self._carrier, self._write, learn)
+        relay = Relay(asking, self._carrier, self._write, learn, revise=revise)
         patience = self._patience.stream_seconds if asking.listening else self._patience.answer_seconds
         async with self._carrier.post(asking.line, headers=headers, silence_seconds=patience) as response:
             if response.status_code >= 300:

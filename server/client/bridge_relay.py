@@ -5,7 +5,7 @@ The same for both eras. Which requests are made is in bridge_modern.py and bridg
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from shlex import quote
 from typing import Any
 
@@ -28,6 +28,8 @@ from server.client.sse import EventDecoder
 from server.client.wire import MAX_RETRY_AFTER_SECONDS
 
 OnAnswer = Callable[[Mapping[str, Any]], None]
+# What the client is answered instead; None: nothing yet, for it is asked once more.
+Revise = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any] | None]]
 
 
 class Patience(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,12 +62,20 @@ class Relay:
     """What comes back for one request, or for a batch."""
 
     def __init__(
-        self, asking: BridgedRequest, carrier: Carrier, write: Write, on_answer: OnAnswer | None = None
+        self,
+        asking: BridgedRequest,
+        carrier: Carrier,
+        write: Write,
+        on_answer: OnAnswer | None = None,
+        *,
+        revise: Revise | None = None,
     ) -> None:
+        """`revise` is for a single request."""
         self._asking = asking
         self._carrier = carrier
         self._write = write
         self._on_answer = on_answer
+        self._revise = revise
 
     async def hear(self, response: httpx2.Response, decoder: EventDecoder) -> bool:
         """Relay a good response until all is answered. False: a stream ended before that."""
@@ -87,6 +97,12 @@ class Relay:
         found = answered(message, self._asking.left)
         if found and self._on_answer is not None:
             self._on_answer(mapping(message))
+        if found and self._revise is not None:
+            revised = await self._revise(mapping(message))
+            if revised is None:
+                return True
+            if revised is not message:
+                data = msgspec.json.encode(revised)
         self._asking.left.difference_update(found)
         await self._write(one_line(data))
         return not self._asking.left

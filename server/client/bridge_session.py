@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 import msgspec
@@ -21,12 +21,15 @@ from server.client.bridge_messages import (
     mapping,
     one_line,
 )
-from server.client.bridge_relay import Patience, Relay, refusal
+from server.client.bridge_relay import Patience, Relay, Revise, refusal
 from server.client.carrier import Carrier, broken_off, hear, is_stream
 from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
 from server.client.lines import Write
 from server.client.mcp import METHOD_NOT_FOUND
 from server.client.sse import EventDecoder
+
+if TYPE_CHECKING:
+    from server.client.bridge_paying import Purse
 
 # How often in a row a stream may fail to open before the call that waits for it is given up: some two minutes.
 RESUME_TRIES = 8
@@ -79,7 +82,9 @@ class SessionSide:
         *,
         say: Callable[[str], None],
         sleep: Callable[[float], Awaitable[object]] = trio.sleep,
+        purse: Purse | None = None,
     ) -> None:
+        self._purse = purse
         self._carrier = carrier
         self._write = write
         self._patience = patience
@@ -99,12 +104,21 @@ class SessionSide:
         if asking.method == "initialize":
             await self._begin(asking)
             return
+        purchase = None if self._purse is None else await self._purse.purchase(asking)
+        if purchase is None:
+            await self._ask(asking)
+            return
+        await self._ask(purchase.turn(), purchase.revise)
+        while purchase.again:
+            await self._ask(purchase.turn(), purchase.revise)
+
+    async def _ask(self, asking: BridgedRequest, revise: Revise | None = None) -> None:
         session = await self._current()
         try:
-            await self._exchange(asking, session)
+            await self._exchange(asking, session, revise)
         except SessionLost:
             assert session is not None  # only a session can be lost
-            await self._exchange(asking, await self._begin_again(session))
+            await self._exchange(asking, await self._begin_again(session), revise)
 
     async def tell(self, telling: BridgedNotice) -> None:
         # An answer may be what a handshake that is under way waits for.
@@ -246,8 +260,10 @@ class SessionSide:
             if response.status_code >= 300:
                 raise self._carrier.problem(response)
 
-    async def _exchange(self, asking: BridgedRequest, session: _Session | None) -> None:
-        relay = Relay(asking, self._carrier, self._write)
+    async def _exchange(
+        self, asking: BridgedRequest, session: _Session | None, revise: Revise | None
+    ) -> None:
+        relay = Relay(asking, self._carrier, self._write, revise=revise)
         decoder = EventDecoder()
         try:
             async with self._carrier.post(

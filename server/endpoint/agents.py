@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -27,14 +28,14 @@ READING = frozenset({scopes.RESOURCES.name})
 Subkey = Callable[[str], bytes]
 
 
-def make_sources(server: ServerConfig, subkey: Subkey, log: Logger) -> Sequence[Source]:
-    """Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+def make_sources(server: ServerConfig, subkey: Subkey, log: Logger, data_dir: Path) -> Sequence[Source]:
+    """`data_dir` is where what an agent was paid is kept. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     sources: list[Source] = []
     for position, agent in enumerate(server.agents, 1):
         short = f"{server.name}[{position}]"
         name = f"{short} ({_what(agent)})"
         try:
-            source = _source(agent, short, subkey, log)
+            source = _source(agent, short, subkey, log, data_dir)
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from error
         except SecretUnreadable as error:
@@ -50,7 +51,7 @@ def _what(agent: msgspec.Struct) -> str:
     return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
-def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger) -> Source:
+def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_dir: Path) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
@@ -58,11 +59,16 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger) -> So
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
+    from server.backends.wallet import open_wallet
 
     session_key = subkey("agent-sessions")
     if isinstance(agent, ChatConfig):
         chat = ChatBackend(
-            agent, headers=read_headers(agent.headers), session_key=session_key, random=secrets.token_bytes
+            agent,
+            headers=read_headers(agent.headers),
+            session_key=session_key,
+            random=secrets.token_bytes,
+            payer=open_wallet(agent.pay, data_dir, agent=name, log=log),
         )
         return Source(name=name, backend=chat, terms=_terms(agent.deadline_seconds))
     if isinstance(agent, OpenAIConfig):
@@ -72,6 +78,7 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger) -> So
             headers=read_headers(agent.headers),
             session_key=session_key,
             random=secrets.token_bytes,
+            payer=open_wallet(agent.pay, data_dir, agent=name, log=log),
         )
         return Source(name=name, backend=model, terms=_terms(agent.deadline_seconds))
     from server.backends.environment import child_environment

@@ -9,6 +9,7 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
+from pathlib import Path
 from typing import Final, TypeAlias
 
 import msgspec
@@ -17,12 +18,13 @@ import trio
 from auth.values.model import Millis
 from server import __version__
 from server.backends.base import Active, Announce, BackendError, Outlet
-from server.backends.catalog import Catalog, CatalogError, ToolEntry, ToolPrices
+from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint import agents
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.me import Me
+from server.loads import Loads
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Icon, Implementation
 from server.mcp.results import ServerIdentity
@@ -110,10 +112,12 @@ async def open_servers(
     log: Logger,
     measure: Callable[[str], Measure],
     background: trio.Nursery,
+    data_dir: Path,
     allowed: Allowed = everybody,
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
+    loads: Loads | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -131,6 +135,7 @@ async def open_servers(
         log=log,
         announce=partial(_announce_task, endpoints),
         allowed=allowed,
+        loads=loads,
     )
     ended = EndedSessions(store)
     await ended.load()
@@ -147,6 +152,7 @@ async def open_servers(
                 log=log,
                 measure=measure(server.name),
                 nursery=background,
+                data_dir=data_dir,
                 me=me(server),
                 payments=payments,
                 till=till(server),
@@ -169,13 +175,14 @@ async def open_endpoint(
     log: Logger,
     measure: Measure,
     nursery: trio.Nursery,
+    data_dir: Path,
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
-    sources = agents.make_sources(settings, subkey, log)
+    sources = agents.make_sources(settings, subkey, log, data_dir)
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
 
     def tell(what: Callable[[Endpoint], None]) -> None:
@@ -198,9 +205,7 @@ async def open_endpoint(
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
     )
-    if payments is None and (
-        in_vain := [entry.tool.name for entry in catalog.entries() if _names_price(entry)]
-    ):
+    if payments is None and (in_vain := _with_prices(catalog, sources)):
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
@@ -242,8 +247,17 @@ def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPric
     return Prices(settings, payments)
 
 
-def _names_price(entry: ToolEntry) -> bool:
-    return entry.price is None and entry.tool.meta is not msgspec.UNSET and PRICE_META in entry.tool.meta
+def _with_prices(catalog: Catalog, sources: Sequence[Source]) -> list[str]:
+    """Tools that are free although their authors say what they cost."""
+    return [
+        tool.name
+        for source in sources
+        for tool in source.backend.tools()
+        if tool.meta is not msgspec.UNSET
+        and PRICE_META in tool.meta
+        and (entry := catalog.get(tool.name)) is not None
+        and entry.price is None
+    ]
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:

@@ -128,13 +128,15 @@ class FacilitatorFront:
             address = parse_address(wanted.address)
             atomic = to_atomic(parse(wanted.amount), asset.decimals)
             self._coins.put(asset, address, atomic)
+            await self._desk.save()
+        except OSError as error:
+            return in_json({"error": f"it could not be written down: {error.strerror}"}, 500)
         except (msgspec.DecodeError, ValueError) as error:
             part = "the address " if isinstance(error, BadChainAddress) else ""
             part = "the amount " if isinstance(error, BadAmount) else part
             return in_json({"error": f"{part}{error}", "like": {"address": "0x…", "amount": "$5"}}, 400)
         except CoinsFull:
             return in_json({"error": "no more addresses can have coins of their own"}, 503)
-        await self._desk.save()
         return in_json(
             {"network": asset.network, "asset": asset.address, "address": address, "balance": str(atomic)}
         )

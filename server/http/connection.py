@@ -22,7 +22,7 @@ from .refusal import Disconnected, RequestRefused
 from .serving import Serving
 from .stream import PeerStream
 
-_READ_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 64 * 1024
 _HEAD_END: Final = b"\r\n\r\n"
 _BLANK_LINE: Final = b"\r\n"
 
@@ -161,7 +161,7 @@ class Connection:
     async def read(self) -> bytes:
         """The peer's next bytes; b"" when it will send no more."""
         try:
-            return bytes(await self._stream.receive_some(_READ_BYTES))
+            return bytes(await self._stream.receive_some(READ_BYTES))
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             self.gone = True
             return b""
@@ -226,7 +226,7 @@ class Connection:
                         self._answers_late = False
                     self.idle = True
                     try:
-                        self.buffer = bytes(await self._stream.receive_some(_READ_BYTES))
+                        self.buffer = bytes(await self._stream.receive_some(READ_BYTES))
                     except (trio.BrokenResourceError, trio.ClosedResourceError):
                         self.gone = True
                     self.idle = False
@@ -315,7 +315,7 @@ class Connection:
         left = limits.linger_bytes
         while left > 0:
             try:
-                data = await self._wire.receive_some(_READ_BYTES)
+                data = await self._wire.receive_some(READ_BYTES)
             except trio.BrokenResourceError:
                 data = b""
             if not data:

@@ -97,7 +97,7 @@ class McpEndpoint:
         if isinstance(verdict, Rejection):
             return await reply.refuse(verdict.error, verdict.id)
         if session is not None:
-            hear(session, verdict.message)
+            hear(session, verdict.message, visit.load)
         return await reply.empty(202)
 
     async def _other_verb(self, visit: McpVisit) -> None:
@@ -146,6 +146,7 @@ class McpEndpoint:
             hears_questions=session is not None and (reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
             address=visit.address,
+            load=visit.load,
         )
         if request.at_once:
             outcome = await answer(request)
@@ -212,7 +213,7 @@ class McpEndpoint:
 
         def listen(message: Notification | ResponseMessage) -> None:
             if session is not None:
-                hear(session, message)
+                hear(session, message, visit.load)
 
         async def answer_one(request: Request) -> Outcome | None:
             return await (run(request, line) if session is None else run_in_session(session, request, line))
@@ -232,6 +233,7 @@ class McpEndpoint:
             and (visit.reply.takes_events or session.unsolicited.attended),
             still_allowed=visit.still_allowed,
             address=visit.address,
+            load=visit.load,
         )
 
     def _session(self, visit: McpVisit) -> Session | None:

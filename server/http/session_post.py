@@ -95,7 +95,7 @@ async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: 
         finally:
             line.finish(outcome)
 
-    crew.start(work)
+    crew.start(work, visit.load)
     with session.stream_open(), line.stream.read() as reader:
         parting = await follow(visit, reader, on_ping=line.open)
     if parting is Parting.GONE:

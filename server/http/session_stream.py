@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from server.http.session_post import Parting, farewell, follow
-from server.http.visit import RETRY_AFTER_SECONDS, McpVisit
+from server.http.visit import RETRY_LATER, McpVisit
 from server.mcp.errors import BackendFailed, BadVersionHeader, InvalidRequest, SessionNotFound
 from server.mcp.inbound import VERSION_HEADER
 from server.mcp.versions import REVISIONS
@@ -43,8 +43,7 @@ async def end_session(visit: McpVisit, sessions: Sessions, named: str) -> None:
     except StoreUnavailable as problem:
         visit.head.threshold.log.warning("store.unavailable", method="DELETE", reason=str(problem))
         error = BackendFailed("the server cannot remember right now that a session has ended: try again")
-        wait = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
-        return await reply.refuse(error, status=503, extra=wait)
+        return await reply.refuse(error, status=503, extra=RETRY_LATER)
     return await (reply.empty(204) if ended else reply.refuse(SessionNotFound("unknown session")))
 
 

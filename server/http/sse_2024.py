@@ -153,14 +153,14 @@ class SseEndpoint:
             self._refuse(wire, verdict.error, verdict.id)
         elif isinstance(verdict, Acknowledged):
             if session is not None:
-                hear(session, verdict.message)
+                hear(session, verdict.message, visit.load)
         elif verdict.revision.modern:
             error = InvalidRequest("this endpoint is for clients of the handshake era: use the other one")
             self._refuse(wire, error, verdict.id)
         elif verdict.method.params is InitializeParams:
             await self._initialize(visit, wire, verdict)
         else:
-            self._crew.start(partial(self._run, visit, wire, verdict))
+            self._crew.start(partial(self._run, visit, wire, verdict), visit.load)
         return await reply.empty(202)
 
     async def _initialize(self, visit: McpVisit, wire: _Wire, route: Route) -> None:
@@ -188,6 +188,7 @@ class SseEndpoint:
             headers=visit.headers,
             session=session,
             still_allowed=visit.still_allowed,
+            load=visit.load,
         )
 
     def _refuse(self, wire: _Wire, error: McpError, request_id: RequestId) -> None:

@@ -16,6 +16,7 @@ from auth.values.model import Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Pairs, Scope
+from server.loads import Loads
 from server.observe.log import Logger
 
 # Larger than any message that a model writes; the connection layer stops reading there, too.
@@ -53,7 +54,7 @@ class Doorkeeper(Protocol):
 
 
 class Threshold:
-    """`name` is the server's name in the configuration."""
+    """`name` is the server's name in the configuration. `loads`: those of the process."""
 
     def __init__(
         self,
@@ -63,12 +64,14 @@ class Threshold:
         doorkeeper: Doorkeeper,
         log: Logger,
         max_body_bytes: int = MAX_BODY_BYTES,
+        loads: Loads | None = None,
     ) -> None:
         self.name: Final = name
         self.guard: Final = guard
         self.doorkeeper = doorkeeper
         self.log: Final = log
         self.max_body_bytes: Final = max_body_bytes
+        self.loads: Final = loads or Loads(max_body_bytes)
 
 
 def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:

@@ -26,20 +26,22 @@ from server.http.threshold import (
     preflight,
     wanted_tools,
 )
-from server.mcp.errors import InsufficientScope, InternalError, InvalidRequest
+from server.loads import SMALL_BYTES, Load, weight_of
+from server.mcp.errors import InsufficientScope, InternalError, InvalidRequest, TooHeavy, TooMuchAtOnce
 from server.mcp.inbound import SESSION_HEADER, names_session, revision_of
 from server.mcp.messages import Batch, Message, decode
 from server.mcp.versions import Revision
 from server.request.request import Outcome
 
-# A store that cannot answer is rarely back sooner.
+# Neither is a store that cannot answer back sooner, as a rule, nor has a large request ended.
 RETRY_AFTER_SECONDS: Final = 5
+RETRY_LATER: Final = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
 
 
 class McpVisit:
     """One request, and the way to answer it."""
 
-    __slots__ = ("address", "cycle", "head", "headers", "principal", "reply", "request_id")
+    __slots__ = ("address", "cycle", "head", "headers", "load", "principal", "reply", "request_id")
 
     def __init__(
         self, handler: McpHandler, cycle: Cycle, reply: McpReply, principal: Principal, address: str
@@ -52,6 +54,7 @@ class McpVisit:
         self.address: Final = address
         self.headers: Final[Mapping[bytes, bytes]] = handler.headers
         self.request_id: Final = cycle.request_id
+        self.load: Load | None = None  # of a large body, from when on it is expected
 
     async def still_allowed(self) -> bool:
         """Whether the caller would be let in again, now."""
@@ -62,24 +65,50 @@ class McpVisit:
         if self.head.unreadable is not None:
             error = InvalidRequest(self.head.unreadable)
             return await self.reply.refuse(error, status=415, extra=((b"accept-encoding", b"identity"),))
-        limit = self.head.threshold.max_body_bytes
         body = self.cycle.arrived()
-        if body is not None and len(body) <= limit:
+        if body is not None and len(body) <= SMALL_BYTES and len(body) <= self.head.threshold.max_body_bytes:
             return decode(body)
-        pieces = bytearray(body or b"")
-        more = body is None
-        while more:
+        try:
+            return await self._large(body)
+        except TooMuchAtOnce as error:
+            return await self.reply.refuse(error, extra=RETRY_LATER)
+        except TooHeavy as error:
+            return await self.reply.refuse(error)
+
+    async def _large(self, body: bytes | None) -> Message | Batch | None:
+        """One that is not small, or not all here yet: there has to be room for what is announced before it is read, and for what it
+        turns out to hold. Raises what `Load.weigh` does."""
+        limit = self.head.threshold.max_body_bytes
+        if body is None:
+            body = await self._rest(limit)
+        if body is None:
+            return None
+        if len(body) > limit:
+            error = InvalidRequest(f"the body is larger than {limit} bytes")
+            return await self.reply.refuse(error, status=413, extra=((b"connection", b"close"),))
+        if len(body) > SMALL_BYTES:
+            self._weigh(weight_of(body))
+        return decode(body)
+
+    async def _rest(self, limit: int) -> bytes | None:
+        """The body as it comes, until there is more of it than may be. None: the client has left."""
+        expected, pieces, more = int(self.headers.get(b"content-length", b"0")), bytearray(), True
+        while more and len(pieces) <= limit:
+            expected = min(limit, max(expected, len(pieces)))
+            if expected > SMALL_BYTES and (self.load is None or expected > self.load.weight):
+                self._weigh(expected)
             event = await self.cycle.receive()
             if event["type"] == "http.disconnect":
                 return None
             pieces += event.get("body", b"")
             more = event.get("more_body", False)
-            if len(pieces) > limit:
-                break
-        if len(pieces) > limit:
-            error = InvalidRequest(f"the body is larger than {limit} bytes")
-            return await self.reply.refuse(error, status=413, extra=((b"connection", b"close"),))
-        return decode(bytes(pieces))
+        return bytes(pieces)
+
+    def _weigh(self, weight: int) -> None:
+        if self.load is None:
+            loads, principal = self.head.threshold.loads, self.principal
+            self.load = Load(loads, principal.key(self.address), known=principal.identified)
+        self.load.weigh(weight)
 
     async def finish(self, outcome: Outcome) -> None:
         reply, error = self.reply, outcome.error
@@ -161,7 +190,12 @@ class McpHandler:
             who = doorkeeper.who_nowait(shown) or await doorkeeper.authenticate(shown)
             if not isinstance(who, Principal):
                 return await _pass_on(reply, who)
-            return await self._serve(McpVisit(self, cycle, reply, who, address))
+            visit = McpVisit(self, cycle, reply, who, address)
+            try:
+                return await self._serve(visit)
+            finally:
+                if visit.load is not None:
+                    visit.load.let_go()
         except (RequestRefused, Disconnected):
             raise  # the connection's own: what became of the body while it was read
         except Exception:
@@ -217,5 +251,5 @@ async def _pass_on(reply: McpReply, refusal: EntryRefusal) -> None:
     if refusal.www_authenticate:
         extra.append((b"www-authenticate", refusal.www_authenticate.encode("latin-1")))
     if refusal.status == 503:
-        extra.append((b"retry-after", b"%d" % RETRY_AFTER_SECONDS))
+        extra += RETRY_LATER
     await reply.finish(refusal.status, refusal.body, tuple(extra))

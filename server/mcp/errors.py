@@ -111,6 +111,18 @@ class TooManySessions(McpError):
     """Every session that the caller may have is in use."""
 
 
+class TooMuchAtOnce(McpError):
+    """Large requests of the caller that run have all the room that it may have."""
+
+
+class TooMuchOverall(TooMuchAtOnce):
+    """Those of all callers have."""
+
+
+class TooHeavy(McpError):
+    """There would never be room for it."""
+
+
 class UnknownTask(McpError):
     """No such task, or none of this caller's."""
 
@@ -234,5 +246,8 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     TooManySubscriptions: Wire(  1429, 429, 429),
     TooManySessions:      Wire(  1430, 429, 429),
     TooManyTasks:         Wire(  1431, 200, 200),
+    TooMuchAtOnce:        Wire(  1432, 429, 429),
+    TooMuchOverall:       Wire(  1432, 503, 503),
+    TooHeavy:             Wire(-32600, 413, 413),
 })
 # fmt: on

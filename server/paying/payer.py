@@ -23,7 +23,7 @@ from server.paying.choice import Purchase, choose, in_words
 from server.paying.policy import CannotPay, Changing, SpendPolicy
 from server.paying.signing import sign_payment
 from server.paying.spending import SignedPayment, SpendingFile
-from server.x402.envelopes import BadEnvelope, open_envelope
+from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.headers import (
     PAYMENT_REQUIRED,
     PAYMENT_RESPONSE,
@@ -45,6 +45,7 @@ Agree: TypeAlias = Callable[[str], Awaitable[bool]]
 PAYMENT_REQUIRED_STATUS: Final = 402
 IDENTIFIER_BYTES: Final = 16
 SHOWN_CHARACTERS: Final = 200
+REFUSAL_KEY: Final = "io.ostiary/payment"
 # A drift of clocks within which a payment that has ended here may still be cashed elsewhere.
 DRIFT_SECONDS: Final = 60
 _TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}")
@@ -229,7 +230,9 @@ class PaidCall:
             return True
         # A question is no answer: what was signed goes along with what is said to it.
         if result.get("resultType") != "input_required":
-            await self.answered(find_receipt(result), failed=result.get("isError") is True)
+            await self.answered(
+                find_receipt(result), failed=result.get("isError") is True, later=_later(result)
+            )
         return False
 
     async def again_after_error(self, error: Mapping[str, Any]) -> bool:
@@ -253,14 +256,20 @@ class PaidCall:
         await self.pay(challenge, receipt)
         return True
 
-    async def answered(self, receipt: Mapping[str, Any] | None, *, failed: bool) -> None:
+    async def answered(self, receipt: Mapping[str, Any] | None, *, failed: bool, later: bool = False) -> None:
         """There is an answer that asks for no payment. A call that failed is to be made again with the same payment: it was not
-        taken, or it is good for another try."""
+        taken, or it is good for another try. `later`: the server says that it will have an answer."""
         signed = self._signed
         if signed is None:
             return
+        taken = receipt is not None and receipt.get("success") is True
         if not failed:
             await self._payer.close(signed)
+        elif self._payer.ended(signed) and not taken and not later:
+            await self._payer.close(signed)
+            self._payer.tell(
+                f"the payment of before has ended ({signed.words}): making the same call once more pays anew"
+            )
         if receipt is not None or not failed:
             self._payer.tell(receipt_words(receipt, signed))
 
@@ -282,6 +291,13 @@ def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> s
     return f"paid {shown(signed.amount)} on {network.title}, transaction {transaction}"
 
 
+def _later(result: Mapping[str, Any]) -> bool:
+    """Our own servers say when to ask again for what is not known yet."""
+    facts: Any = result.get("_meta")
+    facts = cast("Mapping[str, Any]", facts).get(REFUSAL_KEY) if isinstance(facts, Mapping) else None
+    return isinstance(facts, Mapping) and "retryAfter" in facts
+
+
 def _network_of(signed: SignedPayment) -> object:
     stated: Any = signed.payment.get("accepted", signed.payment)
     return find_network(str(cast("Mapping[str, Any]", stated).get("network")))
@@ -299,7 +315,7 @@ def _opened(text: str) -> dict[str, Any] | None:
         return None
     try:
         return open_envelope(text, limit=READ_BYTES)
-    except BadEnvelope:
+    except UnreadableEnvelope:
         return None
 
 

@@ -115,6 +115,7 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             doorkeeper=admission,
             log=services.log,
             max_body_bytes=services.resolved.config.max_body_kib * 1024,
+            loads=services.loads,
         ),
         services.crew,
         sessions_required=compat.sessions == "required",

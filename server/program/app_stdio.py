@@ -81,6 +81,7 @@ async def serve_stdio(
             log=log,
             measure=lambda _: _uncounted,
             background=background,
+            data_dir=resolved.data_dir,
         )
         endpoint = opened.endpoints[server.name]
         await background.start(opened.tasks.run)

@@ -13,10 +13,14 @@ from server.admin.audit import AuditAdmin
 from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
+from server.admin.ledger import LedgerAdmin
+from server.admin.plans import PlanAdmin
+from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
 from server.program.services import Services
 from server.rights.selection import SelectableNames
+from server.till.plans import Plans
 
 
 def commands_of(services: Services) -> Mapping[str, Handler]:
@@ -50,6 +54,17 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 committed_head=services.trail.audit.committed,
                 written_heads=services.trail.audit.file.read,
             ).commands(),
+            **PlanAdmin(
+                store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules
+            ).commands(),
+            **LedgerAdmin(
+                store=services.store,
+                clock=now_millis,
+                subkey=services.identity.parts.subkey,
+                committed_head=services.trail.ledger.committed,
+                written_heads=services.trail.ledger.file.read,
+            ).commands(),
+            **VoucherAdmin(store=services.store, clock=now_millis).commands(),
         },
         servers=lambda: {
             name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)

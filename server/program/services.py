@@ -31,6 +31,7 @@ from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint
 from server.endpoint.me import Me
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
+from server.loads import Loads
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.outgoing.documents import open_documents
@@ -65,6 +66,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     identity: Identity
     servers: OpenServers
     crew: Crew
+    loads: Loads
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
@@ -153,7 +155,7 @@ async def build(
     store.on_changes(identity.apply_changes)
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
-    metrics = Metrics(__version__)
+    metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
     servers = await open_servers(
         resolved.servers,
         store,
@@ -162,17 +164,19 @@ async def build(
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,
+        data_dir=resolved.data_dir,
         allowed=identity.credentials.still,
         me=lambda server: (
             None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
         ),
         payments=resolved.payments,
         till=(lambda _: None) if money is None else money.make,
+        loads=loads,
     )
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
-    _count(metrics, servers)
+    _count(metrics, servers, loads)
     store_watch.count(metrics, store, resolved.data_dir)
     return Services(
         resolved=resolved,
@@ -182,6 +186,7 @@ async def build(
         identity=identity,
         servers=servers,
         crew=Crew(log),
+        loads=loads,
         probe=StoreProbe(store, clock=now_millis),
         trail=trail,
         money=money,
@@ -232,7 +237,7 @@ def _hash_of(reference: str) -> str:
     return secret_hash(read_secret(reference).reveal()) if reference else ""
 
 
-def _count(metrics: Metrics, servers: OpenServers) -> None:
+def _count(metrics: Metrics, servers: OpenServers, loads: Loads) -> None:
     metrics.gauge(
         "tasks_living",
         "Tasks of the event loop: connections, streams, calls and what runs beside them",
@@ -247,4 +252,10 @@ def _count(metrics: Metrics, servers: OpenServers) -> None:
         "sessions",
         "Sessions of the handshake era",
         lambda: sum(sessions.count() for sessions in servers.sessions.values()),
+    )
+    metrics.gauge(
+        "large_requests_bytes", "What large requests that are under way weigh", lambda: loads.weight
+    )
+    metrics.counter(
+        "large_requests_refused", "Large requests for which there was no room", lambda: loads.refused
     )

@@ -66,7 +66,7 @@ class Desk:
 
     async def answer(self, task_id: str, answers: Mapping[str, Any]) -> Snapshot:
         await self.get(task_id)
-        return await self._rules.engine.answer(task_id, self.owner, answers)
+        return await self._rules.engine.answer(task_id, self.owner, answers, load=self._request.load)
 
     async def cancel(self, task_id: str, *, reason: str) -> Snapshot:
         """Raises `TaskOver`."""

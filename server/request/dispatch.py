@@ -13,6 +13,7 @@ import trio
 
 from auth.values.model import Principal
 from server.endpoint.endpoint import Endpoint
+from server.loads import Load
 from server.mcp.errors import McpError
 from server.mcp.inbound import Acknowledged, Headers, Rejection, Route, classify_item
 from server.mcp.messages import Batch, Notification, ResponseMessage
@@ -39,6 +40,7 @@ def make_request(
     hears_questions: bool = True,
     still_allowed: Callable[[], Awaitable[bool]] = always,
     address: str = "",
+    load: Load | None = None,
 ) -> Request:
     """Everything that is known of it before it runs, looked up once."""
     request = Request(
@@ -51,6 +53,7 @@ def make_request(
         hears_questions=hears_questions,
         still_allowed=still_allowed,
         address=address,
+        load=load,
     )
     method = route.method
     if method is TOOL_CALL and route.problem is None:
@@ -122,12 +125,12 @@ def resume_session(
     return session
 
 
-def hear(session: Session, message: Notification | ResponseMessage) -> None:
-    """What is not answered."""
+def hear(session: Session, message: Notification | ResponseMessage, load: Load | None = None) -> None:
+    """What is not answered. `load`: of what brought it."""
     if isinstance(message, Notification):
         session.note(message)
     else:
-        session.answer(message)
+        session.answer(message, load)
 
 
 def take_batch(

@@ -12,6 +12,7 @@ from auth.values.model import Principal
 from server.backends.base import LogLevel
 from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import Endpoint
+from server.loads import Load
 from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound import Headers, Route
 from server.mcp.messages import RequestId
@@ -42,6 +43,7 @@ class Request(msgspec.Struct, kw_only=True):
     session: Session | None = None
     hears_questions: bool = True  # what is sent to the client of the session meanwhile comes to it
     still_allowed: Callable[[], Awaitable[bool]] = always
+    load: Load | None = None  # of a large one: for whatever outlives it, and holds what it brought
     # What tools/call names. A tool of which the caller must not know is none, and stands hidden.
     tool: ToolEntry | None = None
     standing: Standing = Standing.HIDDEN

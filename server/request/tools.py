@@ -346,6 +346,7 @@ async def _order_by_hand(
                 face=face,
                 after_seconds=after_seconds,
                 ttl_ms=rules.ttl_ms,
+                load=request.load,
             )
     finally:
         await let_go_ahead(request)  # nothing, once it runs
@@ -369,6 +370,7 @@ async def start_task(
         owner=owner_of(request.principal, request.endpoint.name),
         face=face,
         ttl_ms=min(ttl_ms or rules.ttl_ms, rules.ttl_ms),
+        load=request.load,
     )
 
 

@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 import trio
 
+from server.loads import Load
 from server.observe.log import Logger
 
 Job: TypeAlias = Callable[[], Awaitable[None]]
@@ -21,15 +22,15 @@ class Crew:
 
     def __init__(self, log: Logger) -> None:
         self._log = log
-        self._waiting = deque[Job]()
+        self._waiting = deque[tuple[Job, Load | None]]()
         self._wake = trio.Event()
         self._at_work = 0
         self._idle = trio.Event()
         self._idle.set()
 
-    def start(self, job: Job) -> None:
-        """Never waits. What the job raises is logged."""
-        self._waiting.append(job)
+    def start(self, job: Job, load: Load | None = None) -> None:
+        """Never waits. What the job raises is logged. `load`: held until it has ended."""
+        self._waiting.append((job, load.hold() if load is not None else None))
         self._at_work += 1
         self._idle = trio.Event() if self._idle.is_set() else self._idle
         self._wake.set()
@@ -44,18 +45,20 @@ class Crew:
                 await self._wake.wait()
                 self._wake = trio.Event()
                 while self._waiting:
-                    nursery.start_soon(self._do, self._waiting.popleft())
+                    nursery.start_soon(self._do, *self._waiting.popleft())
 
     async def wait_idle(self) -> None:
         """Returns when nothing is being done: at the end of a drain, which gives it a deadline."""
         await self._idle.wait()
 
-    async def _do(self, job: Job) -> None:
+    async def _do(self, job: Job, load: Load | None) -> None:
         try:
             await job()
         except Exception:
             self._log.exception("crew.job_failed")
         finally:
+            if load is not None:
+                load.let_go()
             self._at_work -= 1
             if not self._at_work:
                 self._idle.set()

@@ -13,6 +13,7 @@ import trio
 from msgspec import Raw
 
 from server.backends.base import NotAnswered
+from server.loads import LargeAnswer, Load
 from server.mcp import questions as asking
 from server.mcp.legacy import encode_request, why_refused
 from server.mcp.messages import ResponseMessage
@@ -38,23 +39,33 @@ _NOTHING: Final = Raw(b"null")
 class _Asked:
     """A request of ours, until its answer is there."""
 
-    __slots__ = ("_answer", "_there", "id")
+    __slots__ = ("_answer", "_load", "_there", "id")
 
     def __init__(self, request_id: str) -> None:
         self.id: Final = request_id
         self._answer: ResponseMessage | str = ""
+        self._load: Load | None = None
         self._there = trio.Event()
 
-    def settle(self, answer: ResponseMessage | str) -> None:
+    def settle(self, answer: ResponseMessage | str, load: Load | None = None) -> None:
         """A text says why there will be none."""
         self._answer = answer
+        self._load = None if load is None else load.hold()
         self._there.set()
 
-    async def wait(self) -> ResponseMessage:
+    async def wait(self) -> Mapping[str, Any]:
+        """The result."""
         await self._there.wait()
         if isinstance(self._answer, str):
             raise NotAnswered(self._answer)
-        return self._answer
+        result = _result(self._answer)
+        return result if self._load is None else LargeAnswer(result, self._load)
+
+    def let_go(self) -> None:
+        """Whoever has the answer holds what it weighs."""
+        if self._load is not None:
+            self._load.let_go()
+            self._load = None
 
     @property
     def open(self) -> bool:
@@ -69,11 +80,11 @@ class Outstanding:
         self._count = 0
         self._closed = ""  # why nothing is asked any more
 
-    def answer(self, response: ResponseMessage) -> None:
-        """Ignored unless somebody waits for it: it may just be late."""
+    def answer(self, response: ResponseMessage, load: Load | None = None) -> None:
+        """Ignored unless somebody waits for it: it may just be late. `load`: of what brought it."""
         asked = self._waiting.get(response.id) if isinstance(response.id, str) else None
         if asked is not None and asked.open:
-            asked.settle(response)
+            asked.settle(response, load)
 
     def close(self, why: str) -> None:
         """Nothing is asked any more, and what was asked has no answer."""
@@ -106,7 +117,7 @@ class Outstanding:
         put: list[_Asked] = []
         try:
             with trio.move_on_after(PING_SECONDS):
-                return _result(await (await self._put(send, put, method, params)).wait())
+                return await (await self._put(send, put, method, params)).wait()
             raise NotAnswered("the client did not answer in time")
         finally:
             await self._withdraw(send, put)
@@ -129,11 +140,11 @@ class Outstanding:
         question: Question,
         meta: Mapping[str, Any] | None,
     ) -> Mapping[str, Any]:
-        answer = _result(await asked.wait())
+        answer = await asked.wait()
         problem = asking.problem(question, answer)
         if problem is not None:
             again = await self._put(send, put, question.method, _with(_pressed(question, problem), meta))
-            answer = _result(await again.wait())
+            answer = await again.wait()
             problem = asking.problem(question, answer)
         if problem is not None:
             raise NotAnswered(f"the client's answer is not what was asked for: {problem}")
@@ -143,6 +154,7 @@ class Outstanding:
         needless = [asked for asked in put if asked.open]
         for asked in put:
             self._waiting.pop(asked.id, None)
+            asked.let_go()
         if not needless:
             return
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):

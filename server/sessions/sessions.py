@@ -18,6 +18,7 @@ import trio
 
 from auth.values.model import Principal
 from server.backends.base import BackendError, CannotAsk, LogLevel
+from server.loads import Load
 from server.mcp import questions as asking
 from server.mcp.errors import InvalidRequest, SessionNotFound, TooManySessions, TooManySubscriptions
 from server.mcp.legacy import ClientHello, State, heard, may_send, step
@@ -125,9 +126,9 @@ class Session:
         if named is not None and (running := self._running.get(named)):
             running.cancel()
 
-    def answer(self, response: ResponseMessage) -> None:
-        """An answer to a question of ours. Any other is ignored: it may just be late."""
-        self._outstanding.answer(response)
+    def answer(self, response: ResponseMessage, load: Load | None = None) -> None:
+        """An answer to a question of ours, and what it weighs. Any other is ignored: it may just be late."""
+        self._outstanding.answer(response, load)
 
     @contextmanager
     def running(self, request_id: RequestId) -> Generator[RunningRequest]:

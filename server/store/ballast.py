@@ -1,8 +1,8 @@
 """Room on the disk that is held for the moment when there is no other: a file of a megabyte that nobody reads.
 
-Whoever ends something (a login, a key, an account) must be able to on a full disk, and so must a start. For the one the writer lends
-the file's room to a single job (`transactions.py`), for the other it goes before anything else is opened (`home.py`). What is left of
-the room afterwards is taken back at once, or the next best request would use it up.
+Whoever takes a right away (ends a login, a key, an account, signs out) must be able to on a full disk, and so must a start. For the one
+the writer lends the file's room to a single job that says so (`StoreDb.takes_away`), for the other it goes before anything else is
+opened (`home.py`). What is left of the room afterwards is taken back at once, or the next best request would use it up.
 
 Only the process that holds the data directory's lock may touch it.
 """

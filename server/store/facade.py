@@ -62,7 +62,7 @@ class Facade:
         "_ends",
         "_trouble",
         "_writable",
-        "told_of_change",
+        "ends",
     )
 
     def __init__(
@@ -75,7 +75,7 @@ class Facade:
         self._trouble: StoreError | None = None
         self._ends = ends
         self._effects: list[Effect] = []
-        self.told_of_change = False  # or tried to
+        self.ends = False
 
     def execute(self, sql: str, *params: object) -> int:
         try:
@@ -116,11 +116,13 @@ class Facade:
             raise self._spoil(StatementRefused(f"nobody listens for changes of kind {kind!r}"))
         if not 0 < len(entity_id) <= MAX_ENTITY_ID:
             raise self._spoil(StatementRefused("the name of a changed entity is empty or too long"))
-        self.told_of_change = True
         sql = "INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?) RETURNING seq"
         row = self.fetch_one(sql, self._at, kind, entity_id)
         assert row is not None  # it was inserted
         self._effects.append(Change(seq=row["seq"], kind=kind, entity_id=entity_id))
+
+    def takes_away(self) -> None:
+        self.ends = True
 
     def audit(self, entry: AuditEntry) -> None:
         self._effects += self._trail().append(self, entry)

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from auth.values.db import AuditEntry
+from auth.values.db import AuditEntry, NotStored
 
 Row: TypeAlias = Mapping[str, Any]
 # What a movement of the ledger may be the only one of its kind for.
@@ -42,6 +42,11 @@ class StoreDb(Protocol):
 
         The store stamps the time itself, from its clock, once per batch: the stamp only decides how long the row is kept.
         """
+        ...
+
+    def takes_away(self) -> None:
+        """Say that this job takes a right away from somebody, before its first statement that writes: it must come through on a full
+        disk as well, and is lent the room that is held for that."""
         ...
 
     def audit(self, entry: AuditEntry) -> None:
@@ -190,7 +195,7 @@ class StoreError(Exception):
             self.hint = hint
 
 
-class StoreUnavailable(StoreError):
+class StoreUnavailable(StoreError, NotStored):
     """The store cannot do this now (503). Nothing was written, except where `StoreBroken` says otherwise."""
 
 

@@ -24,6 +24,8 @@ CHORE: Final = "sweep"
 
 # Rows per write: about a millisecond of the writer's time, so that a login never waits for the broom.
 PIECE: Final = 200
+# Keys that are read at once: a look may go through the whole table, so there are few of them.
+FOUND: Final = 5_000
 
 # Longer than any piece takes even on a slow disk; a node that dies is replaced after this.
 LEASE_MILLIS: Final = 60_000
@@ -54,6 +56,10 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     ended_sessions: int = 0
     tasks: int = 0  # how long is the task's own affair: its time to live
+    charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
+    payments: int = 0
+    meters: int = 0
+    vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
     # Of nobody in particular: anybody on the network can cause as many as the limits allow.
@@ -72,10 +78,12 @@ class _Sweep(msgspec.Struct, frozen=True):
     key: tuple[str, ...]
     ends: tuple[tuple[str, _Kept], ...]
     piece: int = PIECE  # rows per write
+    unless: str = ""  # what keeps a row whatever its age
 
     @property
     def over(self) -> str:
-        return "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
+        over = "(" + " OR ".join(f"{column} <= ?" for column, _ in self.ends) + ")"
+        return f"{over} AND NOT ({self.unless})" if self.unless else over
 
     def limits(self, retention: Retention, now: int) -> tuple[int, ...]:
         return tuple(now - kept(retention) for _, kept in self.ends)
@@ -125,6 +133,23 @@ _SWEEPS: Final = (
     _Sweep("ended_sessions", ("id_hash",), (("expires_at", lambda keep: keep.ended_sessions),)),
     # With its parts, a task may be megabytes.
     _Sweep("tasks", ("id_hash",), (("expires_at", lambda keep: keep.tasks),), piece=10),
+    # What they were paid for stays in the ledger. An answer that is kept may be large.
+    _Sweep(
+        "charges",
+        ("id",),
+        (("expires_at", lambda keep: keep.charges),),
+        piece=20,
+        unless="owner IS NOT NULL OR state IN ('running', 'settling')",
+    ),
+    # Of one whose end is not known the money may have moved.
+    _Sweep(
+        "payments",
+        ("id",),
+        (("expires_at", lambda keep: keep.payments),),
+        unless="owner IS NOT NULL OR state IN ('settling', 'unknown')",
+    ),
+    _Sweep("meters", ("subject", "period"), (("expires_at", lambda keep: keep.meters),)),
+    _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
 )
 # Swept by the store itself, oldest first: its rows are a chain (`audit_chain.py`).
@@ -203,13 +228,14 @@ async def _sweep_table(
 ) -> int:
     total = 0
     while True:
-        now = clock()
-        limits = each.limits(retention, now)
+        limits = each.limits(retention, clock())
         keys = await store.read(partial(_find, sweep=each, limits=limits))
-        if not keys:
+        for piece in range(0, len(keys), each.piece):
+            some = keys[piece : piece + each.piece]
+            delete = partial(_delete, sweep=each, keys=some, limits=limits, lease=lease, now=clock())
+            total += await store.write(delete)
+        if len(keys) < FOUND:
             return total
-        delete = partial(_delete, sweep=each, keys=keys, limits=limits, lease=lease, now=now)
-        total += await store.write(delete)
 
 
 async def _sweep_audit(
@@ -310,9 +336,9 @@ def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
 
 
 def _find(db: StoreDb, *, sweep: _Sweep, limits: tuple[int, ...]) -> list[tuple[object, ...]]:
-    columns = ", ".join(sweep.key)
-    sql = f"SELECT {columns} FROM {sweep.table} WHERE {sweep.over} ORDER BY {columns} LIMIT ?"
-    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, sweep.piece)]
+    # In no order: in that of their keys, which are random, a million rows are read from as many places, for longer than a job may take.
+    sql = f"SELECT {', '.join(sweep.key)} FROM {sweep.table} WHERE {sweep.over} LIMIT ?"
+    return [tuple(row[column] for column in sweep.key) for row in db.fetch_all(sql, *limits, FOUND)]
 
 
 def _delete(

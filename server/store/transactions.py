@@ -44,7 +44,7 @@ class PendingJob(Generic[T]):
     def __init__(self, job: Callable[[StoreDb], T]) -> None:
         self.job = job
         self.error: BaseException | None = None
-        self.ends = False  # something that others may have in memory as live: it told of a change, whether or not it came through
+        self.ends = False  # it said that it takes a right away, whether or not it came through
         self._value: T | _NotRun = _NotRun.NOT_RUN
 
     def succeed(self, value: T) -> None:
@@ -137,7 +137,7 @@ class Transactions:
         return effects
 
     def run_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
-        """On a full disk, one that ends something gets the room that is held for that: a stolen login must not live on for want of it."""
+        """On a full disk, one that takes a right away gets the room that is held for that: a stolen login must not live on for want of it."""
         effects = self._try_alone(work, at=at)
         if self._ballast is not None and work.ends and isinstance(work.error, DiskFull):
             with self._ballast.lent():
@@ -192,7 +192,7 @@ class Transactions:
             return []
         finally:
             self._deadline = math.inf
-            work.ends = facade.told_of_change
+            work.ends = facade.ends
             facade.close()
         work.succeed(value)
         return effects

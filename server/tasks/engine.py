@@ -21,6 +21,7 @@ import msgspec
 import trio
 
 from server.backends.base import Outlet, Paused
+from server.loads import LargeAnswer, Load, Loads
 from server.mcp.errors import BackendFailed, BadParams, McpError, TaskOver, TooManyTasks
 from server.mcp.questions import problem
 from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id
@@ -72,7 +73,9 @@ class Tasks:
         announce: Announce,
         allowed: Allowed = everybody,
         terms: TaskTerms | None = None,
+        loads: Loads | None = None,
     ) -> None:
+        self._loads = loads or Loads()
         self._ledger = TaskLedger(
             store,
             key=key,
@@ -114,7 +117,9 @@ class Tasks:
             stopped.set()
             with suppress(trio.WouldBlock):
                 while True:
-                    self._begun.receive_nowait().settled.set()  # whoever waits for it is told
+                    work = self._begun.receive_nowait()
+                    work.let_go()
+                    work.settled.set()  # whoever waits for it is told
 
     def begin_draining(self) -> None:
         """The server is about to stop: nobody waits for a task any longer, for it is the next process that may see its end."""
@@ -135,8 +140,10 @@ class Tasks:
         face: Face,
         ttl_ms: int | None = None,
         immediate: str | None = None,
+        load: Load | None = None,
     ) -> Snapshot:
-        """Kept when it returns. Raises `TooManyTasks`, and `StoreUnavailable`."""
+        """Kept when it returns. `load`: of its request, which is held until it has ended. Raises `TooManyTasks`, and
+        `StoreUnavailable`."""
         self._check_running()
         events, order = Events(), _answerable(order, face)
         lease, snapshot = await self._ledger.create(
@@ -146,6 +153,7 @@ class Tasks:
         asked = QuestionNames(order.answers)
         self._adopt(work, lease, snapshot, asked=asked, events=events, checkpointed=order.resumed is not None)
         self._check_running()
+        work.hold(load)
         self._begin.send_nowait(work)
         return msgspec.structs.replace(snapshot, immediate=immediate)
 
@@ -158,17 +166,18 @@ class Tasks:
         face: Face,
         after_seconds: float | None,
         ttl_ms: int | None = None,
+        load: Load | None = None,
     ) -> Ending | Snapshot:
         """Begins as a call whose line is `line`. The snapshot of a task, if it becomes one: when the tool says so, or after
-        so many seconds. If there is no room for another task, it stays a call. Cancelling it before stops the work.
-        `Paused`, and what else `perform` raises, passes through."""
+        so many seconds. If there is no room for another task, it stays a call. Cancelling it before stops the work. `load` is as
+        in `start`. `Paused`, and what else `perform` raises, passes through."""
 
         async def make(attempt: TaskAttempt) -> TaskOutlet | None:
             return await self._make(work, attempt, owner, face, ttl_ms)
 
         self._check_running()
         can, order = order.can, _answerable(order, face)
-        work = TaskRun(order)
+        work = TaskRun(order, load)
         attempt = work.attempt = TaskAttempt(
             line,
             asked=QuestionNames({}),
@@ -272,10 +281,13 @@ class Tasks:
             self._log.exception("task.not_kept", tool=work.order.tool, request=work.order.call_id)
         finally:
             work.settled.set()
-            if work.outlet is not None:
-                work.error = None  # its frames hold the work
-                if self._forget(work):
-                    await self._release(work.outlet)
+            try:
+                if work.outlet is not None:
+                    work.error = None  # its frames hold the work
+                    if self._forget(work):
+                        await self._release(work.outlet)
+            finally:
+                work.let_go()
 
     async def _perform_once(self, work: TaskRun) -> None:
         try:
@@ -385,9 +397,11 @@ class Tasks:
         """Whether anybody is in such a block."""
         return self._waiting.fetched(hash_id(task_id))
 
-    async def answer(self, task_id: str, owner: Owner, answers: Mapping[str, Any]) -> Snapshot:
-        """What is not outstanding is ignored, and so is what does not answer its question, which stays outstanding. Raises
-        `UnknownTask`."""
+    async def answer(
+        self, task_id: str, owner: Owner, answers: Mapping[str, Any], *, load: Load | None = None
+    ) -> Snapshot:
+        """What is not outstanding is ignored, and so is what does not answer its question, which stays outstanding. `load`: of
+        what brought them, held like that of the task. Raises `UnknownTask`."""
         snapshot = await self._ledger.load(task_id, owner)
         fitting = {
             name: answers[name]
@@ -399,6 +413,11 @@ class Tasks:
         if len(msgspec.json.encode(fitting)) > MAX_ANSWERS_BYTES:
             raise BadParams(f"the answers have more than {MAX_ANSWERS_BYTES} bytes")
         if await self._ledger.answer(task_id, fitting):
+            if (work := self.works.get(hash_id(task_id))) is not None:
+                work.hold(load)
+                for answer in fitting.values():
+                    if isinstance(answer, LargeAnswer):
+                        work.hold(answer.load)
             self._announce(snapshot.server, task_id)
         return await self._ledger.load(task_id, owner)
 
@@ -434,13 +453,21 @@ class Tasks:
         """For the store's `on_changes`: what runs for whoever was shut out is stopped."""
         self._watch.apply_changes(changes)
 
+    @property
+    def has_room(self) -> bool:
+        return self._loads.has_room
+
     def resume(self, orphan: Orphan) -> None:
         if orphan.lease is None or orphan.order is None:
             snapshot = orphan.snapshot
             self._log.info("task.interrupted", server=snapshot.server, tool=snapshot.tool)
             self._announce(snapshot.server, snapshot.id)
             return
-        work = TaskRun(orphan.order)
+        principal = orphan.order.principal.principal()
+        load = Load(self._loads, principal.key(), known=principal.identified)
+        load.bear(orphan.weight)
+        work = TaskRun(orphan.order, load)
+        load.let_go()  # which the work holds now
         self._adopt(
             work,
             orphan.lease,

@@ -15,6 +15,7 @@ import msgspec
 import trio
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from server.loads import SMALL_BYTES, weight_of
 from server.mcp.errors import TooManyTasks, UnknownTask
 from server.mcp.questions import Question
 from server.mcp.tasks import Ending, Face, Snapshot, TaskCompleted, TaskFailed, hash_id, text_of
@@ -55,6 +56,7 @@ class Orphan(msgspec.Struct, frozen=True, kw_only=True):
     checkpointed: bool
     answers: Answers
     events: bytes | None
+    weight: int  # of what it was given, where that is not small
 
 
 class TaskLedger:
@@ -217,6 +219,7 @@ class TaskLedger:
             checkpointed="checkpoint" in parts,
             answers=answers,
             events=parts.get("events"),
+            weight=_weight_of(parts, answers),
         )
 
     async def note(
@@ -354,6 +357,13 @@ def why_it_failed(ending: Ending) -> str | None:
             return text_of(result)[:MESSAGE_CHARACTERS] or "the tool failed"
         case TaskCompleted():
             return None
+
+
+def _weight_of(parts: Mapping[str, bytes], answers: Answers) -> int:
+    weight = sum(weight_of(parts[name]) for name in ("order", "checkpoint") if name in parts)
+    if answers:
+        weight += weight_of(_encode(answers))
+    return weight if weight > SMALL_BYTES else 0
 
 
 def _bound_to(id_hash: str, place: str) -> bytes:

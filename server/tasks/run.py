@@ -7,6 +7,7 @@ import math
 import trio
 
 from server.backends.base import Outlet
+from server.loads import Load
 from server.mcp.errors import WIRE, AgentReplaced, McpError
 from server.mcp.tasks import Ending, Snapshot, TaskFailed
 from server.tasks.order import TaskOrder
@@ -14,7 +15,8 @@ from server.tasks.outlet import TaskAttempt, TaskOutlet
 
 
 class TaskRun:
-    def __init__(self, order: TaskOrder) -> None:
+    def __init__(self, order: TaskOrder, load: Load | None = None) -> None:
+        """`load`: of the request that brought it."""
         self.order = order
         self.scope = trio.CancelScope()
         self.settled = trio.Event()  # it is a task, or it has ended
@@ -25,12 +27,24 @@ class TaskRun:
         self.version = 0
         self.ending: Ending | None = None
         self.error: Exception | None = None  # of one that is no task: for its request
+        self._loads: list[Load] = []
+        self.hold(load)
 
     @property
     def line(self) -> Outlet:
         line = self.attempt or self.outlet
         assert line is not None
         return line
+
+    def hold(self, load: Load | None) -> None:
+        """Of what it was given, until it has ended."""
+        if load is not None:
+            self._loads.append(load.hold())
+
+    def let_go(self) -> None:
+        """It has ended, or will never begin."""
+        while self._loads:
+            self._loads.pop().let_go()
 
 
 def is_put_aside(work: TaskRun) -> bool:

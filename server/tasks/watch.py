@@ -39,6 +39,11 @@ class Engine(Protocol):
         """It is cancelled, and its work stops. False if it had ended before."""
         ...
 
+    @property
+    def has_room(self) -> bool:
+        """For what large tasks bring."""
+        ...
+
     def resume(self, orphan: Orphan) -> None: ...
 
 
@@ -131,12 +136,18 @@ class TaskWatch:
                 await self._engine.end(work.snapshot.server, work.snapshot.id, OUT_OF_TIME)
 
     async def _take_over(self) -> None:
-        """What nobody runs. A living process renews in time, so what it runs is never among them."""
+        """What nobody runs. A living process renews in time, so what it runs is never among them. That for which there is no room
+        now is looked at again later."""
         works, ledger = self._engine.works, self._ledger
         while True:
             found = [each for each in await ledger.orphans(PIECE) if each not in works]
-            taken = [each for id_hash in found if (each := await ledger.take_over(id_hash)) is not None]
-            for orphan in taken:
-                self._engine.resume(orphan)
+            taken = 0
+            for id_hash in found:
+                if not self._engine.has_room:
+                    return
+                orphan = await ledger.take_over(id_hash)
+                if orphan is not None:
+                    self._engine.resume(orphan)
+                    taken += 1
             if not taken or len(found) < PIECE:
                 return

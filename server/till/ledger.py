@@ -16,11 +16,16 @@ import msgspec
 from auth.values.model import Millis
 from server.money.amounts import MOST, Micros
 from server.store.jobs import AuditedStore, Cause, Position, StoreDb
-from server.till import wallets
+from server.store.ledger_chain import LedgerChain
+from server.till import checks, wallets
+from server.till.checks import BooksAt, BooksPiece
 
 # What was given away, and what was paid back by hand.
 GRANTED: Final = "granted"
 PAID_OUT: Final = "paid-out"
+# Movements that a piece of the check looks at: some ten milliseconds of a reading thread.
+PIECE: Final = 1_000
+
 _REVENUE: Final = "revenue:"
 _CHAIN: Final = "chain:"
 
@@ -124,6 +129,10 @@ class Books:
         _take(db, movement, now)
         _give(db, movement, now)
         return seq
+
+    def check(self, db: StoreDb, at: BooksAt | None = None, *, at_most: int = PIECE) -> BooksPiece:
+        """The next piece of a check; see `checks.py`."""
+        return checks.piece(db, LedgerChain(self._key), at, at_most=at_most)
 
 
 def _take(db: StoreDb, movement: Movement, now: Millis) -> None:

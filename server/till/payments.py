@@ -153,12 +153,15 @@ def tried_again(db: StoreDb, payment_id: str, *, next_try_at: int) -> bool:
 
 def unknown(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> bool:
     """It was sent, and nobody can say yet what became of it."""
-    return db.execute(
-        "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
-        problem,
-        next_try_at,
-        payment_id,
-    ) == 1
+    return (
+        db.execute(
+            "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+            problem,
+            next_try_at,
+            payment_id,
+        )
+        == 1
+    )
 
 
 def settled(

@@ -23,7 +23,7 @@ from server.mcp.results import ToolResult
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
-from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
+from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
 from server.till.charges import KEPT_MS, Charge
 from server.till.claims import NOTHING, NotClaimed, Rules
@@ -61,7 +61,7 @@ class Till:
         store: Store,
         books: Books,
         quotes: Quotes,
-        answers: Answers,
+        answers: AnswerVault,
         settlements: Settlements,
         receipts: Receipts,
         showcase: Showcase,

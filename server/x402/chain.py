@@ -200,7 +200,7 @@ class Chain:
             raise ChainUnreachable(f"answered with status {status}")
         if answer is None or answer.get("result") is None:
             raise ChainUnreachable(f"gave no answer to {method}")
-        return cast("object", answer["result"])
+        return answer["result"]
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────

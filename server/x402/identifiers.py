@@ -51,7 +51,7 @@ def with_identifier(extensions: Mapping[str, Any], identifier: str) -> dict[str,
     if isinstance(declared := found.get(PAYMENT_IDENTIFIER), Mapping):
         declared = cast("Mapping[str, Any]", declared)
         info = declared.get("info")
-        known = cast("Mapping[str, Any]", info) if isinstance(info, Mapping) else {}
+        known: Mapping[str, Any] = cast("Mapping[str, Any]", info) if isinstance(info, Mapping) else {}
         found[PAYMENT_IDENTIFIER] = {**declared, "info": {**known, "id": identifier}}
     return found
 

@@ -92,7 +92,10 @@ def find_challenge_in_error(error: Mapping[str, Any]) -> dict[str, Any] | None:
     if error.get("code") not in ERROR_CODES:
         return None
     data: object = error.get("data")
-    within: object = cast("Mapping[str, object]", data).get("x402") if isinstance(data, Mapping) else None
+    within: object = None
+    if isinstance(data, Mapping):
+        data = cast("Mapping[str, object]", data)
+        within = data.get("x402")
     return _challenge(data) or _challenge(within)
 
 

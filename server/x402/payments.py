@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, cast
 
 import msgspec
@@ -318,20 +318,9 @@ def _echoes(found: Mapping[str, Any], forward: dict[str, Any]) -> tuple[str | No
 
 def _as_accepted(accepted: Mapping[str, Any], offered: list[Requirements]) -> list[Requirements]:
     """Those that the client says it accepted. Raises `BadPayment` with the first thing in which none agrees."""
-    checks = (
-        ("asset_mismatch", "asset", lambda each: _same_address(accepted.get("asset"), each.asset)),
-        ("recipient_mismatch", "payTo", lambda each: _same_address(accepted.get("payTo"), each.pay_to)),
-        ("amount_mismatch", "amount", lambda each: accepted.get("amount") == each.amount),
-        (
-            "invalid_payment_requirements",
-            "maxTimeoutSeconds",
-            lambda each: _same_value(accepted.get("maxTimeoutSeconds"), each.max_timeout_seconds),
-        ),
-        ("invalid_payment_requirements", "extra", lambda each: _holds(accepted.get("extra"), each.extra)),
-    )
     left = offered
-    for reason_code, key, agrees in checks:
-        left = [each for each in left if agrees(each)]
+    for reason_code, key, agrees in _CHECKS:
+        left = [each for each in left if agrees(accepted.get(key), each)]
         if not left:
             raise BadPayment(
                 reason_code,
@@ -369,3 +358,16 @@ def _holds(theirs: object, ours: Mapping[str, object]) -> bool:
         return not ours and theirs is None
     found = cast("Mapping[str, object]", theirs)
     return all(key in found and _same_value(found[key], value) for key, value in ours.items())
+
+
+_CHECKS: Final[tuple[tuple[str, str, Callable[[object, Requirements], bool]], ...]] = (
+    ("asset_mismatch", "asset", lambda theirs, ours: _same_address(theirs, ours.asset)),
+    ("recipient_mismatch", "payTo", lambda theirs, ours: _same_address(theirs, ours.pay_to)),
+    ("amount_mismatch", "amount", lambda theirs, ours: theirs == ours.amount),
+    (
+        "invalid_payment_requirements",
+        "maxTimeoutSeconds",
+        lambda theirs, ours: _same_value(theirs, ours.max_timeout_seconds),
+    ),
+    ("invalid_payment_requirements", "extra", lambda theirs, ours: _holds(theirs, ours.extra)),
+)

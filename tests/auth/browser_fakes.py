@@ -24,7 +24,7 @@ from auth.device.request import CodeRequest, DeviceAuthorization
 from auth.keys.ring import Keys
 from auth.parts import Hashing, Parts
 from auth.people import links, sessions, users
-from auth.values.db import AuditEntry, Db, Row
+from auth.values.db import AuditEntry, Db, NotStored, Row
 from auth.values.model import Client
 from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
@@ -53,9 +53,20 @@ class MemoryDb:
         self.connection.execute("PRAGMA foreign_keys = ON")
         for migration in sorted(MIGRATIONS.glob("*.sql")):
             self.connection.executescript(migration.read_text("utf-8"))
+        self.full = (
+            False  # the disk: then it takes what a job writes that said before that it takes a right away
+        )
+        self._room = False
+
+    def begin(self) -> None:
+        self.connection.execute("BEGIN")
+        self._room = not self.full
 
     def execute(self, sql: str, *params: object) -> int:
-        return self.connection.execute(sql, params).rowcount
+        touched = self.connection.execute(sql, params).rowcount
+        if touched and self.full and not self._room:
+            raise NotStored("the disk is full")
+        return touched
 
     def fetch_one(self, sql: str, *params: object) -> Row | None:
         row = self.connection.execute(sql, params).fetchone()
@@ -66,6 +77,9 @@ class MemoryDb:
 
     def changed(self, kind: str, entity_id: str) -> None:
         self.execute("INSERT INTO changes (at, kind, entity_id) VALUES (?, ?, ?)", 0, kind, entity_id)
+
+    def takes_away(self) -> None:
+        self._room = True
 
     def audit(self, entry: AuditEntry) -> None:
         CHAIN.append(cast("Any", self), entry)
@@ -82,10 +96,12 @@ class MemoryStore:
 
     def now(self, job: Callable[[Db], T]) -> T:
         connection = self.db.connection
-        connection.execute("BEGIN")
-        rehearsed = job(self.db)
-        connection.execute("ROLLBACK")
-        connection.execute("BEGIN")
+        self.db.begin()
+        try:
+            rehearsed = job(self.db)
+        finally:
+            connection.execute("ROLLBACK")
+        self.db.begin()
         try:
             result = job(self.db)
         except BaseException:

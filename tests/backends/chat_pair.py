@@ -12,13 +12,20 @@ from fake_agent import KEY, Bytes, Ear, FakeAgent, Handler, fake_agent, tool_cal
 from server.backends.chat import ChatBackend, ChatConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
+from server.paying.payer import Payer
 from server.settings.secret import Secret
 
 
-def backend(url: str, *, headers: Mapping[str, Secret] | None = None, **settings: Any) -> ChatBackend:
+def backend(
+    url: str,
+    *,
+    headers: Mapping[str, Secret] | None = None,
+    payer: Payer | None = None,
+    **settings: Any,
+) -> ChatBackend:
     config = msgspec.convert({"url": url, **settings}, ChatConfig)
     assert problems(config) == []
-    return ChatBackend(config, headers=headers or {}, session_key=KEY, random=Bytes())
+    return ChatBackend(config, headers=headers or {}, session_key=KEY, random=Bytes(), payer=payer)
 
 
 @asynccontextmanager

@@ -12,6 +12,7 @@ from fake_agent import KEY, Bytes, Ear, Exchange, FakeAgent, Handler, Seen, fake
 from server.backends.openai import OpenAIBackend, OpenAIConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
+from server.paying.payer import Payer
 from server.settings.secret import Secret
 
 
@@ -21,6 +22,7 @@ async def against(
     *,
     api_key: Secret | None = None,
     headers: Mapping[str, Secret] | None = None,
+    payer: Payer | None = None,
     **settings: Any,
 ) -> AsyncGenerator[tuple[FakeAgent, OpenAIBackend]]:
     async with fake_agent(handler) as agent:
@@ -35,6 +37,7 @@ async def against(
             session_key=KEY,
             random=Bytes(),
             progress_seconds=0,
+            payer=payer,
         )
         try:
             yield agent, under_test

@@ -369,7 +369,7 @@ def test_the_audit_trail_says_who_and_why_on_a_narrow_terminal_too() -> None:
 
 
 async def test_the_help_of_a_family_of_commands_is_not_cut(shell: Terminal) -> None:
-    for family in ("users", "clients", "keys", "api-keys"):
+    for family in ("users", "clients", "keys", "api-keys", "plans"):
         told = (await shell.run(family, "--help")).stdout
         assert "..." not in told.partition("commands:")[2], told
     assert "at most so many rows (50 unless told; 1 to 100000)" in " ".join(

@@ -16,6 +16,7 @@ NOON = datetime(2027, 1, 31, 12, tzinfo=UTC)
 # Every option that says when something is to end, with the most that it takes.
 ENDING = {
     "--expires of api-keys": (["api-keys", "create", "ci", "--expires"], "3650 days at most, or never"),
+    "--expires of plans": (["plans", "grant", "bob", "pro", "--expires"], "3660 days at most, or never"),
     "--account-expires": (["invite", "bob", "--json", "--account-expires"], "36500 days at most, or never"),
     "--link-expires": (["invite", "bob", "--json", "--link-expires"], "30 days at most"),
     "--expires of users": (["users", "set", "bob", "--expires"], "36500 days at most, or never"),

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import stat
+import sys
 from pathlib import Path
 
 import pytest
+import trio
 from shell import Terminal
 from test_call_questions import Restaurant
 
@@ -212,6 +214,28 @@ async def test_what_goes_beyond_the_limits_is_refused_with_the_way_to_allow_it(
     refused = await logged_in.run("call", "--pay", fake.url, "echo", "text=hello")
     assert f"hint: ostiary wallet allow --payee {PAYEE}" in refused.stderr
     assert shop.shown == []
+
+
+@pytest.mark.parametrize("command", ["call", "connect"])
+async def test_whoever_does_not_pay_loads_nothing_of_it(
+    logged_in: Terminal, fake: FakeServer, command: str
+) -> None:
+    arguments = [command, fake.url, *(["echo", "text=hello"] if command == "call" else [])]
+    script = (
+        "import sys\n"
+        "from server.cli import run\n"
+        f"code = run({arguments!r})\n"
+        "loaded = [name for name in sys.modules if name.startswith(('server.paying', 'server.evm', 'server.x402'))]\n"
+        "print(code, loaded, file=sys.stderr)\n"
+    )
+    done = await trio.run_process(
+        [sys.executable, "-P", "-c", script],
+        stdin=b"",
+        capture_stdout=True,
+        capture_stderr=True,
+        env=logged_in.environment(),
+    )
+    assert done.stderr.decode() == "0 []\n"
 
 
 def test_settings_that_cannot_be_read_pay_nothing(tmp_path: Path) -> None:

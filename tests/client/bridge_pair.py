@@ -18,11 +18,13 @@ from fake_server import Response, Seen, as_json
 
 from server.client.access import Access
 from server.client.bridge import Bridge
+from server.client.bridge_paying import Purse
 from server.client.bridge_relay import Patience
 from server.client.carrier import Carrier
 from server.client.door import Door, LogIn
 from server.client.tokens import TokenFile
 from server.client.wire import open_client
+from server.paying.payer import Payer
 
 MODERN_META = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -295,6 +297,7 @@ async def bridged(
     log_in: LogIn | None = None,
     patience: Patience | None = None,
     max_line: int = 1024 * 1024,
+    payer: Payer | None = None,
 ) -> AsyncGenerator[Host, None]:
     """A running bridge. At the end of the block its stdin ends, and it must come to its own end."""
     host = Host()
@@ -312,6 +315,7 @@ async def bridged(
             patience=patience,
             max_line=max_line,
             sleep=sleep,
+            purse=None if payer is None else Purse(payer, url, host.said.append),
         )
 
         async def run() -> None:

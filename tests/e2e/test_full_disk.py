@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import shutil
 import socket
+import sqlite3
 import subprocess
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import httpx2
 import pytest
+from person import NAME, PASSPHRASE, Person
 from programs import SOURCE, USER_CODE, Program, Server, until
 
 DISK_BYTES = 8 * 1024 * 1024
@@ -90,3 +92,58 @@ def test_on_a_full_disk_logins_can_be_ended_and_the_server_starts(program: Progr
         (program.data_dir / "filler").unlink()
         assert program.at_machine("status")["server"]["store"]["problem"] == ""
         program.at_machine("verify")  # ends with 1 if the trail is not whole
+
+
+def sign_in(person: Person, server: Server) -> None:
+    page = person.browser.get(f"{server.url}/signin")
+    page = person.press(page, "Sign in", {"name": NAME, "passphrase": PASSPHRASE})
+    assert page.url.path == "/account"
+
+
+def add_consent_and_passkey(program: Program) -> None:
+    """As the owner's browser would leave them."""
+    with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as database, database:
+        (owner,) = database.execute("SELECT id FROM users WHERE role = 'owner'").fetchone()
+        database.execute(
+            "INSERT INTO consents (user_id, client_id, redirect_host, server, scope, client_hash, created_at, expires_at)"
+            " VALUES (?, 'ostiary-cli', 'http://127.0.0.1', 'main', 'mcp:tools', 'h', 1, 99999999999999)",
+            (owner,),
+        )
+        database.execute(
+            "INSERT INTO passkeys (credential_id, user_id, rp_id, public_key, sign_count, name, created_at)"
+            " VALUES ('abc', ?, 'localhost', 'key', 0, 'Blue key', 1)",
+            (owner,),
+        )
+
+
+def left(program: Program) -> dict[str, int]:
+    with closing(sqlite3.connect(program.data_dir / "ostiary.db")) as database:
+        tables = ("browser_sessions", "consents", "passkeys")
+        return {name: database.execute(f"SELECT count(*) FROM {name}").fetchone()[0] for name in tables}
+
+
+def test_on_a_full_disk_a_person_takes_rights_away_in_a_browser(program: Program) -> None:
+    with closing(Person()) as owner, program.serving() as server:
+        owner.claim(program, server)
+    add_consent_and_passkey(program)
+    with (
+        program.serving() as server,
+        closing(Person()) as here,
+        closing(Person()) as there,
+        closing(Person()) as late,
+    ):
+        for person in (here, there):
+            sign_in(person, server)
+        fill(program)
+        with pytest.raises(AssertionError, match="Not right now"):
+            sign_in(late, server)
+
+        account = here.browser.get(f"{server.url}/account")
+        account = here.press(account, "Forget")
+        account = here.press(account, "Remove")
+        account = here.press(account, "Sign out all others")
+        assert there.browser.get(f"{server.url}/account").url.path == "/signin"
+        assert here.press(account, "Sign out").url.path == "/signin"
+        (program.data_dir / "filler").unlink()
+        assert left(program) == {"browser_sessions": 0, "consents": 0, "passkeys": 0}
+        program.at_machine("verify")

@@ -3,12 +3,14 @@ who sends many of them must not fill the server's memory."""
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import pytest
 from programs import Program, Server, until
 from task_clients import ABLE, CORE, OVER, Heard, Wire, messages
@@ -86,7 +88,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     (home / "agent.py").write_text(AGENT, "utf-8")
     (home / "ostiary.toml").write_text(SETTINGS, "utf-8")
     program = Program(command=SERVER, home=home)
-    with program.serving("--config", str(home / "ostiary.toml")) as server:
+    with program.serving("--config", str(home / "ostiary.toml"), "--admin-port", "0") as server:
         yield server
 
 
@@ -211,8 +213,19 @@ def test_it_holds_no_arguments_and_no_results(served: Server, way: str) -> None:
         for _ in range(TIMES):
             WAYS[way](caller)
         until("what it held to be given back", little, seconds=20)
+        until("its room to be given back", lambda: weight(served) == 0 or None)
     finally:
         caller.close()
+
+
+def weight(server: Server) -> int:
+    """Of large requests that are under way."""
+    admin = re.search(r'"admin": ?"(http://[^"]+)"', server.said())
+    assert admin is not None, server.said()
+    metrics = httpx2.get(f"{admin[1]}/metrics", trust_env=False).text
+    found = re.search(r"^ostiary_large_requests_bytes (\S+)$", metrics, re.MULTILINE)
+    assert found is not None, metrics
+    return int(float(found[1]))
 
 
 def held(server: Server) -> int:

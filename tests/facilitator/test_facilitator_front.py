@@ -133,6 +133,8 @@ async def test_where_the_file_cannot_be_written_nobody_is_told_of_a_success(tmp_
         before = file.path.read_bytes()
         file.path.with_name("coins.new").mkdir()
         assert (await facilitator.ask("/settle", body_2(PAYER.signed(nonce=2)))).status == 500
+        given = await facilitator.ask("/test/coins", {"address": Payer().address, "amount": "$1"})
+        assert given.status == 500
         assert file.path.read_bytes() == before
         assert "facilitator.not_saved" in facilitator.events()
         file.path.with_name("coins.new").rmdir()

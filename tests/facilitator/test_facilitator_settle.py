@@ -291,7 +291,8 @@ async def test_what_is_kept_is_bounded_and_what_counted_is_forgotten_only_when_i
         assert (await facilitator.said("/settle", body_2(PAYER.signed(nonce=1))))["errorReason"] == USED
         for nonce in (3, 4):
             await facilitator.said("/settle", body_2(PAYER.signed(nonce=nonce)))
-        assert (await facilitator.ask("/settle", body_2(PAYER.signed(nonce=5)))).status == 503
+        for path in ("/verify", "/settle"):
+            assert (await facilitator.ask(path, body_2(PAYER.signed(nonce=5)))).status == 503
         facilitator.clock[0] = NOW + 301
         later = PAYER.signed(nonce=5, valid_before=NOW + 900)
         assert (await facilitator.said("/settle", body_2(later)))["success"]
@@ -307,6 +308,11 @@ async def test_addresses_are_bounded_too_and_coins_are_never_lost_for_it(
         refused = await facilitator.ask("/settle", body_2(PAYER.signed()))
         assert refused.status == 503
         assert coins_of(facilitator, PAYER.address) == coins_of(facilitator, PAY_TO) == EACH
+        await facilitator.said("/test/coins", {"address": PAY_TO, "amount": "$1"})
+        await facilitator.said("/test/coins", {"address": PAY_TO, "amount": "$2", "network": "base-sepolia"})
+        other = await facilitator.ask("/test/coins", {"address": PAYER.address, "amount": "$1"})
+        assert other.status == 503
+        assert coins_of(facilitator, PAY_TO) == 2_000_000
 
 
 def test_balances_are_of_each_token_by_itself() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from server.evm.secp256k1 import N, PrivateKey
-from server.x402.networks import Asset
+from server.evm.secp256k1 import N
 from tests.facilitator.payer import (
     EACH,
     NETWORK,
@@ -321,7 +320,13 @@ async def test_a_body_beyond_what_any_payment_needs_is_not_read() -> None:
         assert (await facilitator.said("/verify", body_2(PAYER.signed())))["isValid"]
 
 
-def test_the_payer_of_these_tests_signs_as_others_do() -> None:
-    # The address of the key 7, as every wallet shows it.
-    assert PrivateKey((7).to_bytes(32, "big")).address == "0xd41c057fd1c78805AAC12B0A94a405c0461A6FBb"
-    assert isinstance(USDC, Asset)
+async def test_what_another_library_signed_is_taken() -> None:
+    """By eth-account 0.14, with the key 7, of the very payment that `PAYER.signed()` makes."""
+    payload = PAYER.signed()
+    payload["signature"] = (
+        "0x2cf6449e9730a58b6db15f8478398344fc0c9d6196cdc0f5cfcd42fac49aa4ff"
+        "4ec878751ebc96577691ab4db0554a1715c8af4698035fc30365877c35203f8c1b"
+    )
+    async with facilitating() as facilitator:
+        assert (await facilitator.said("/settle", body_2(payload)))["success"]
+        assert PAYER.address == "0xd41c057fd1c78805AAC12B0A94a405c0461A6FBb"

@@ -3,74 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
-from shop import KEY, PAYER, TRANSACTION, Shop, as_result, asking, offer, packed, unpacked
+from purses import NOW, Wallet
+from shop import TRANSACTION, Shop, as_result, asking, offer, packed, unpacked
 
-from server.evm.key_files import load_key
-from server.money.amounts import shown
-from server.paying.payer import PaidCall, Payer, purpose_of
-from server.paying.policy import CannotPay, read_policy
-from server.paying.spending import SpendingFile
+from server.paying.payer import PaidCall, purpose_of
+from server.paying.policy import CannotPay
 from server.x402.identifiers import declaration
 from server.x402.payments import check_window, match, read_payment
 from server.x402.requirements import read_requirements
 
-NOW = 1_795_000_000.0
 ANSWER = {"content": [{"type": "text", "text": "hello"}], "resultType": "complete"}
-
-
-@dataclass
-class Wallet:
-    directory: Path
-    now: float = NOW
-    limits: dict[str, Any] = field(default_factory=dict)
-    agrees: bool | None = None  # None: nobody is there
-    asked: list[str] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
-
-    @property
-    def spending(self) -> SpendingFile:
-        return SpendingFile(self.directory / "kept")
-
-    @property
-    def spent(self) -> str:
-        return shown(self.spending.spent(PAYER, int(self.now)))
-
-    def payer(self) -> Payer:
-        """As a new process has it."""
-
-        async def agree(words: str) -> bool:
-            self.asked.append(words)
-            return self.agrees is True
-
-        limits: dict[str, Any] = {
-            "per_call": "0.05",
-            "per_day": "0.1",
-            "networks": ["base-sepolia"],
-            "payees": ["any"],
-            "confirm_above": "0.05",
-            **self.limits,
-        }
-        return Payer(
-            load_key("env:KEY", {"KEY": KEY}),
-            read_policy(**limits),
-            self.spending,
-            now=lambda: self.now,
-            random=os.urandom,
-            change=lambda key, value: f"set {key} to {value}",
-            agree=None if self.agrees is None else agree,
-            tell=self.told.append,
-        )
-
-    def call(self, text: str = "hello") -> PaidCall:
-        return self.payer().call("http://x/mcp", "the tool `echo`", ["echo", {"text": text}])
 
 
 @pytest.fixture
@@ -288,6 +236,30 @@ async def test_a_tool_that_fails_is_called_again_with_the_same_payment(wallet: W
     assert again.meta == call.meta
     await run(wallet.call(), shop)
     assert wallet.spent == "$0.02"
+
+
+@pytest.mark.parametrize(
+    ("meta", "kept"),
+    [
+        ({}, False),
+        ({"x402/payment-response": {"success": False}}, False),
+        ({"x402/payment-response": {"success": True}}, True),  # paid for, and good for another try
+        ({"io.ostiary/payment": {"reason": "settlement_unknown", "retryAfter": 5}}, True),
+        ({"io.ostiary/payment": {"reason": "answered"}}, False),
+    ],
+)
+async def test_a_failure_after_a_payment_has_ended_makes_room_for_another(
+    wallet: Wallet, shop: Shop, meta: dict[str, Any], kept: bool
+) -> None:
+    with pytest.raises(Lost):
+        await run(wallet.call(), shop, lose)
+    for seconds, there in ((0, True), (361, kept)):
+        wallet.now += seconds
+        call = wallet.call()
+        await call.begin()
+        assert not await call.again({"content": [], "isError": True, "_meta": meta})
+        assert bool(wallet.spending.unanswered()) is there
+    assert ("pays anew" in " ".join(wallet.told)) is not kept
 
 
 async def test_a_question_is_no_answer(wallet: Wallet, shop: Shop) -> None:

@@ -25,6 +25,8 @@ LATER = (
     "quart",
     "segno",
     "server.admin.commands",
+    "server.evm",
+    "server.paying",
     "zipfile",
 )
 

@@ -71,9 +71,14 @@ async def fill(store: SqliteStore, database: Path) -> None:
     say(f"written {await store.read(count) == before + 1}")
 
 
-def end(db: StoreDb, key: str) -> None:
+def tell(db: StoreDb, key: str) -> None:
     put(db, key)
     db.changed("grant", key)
+
+
+def end(db: StoreDb, key: str) -> None:
+    db.takes_away()
+    put(db, key)
 
 
 class LiftedLimit(Ballast):
@@ -115,7 +120,7 @@ async def end_on_full_disk(store: SqliteStore, ballast: LiftedLimit) -> None:
 
     for number in range(2):
         async with trio.open_nursery() as nursery:
-            for job in (put, end):
+            for job in (put, tell, end):
                 nursery.start_soon(attempt, job, f"{job.__name__}-{number}")
     await attempt(end, "end-alone")
     say(f"done {' '.join(sorted(done))}")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
@@ -16,9 +18,12 @@ from auth.values.policy import TokenPolicy
 from server.store import leases, maintenance
 from server.store.changes import newest_change, read_changes
 from server.store.clock_doubt import ClockDoubt
+from server.store.connect import connect_writer
+from server.store.facade import Facade
 from server.store.jobs import DiskFull, OnAudit, OnChanges, StoreDb, StoreError
 from server.store.leases import LeasedTable
 from server.store.maintenance import CHORE, LEASE_MILLIS, PIECE, Retention, keep_sweeping, sweep
+from server.store.migrate import migrate, packaged_migrations
 
 T = TypeVar("T")
 
@@ -34,6 +39,7 @@ KEEP = Retention(
     client_assertions=14,
     client_documents=16,
     signing_keys=18,
+    vouchers=22,
     audit=70,
 )
 FAR = NOW + 1_000_000
@@ -141,6 +147,16 @@ CASES: list[tuple[str, str, dict[str, object], dict[str, object]]] = [
     ("client_documents", "url", {"stale_until": NOW - 16}, {"stale_until": NOW - 15}),
     ("signing_keys", "kid", {"retires_at": NOW - 18}, {"retires_at": NOW - 17}),
     ("refresh_keys", "version", {"accepted_until": NOW - 18}, {"accepted_until": NOW - 17}),
+    ("charges", "id", {"state": "done", "expires_at": NOW}, {"state": "done", "expires_at": NOW + 1}),
+    ("charges", "id", {"state": "failed", "expires_at": NOW}, {"state": "running", "expires_at": NOW}),
+    ("charges", "id", {"state": "released", "expires_at": NOW}, {"state": "settling", "expires_at": NOW}),
+    ("charges", "id", {"state": "done", "expires_at": NOW}, {"owner": "boot-1", "expires_at": NOW}),
+    ("payments", "id", {"state": "settled", "expires_at": NOW}, {"state": "settled", "expires_at": NOW + 1}),
+    ("payments", "id", {"state": "verified", "expires_at": NOW}, {"state": "settling", "expires_at": NOW}),
+    ("payments", "id", {"state": "refused", "expires_at": NOW}, {"state": "unknown", "expires_at": NOW}),
+    ("payments", "id", {"state": "reserved", "expires_at": NOW}, {"owner": "boot-1", "expires_at": NOW}),
+    ("meters", "subject", {"expires_at": NOW}, {"expires_at": NOW + 1}),
+    ("vouchers", "code_hash", {"expires_at": NOW - 22}, {"expires_at": NOW - 21}),
 ]
 
 
@@ -155,6 +171,8 @@ async def test_what_is_over_goes_and_what_is_not_stays(
                 extra |= {"code_hash": name}
             if table == "device_codes":
                 extra |= {"device_code_hash": name, "user_code_mac": name}
+            if table == "payments":
+                extra |= {"nonce": name}
             insert(db, table, **extra, **row)
 
     await furnished.write(fill)
@@ -213,6 +231,36 @@ async def test_more_than_one_piece_is_swept_in_small_writes(
     assert swept is not None
     assert swept["attempts"] == 2 * PIECE + 1
     assert pieces == [PIECE, PIECE, 1]
+
+
+async def test_more_than_is_found_at_once_is_swept_in_one_run(
+    furnished: AnyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fill(db: StoreDb) -> None:
+        for number in range(11):
+            db.execute("INSERT INTO attempts (bucket, at, sequence) VALUES ('b', 0, ?)", number)
+
+    await furnished.write(fill)
+    monkeypatch.setattr(maintenance, "FOUND", 5)
+    swept = await sweep_now(furnished)
+    assert swept is not None
+    assert swept["attempts"] == 11
+
+
+def test_no_table_is_gone_through_in_the_order_of_its_keys_nor_sorted(tmp_path: Path) -> None:
+    """With a million rows that takes longer than any job may, since their keys are random."""
+    with closing(connect_writer(tmp_path / "a.db")) as connection:
+        migrate(connection, packaged_migrations(), now=0, backups=tmp_path)
+        seen: list[str] = []
+        connection.set_trace_callback(seen.append)
+        db = Facade(connection, at=0, writable=False)
+        for each in maintenance._SWEEPS:
+            maintenance._find(db, sweep=each, limits=each.limits(KEEP, NOW))
+        connection.set_trace_callback(None)
+        assert len(seen) == len(maintenance._SWEEPS)
+        for sql in seen:
+            for *_, step in connection.execute(f"EXPLAIN QUERY PLAN {sql}"):
+                assert "USING INDEX sqlite_autoindex" not in step and "TEMP B-TREE" not in step, (sql, step)
 
 
 async def test_swept_changes_are_remembered_as_dropped(furnished: AnyStore) -> None:

@@ -12,6 +12,7 @@ import trio
 
 from auth.values.model import Principal, PrincipalKind
 from server.backends.base import LogMessage, Outlet, Progress
+from server.loads import Loads
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
@@ -78,7 +79,13 @@ class Engine:
 
 @asynccontextmanager
 async def engine(
-    store: Store, tools: Mapping[str, Tool], *, boot_id: str = "boot-1", stop: bool = True, **terms: Any
+    store: Store,
+    tools: Mapping[str, Tool],
+    *,
+    boot_id: str = "boot-1",
+    stop: bool = True,
+    loads: Loads | None = None,
+    **terms: Any,
 ) -> AsyncGenerator[Engine]:
     """`stop` False: it is killed, and gives nothing back."""
     serial = itertools.count()
@@ -100,6 +107,7 @@ async def engine(
         log=structlog.get_logger(),
         announce=lambda server, task_id: told.append((server, task_id)),
         terms=TaskTerms(**terms),
+        loads=loads,
     )
     made = Engine(tasks, told)
     async with trio.open_nursery() as nursery:

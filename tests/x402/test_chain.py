@@ -78,19 +78,14 @@ class Node:
         question = exchange.request.json
         assert question["jsonrpc"] == "2.0"
         self.asked.append((question["method"], question["params"]))
-        answer = self.answers[question["method"]]
+        answer: Any = self.answers[question["method"]]
         if callable(answer):
             answer = answer(question["params"])
         if isinstance(answer, bytes):
             await exchange.reply(answer)
-        else:
-            await exchange.reply(
-                {
-                    "jsonrpc": "2.0",
-                    "id": question["id"],
-                    **(answer if is_refusal(answer) else {"result": answer}),
-                }
-            )
+            return
+        said: dict[str, Any] = answer if is_refusal(answer) else {"result": answer}
+        await exchange.reply({"jsonrpc": "2.0", "id": question["id"], **said})
 
     def methods(self) -> list[str]:
         return [method for method, _ in self.asked]
@@ -391,10 +386,8 @@ async def test_it_is_looked_for_from_the_last_block_back_page_by_page() -> None:
     node = Node()
     async with asking(node, look_back=25_000) as chain:
         assert await transfer(chain) is None
-    pages = [
-        (int(wanted["fromBlock"], 16), int(wanted["toBlock"], 16))
-        for method, [wanted] in ((method, params) for method, params in node.asked if method == "eth_getLogs")
-    ]
+    wanted = [params[0] for method, params in node.asked if method == "eth_getLogs"]
+    pages = [(int(each["fromBlock"], 16), int(each["toBlock"], 16)) for each in wanted]
     assert pages == [(HEAD - 9_999, HEAD), (HEAD - 19_999, HEAD - 10_000), (HEAD - 25_000, HEAD - 20_000)]
 
 

@@ -370,7 +370,7 @@ def test_a_long_or_deep_payment_is_refused() -> None:
 # ── matching ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def paid(version: int = 2, /, *, accepted: dict[str, Any] | None = None, **changes: Any) -> Payment:
+def paid(version: int = 2, /, *, accepted: Any = None, **changes: Any) -> Payment:
     came = payment(version, **changes)
     if accepted:
         came["accepted"] |= accepted

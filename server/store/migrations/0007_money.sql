@@ -153,8 +153,10 @@ CREATE TABLE vouchers (
   note       TEXT NOT NULL DEFAULT '',
   created_by TEXT NOT NULL,
   created_at BIGINT NOT NULL,
-  expires_at BIGINT NOT NULL
+  expires_at BIGINT NOT NULL,
+  revoked_at BIGINT
 );
+CREATE INDEX vouchers_by_expiry ON vouchers (expires_at);
 CREATE TABLE voucher_uses (
   code_hash TEXT NOT NULL REFERENCES vouchers (code_hash) ON DELETE CASCADE,
   wallet    TEXT NOT NULL,

@@ -1,0 +1,271 @@
+"""Commands behind the admin socket for the books: `ostiary ledger`. Reading, a piece of the check, and what the owner gives.
+
+Long lists and the check are asked for piece by piece, so that neither needs memory, nor one long answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec.structs import asdict
+
+from auth.values.model import Millis
+from server.admin.audit import compared
+from server.admin.control import CommandRefused, Handler, ListPage
+from server.admin.reading import line, number, text
+from server.money.amounts import MOST, shown
+from server.store import ledger_chain
+from server.store.jobs import Position, Store, StoreDb
+from server.store.ledger_chain import LedgerChain
+from server.till import refunds, statements, wallets
+from server.till.checks import BooksAt, BooksPiece
+from server.till.ledger import Books, BooksError, revenue_account
+from server.till.refunds import NotRefunded, RefundOrder
+from server.till.statements import Balance, StatementFilter
+
+CURRENCY: Final = "USD"
+# An answer is a megabyte at most, and a piece of the check takes some hundredths of a second.
+ROWS_AT_MOST: Final = 2_000
+ACCOUNTS_AT_MOST: Final = 1_000
+PIECES: Final = 20
+KINDS: Final = ("user", "client", "token", "key", "payer")
+NOTE: Final = 200
+
+_OWNERS: Final = {"user": "users", "client": "clients", "key": "api_keys"}
+
+
+class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
+    store: Store
+    clock: Callable[[], Millis]
+    subkey: Callable[[str], bytes]
+    committed_head: Callable[[], Position | None]  # of this process
+    written_heads: Callable[[], Sequence[Position]]  # of the file outside the database; raises `HeadLost`
+
+    def commands(self) -> dict[str, Handler]:
+        return {
+            "ledger.balance": self.balance,
+            "ledger.statement": self.statement,
+            "ledger.accounts": self.accounts,
+            "ledger.check": self.check,
+            "ledger.refund": self.refund,
+            "ledger.grant": self.grant,
+        }
+
+    async def balance(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Of a `wallet`, an `account`, a `server` or one of its tools; of everything together, if none is named."""
+        wallet, account = text(arguments, "wallet"), text(arguments, "account")
+        server, tool = text(arguments, "server"), text(arguments, "tool")
+
+        def job(db: StoreDb) -> dict[str, Any]:
+            if wallet is not None:
+                found = wallets.find(db, wallet_called(db, wallet))
+                if found is None:
+                    raise CommandRefused(
+                        f"there is no wallet of {wallet}", "ostiary ledger accounts lists them"
+                    )
+                return {"wallets": [_told(wallets_balance(found))], "accounts": []}
+            if account is None and server is None:
+                return {
+                    name: statements.totals(db, of_wallets=name == "wallets")
+                    for name in ("wallets", "accounts")
+                }
+            whole = (
+                account
+                if account is not None
+                else None
+                if tool is None
+                else revenue_account(server or "", tool)
+            )
+            prefix = whole if whole is not None else revenue_account(server or "", "")
+            rows = statements.accounts(
+                db, of_wallets=False, prefix=prefix, after="", at_most=ACCOUNTS_AT_MOST
+            )
+            rows = [row for row in rows if whole is None or row.account == whole]
+            if not rows:
+                raise CommandRefused(
+                    f"nothing was booked of {whole or server}", "ostiary ledger accounts lists them"
+                )
+            return {"wallets": [], "accounts": [_told(row) for row in rows]}
+
+        return await self.store.read(job)
+
+    async def statement(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`at` is the `go_on` of the page before."""
+        wallet = text(arguments, "wallet")
+
+        def job(db: StoreDb) -> statements.StatementPage:
+            account = text(arguments, "account")
+            if wallet is not None:
+                account = wallets.account_of(wallet_called(db, wallet))
+            wanted = StatementFilter(
+                account=account,
+                server=text(arguments, "server"),
+                tool=text(arguments, "tool"),
+                kind=text(arguments, "kind"),
+                since=number(arguments, "since"),
+                until=number(arguments, "until"),
+            )
+            at_most = min(number(arguments, "at_most") or ROWS_AT_MOST, ROWS_AT_MOST)
+            oldest_first = arguments.get("oldest_first") is True
+            return statements.page(
+                db, wanted, oldest_first=oldest_first, at=number(arguments, "at"), at_most=at_most
+            )
+
+        found = await self.store.read(job)
+        return {"rows": [dict(row) for row in found.rows], "go_on": found.go_on}
+
+    async def accounts(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Wallets first, then the others."""
+        at: object = arguments.get("at")
+        if not isinstance(at, dict | None):
+            raise CommandRefused("at is where the answer before ended")
+        here = cast("dict[str, Any]", at or {})
+        of_wallets, after = here.get("of_wallets") is not False, text(here, "after") or ""
+        job = partial(statements.accounts, of_wallets=of_wallets, after=after, at_most=ACCOUNTS_AT_MOST)
+        found = await self.store.read(job)
+        go_on: dict[str, Any] | None = None
+        if len(found) == ACCOUNTS_AT_MOST:
+            go_on = {"of_wallets": of_wallets, "after": found[-1].account}
+        elif of_wallets:
+            go_on = {"of_wallets": False, "after": ""}
+        return ListPage(rows=[{**_told(each), "wallet": of_wallets} for each in found], go_on=go_on)
+
+    async def check(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`at` is that of the answer before. With `expect`, the MAC that the movement of this number has comes along."""
+        books = Books(self.subkey(ledger_chain.KEY_PURPOSE))
+        at, expect = where(arguments.get("at")), number(arguments, "expect")
+        answer: dict[str, Any] = {
+            "movements": 0, "accounts": 0, "findings": [], "broken": None, "head": None, "head_lost": "",
+        }  # fmt: skip
+        for _ in range(PIECES):
+            piece: BooksPiece = await self.store.read(partial(books.check, at=at))
+            add(answer, piece)
+            if piece.head is not None:
+                chain = LedgerChain(self.subkey(ledger_chain.KEY_PURPOSE))
+                broken, lost = await compared(self.store, chain, self.committed_head, self.written_heads)
+                answer |= {"broken": None if broken is None else asdict(broken), "head_lost": lost}
+            at = piece.at
+            if at is None:
+                break
+        expected = None if expect is None else await self.store.read(partial(mac_of, seq=expect))
+        return {**answer, "at": None if at is None else msgspec.to_builtins(at), "expected": expected}
+
+    async def refund(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`refers` is the movement; `amount` is less than all that is left of it, `paid_out` says that it is paid by hand."""
+        refers, paid_out = number(arguments, "refers"), arguments.get("paid_out")
+        if refers is None or not (paid_out is None or isinstance(paid_out, bool)):
+            raise CommandRefused("refers is the number of a movement", "ostiary ledger statement shows them")
+        order = RefundOrder(
+            refers=refers,
+            amount=number(arguments, "amount"),
+            paid_out=paid_out,
+            reference=line(arguments, "reference", NOTE),
+        )
+        job = partial(refunds.refund, books=self._books(), order=order, by=actor, now=self.clock())
+        try:
+            done = await self.store.write(job)
+        except BooksError as error:
+            raise CommandRefused(str(error)) from error
+        if isinstance(done, NotRefunded):
+            raise _not_refunded(done, order)
+        return asdict(done)
+
+    async def grant(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        wallet, amount, now = text(arguments, "wallet"), number(arguments, "amount"), self.clock()
+        if not wallet or not amount or amount > MOST:
+            raise CommandRefused("a grant has a wallet, and an amount")
+        note, books = line(arguments, "note", NOTE), self._books()
+
+        def job(db: StoreDb) -> dict[str, Any]:
+            called = wallet_called(db, wallet)
+            found = wallets.find(db, called)
+            currency = CURRENCY if found is None else found.currency
+            seq = refunds.grant(db, books, called, amount, currency=currency, note=note, by=actor, now=now)
+            then = wallets.find(db, called)
+            assert then is not None  # it has just been given something
+            return {"seq": seq, "amount": amount, **_told(wallets_balance(then))}
+
+        try:
+            return await self.store.write(job)
+        except BooksError as error:
+            raise CommandRefused(str(error)) from error
+
+    def _books(self) -> Books:
+        return Books(self.subkey(ledger_chain.KEY_PURPOSE))
+
+
+def wallet_called(db: StoreDb, called: str) -> str:
+    """The wallet of a person's name, or of what has an id. A job. Raises `CommandRefused`."""
+    kind, colon, subject = called.partition(":")
+    if not colon:
+        row = db.fetch_one("SELECT id FROM users WHERE name = ? OR id = ?", called, called)
+        if row is None:
+            raise CommandRefused(f"there is nobody called {called}", "ostiary users list")
+        return f"user:{row['id']}"
+    if kind not in KINDS or not subject or not called.isprintable():
+        raise CommandRefused(
+            f"{called} is no wallet", f"it begins with {', '.join(f'{each}:' for each in KINDS)}"
+        )
+    table = _OWNERS.get(kind)
+    if table is not None and wallets.find(db, called) is None:
+        row = db.fetch_one(f"SELECT id FROM {table} WHERE id = ?", subject)
+        if row is None:
+            raise CommandRefused(
+                f"there is no {called}", "ostiary users, ostiary clients and ostiary api-keys list them"
+            )
+    return called
+
+
+def wallets_balance(wallet: wallets.Wallet) -> Balance:
+    return Balance(account=wallet.id, currency=wallet.currency, balance=wallet.balance, held=wallet.held)
+
+
+def where(value: object) -> BooksAt | None:
+    """Raises `CommandRefused`."""
+    try:
+        return None if value is None else msgspec.convert(value, BooksAt)
+    except msgspec.ValidationError as error:
+        raise CommandRefused("at is where the answer before ended") from error
+
+
+def add(answer: dict[str, Any], piece: BooksPiece) -> None:
+    """What a piece found, to what those before it did."""
+    answer["movements"] += piece.movements
+    answer["accounts"] += piece.accounts
+    answer["findings"] += piece.findings
+    if piece.broken is not None:
+        answer["broken"] = asdict(piece.broken)
+    if piece.head is not None:
+        answer["head"] = asdict(piece.head)
+
+
+def mac_of(db: StoreDb, seq: int) -> str | None:
+    row = db.fetch_one("SELECT mac FROM movements WHERE seq = ?", seq)
+    return None if row is None else row["mac"]
+
+
+def _told(balance: Balance) -> dict[str, Any]:
+    return asdict(balance)
+
+
+def _not_refunded(done: NotRefunded, order: RefundOrder) -> CommandRefused:
+    left = shown(done.left, done.currency) if done.currency else ""
+    match done.reason:
+        case "unknown":
+            return CommandRefused(
+                f"there is no movement {order.refers}", "ostiary ledger statement shows them"
+            )
+        case "not_taken_back":
+            return CommandRefused(f"movement {order.refers} takes something back itself")
+        case "no_such_way":
+            way = "can only be paid out by hand" if not order.paid_out else "goes back to where it came from"
+            return CommandRefused(f"movement {order.refers} {way}")
+        case "too_much":
+            return CommandRefused(f"of movement {order.refers} {left} is left")
+        case "spent":
+            return CommandRefused(
+                "there is not so much left in the wallet: it was spent, or is held for a call"
+            )

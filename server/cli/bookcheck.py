@@ -1,0 +1,162 @@
+"""Whether the books are right, asked of the running server or looked up in a file: what `ostiary verify` and `ostiary ledger check` share."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from server.cli import local, terminal
+
+if TYPE_CHECKING:
+    from server.store.jobs import Position
+
+TROUBLE: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "altered": "movement {seq} is not as it was written",
+        "missing": "movement {seq} is missing",
+        "added": "movement {seq} was put in by somebody else",
+        "cut off": "movement {seq} was written once, and the ledger ends before it: its end was cut off, or the database was swapped for an"
+        " older copy",
+        "another": "movement {seq} is another than the one that was written once: the end of the ledger was exchanged, or the database",
+        "record altered": "the record of where the ledger ends was altered, removed or put back to an older one, by movement {seq} at the"
+        " latest",
+        "no record": "the record of where the ledger ends was removed, by movement {seq} at the latest",
+    }
+)
+# Of what is wrong with balances, what is told; the number of the rest is.
+TOLD: Final = 10
+HEAD_DIGITS: Final = 16
+
+
+def of_server(
+    expected: tuple[int, str] | None = None, *, data_dir: str | None, config: str | None
+) -> dict[str, Any]:
+    """All of it, piece by piece."""
+    at: dict[str, Any] | None = None
+    whole = _nothing()
+    while True:
+        arguments = {"at": at, "expect": None if expected is None else expected[0]}
+        piece = local.ask("ledger.check", arguments, data_dir=data_dir, config=config)
+        _add(whole, piece)
+        at = piece["at"]
+        if at is None:
+            return told(whole, expected)
+
+
+def of_file(
+    connection: sqlite3.Connection,
+    key: bytes,
+    heads: Callable[[], tuple[Position, ...]],
+    expected: tuple[int, str] | None,
+) -> dict[str, Any] | None:
+    """None: the database is older than the ledger. Raises `StoreError`."""
+    from msgspec.structs import asdict
+
+    from server.admin.audit import lacking
+    from server.admin.ledger import add, mac_of
+    from server.store.audit_head import HeadLost
+    from server.store.jobs import StoreDb
+    from server.store.ledger_chain import LedgerChain
+    from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
+    from server.till.checks import BooksAt, BooksPiece
+    from server.till.ledger import Books
+
+    if not list(connection.execute("PRAGMA table_info(movements)")):
+        return None
+    transactions, chain, books = (
+        Transactions(connection, job_seconds=JOB_SECONDS),
+        LedgerChain(key),
+        Books(key),
+    )
+    whole, at = _nothing(), None
+    try:
+        known = heads()
+    except HeadLost as problem:
+        known = ()
+        whole["head_lost"] = str(problem)
+
+    def job(db: StoreDb, at: BooksAt | None) -> BooksPiece:
+        piece = books.check(db, at)
+        broken = lacking(db, chain, [known]) if piece.head is not None else None
+        if expected is not None:
+            whole["expected"] = mac_of(db, expected[0])
+        add(whole, piece)
+        if broken is not None:
+            whole["broken"] = asdict(broken)
+        return piece
+
+    while True:
+        work = PendingJob(lambda db, at=at: job(db, at))
+        transactions.run_read(work)
+        at = work.result().at
+        if at is None:
+            return told(whole, expected)
+
+
+def told(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> dict[str, Any]:
+    problem = _problem(whole, expected)
+    head = whole["head"]
+    return {
+        "sound": problem is None,
+        "movements": whole["movements"],
+        "accounts": whole["accounts"],
+        "head": None if head is None or whole["broken"] else f"{head['seq']}:{head['mac']}",
+        "head_lost": whole["head_lost"] or None,
+        "broken": whole["broken"],
+        "findings": list(whole["findings"]),
+        "problem": problem,
+    }
+
+
+def tell(result: Mapping[str, Any], speak: Callable[[str], None]) -> None:
+    """For people. What is wrong comes as an error."""
+    if result["problem"] is not None:
+        for finding in result["findings"][:TOLD]:
+            terminal.say(f"  {terminal.clean(finding)}")
+        if len(result["findings"]) > TOLD:
+            terminal.say(f"  and {len(result['findings']) - TOLD} more")
+        terminal.error(
+            f"the ledger: {result['problem']}", hint="compare with a back-up: ostiary verify --file BACKUP"
+        )
+        return
+    movements, accounts = result["movements"], result["accounts"]
+    speak(
+        f"ledger: sound, {movements} movement{'' if movements == 1 else 's'},"
+        f" {accounts} balance{'' if accounts == 1 else 's'}"
+    )
+    if result["head"] is not None:
+        seq, _, mac = result["head"].partition(":")
+        speak(f"ledger head:  {seq}:{mac[:HEAD_DIGITS]}")
+    if result["head_lost"]:
+        terminal.say(
+            f"there was no head outside the database to compare the ledger with: {result['head_lost']}"
+        )
+
+
+def _problem(whole: Mapping[str, Any], expected: tuple[int, str] | None) -> str | None:
+    if whole["broken"] is not None:
+        return TROUBLE[whole["broken"]["what"]].format(**whole["broken"])
+    if whole["findings"]:
+        count = len(whole["findings"])
+        return f"{count} balance{' is' if count == 1 else 's are'} not what the movements come to"
+    if expected is None:
+        return None
+    seq, mac = expected
+    if whole["expected"] is None:
+        return f"movement {seq} was written once, and is not there"
+    return None if whole["expected"].startswith(mac) else f"movement {seq} is another than the one expected"
+
+
+def _nothing() -> dict[str, Any]:
+    return {
+        "movements": 0, "accounts": 0, "findings": [], "broken": None, "head": None, "head_lost": "", "expected": None,
+    }  # fmt: skip
+
+
+def _add(whole: dict[str, Any], piece: Mapping[str, Any]) -> None:
+    for name in ("movements", "accounts", "findings"):
+        whole[name] += piece[name]
+    for name in ("broken", "head", "head_lost", "expected"):
+        whole[name] = piece[name] or whole[name]
