@@ -16,6 +16,7 @@ from auth.values.model import Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Pairs, Scope
+from server.http.storefront import Storefront
 from server.loads import Loads
 from server.observe.log import Logger
 
@@ -27,7 +28,7 @@ PREFLIGHT_SECONDS: Final = 7200
 ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _ALLOWED_HEADERS: Final = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
-    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools, DPoP"
+    b"X-Payment, Payment-Signature, Idempotency-Key, X-API-Key, X-Ostiary-Tools, DPoP"
 )
 TOOLS_HEADER: Final = b"x-ostiary-tools"
 PROOF_HEADER: Final = b"dpop"
@@ -54,7 +55,8 @@ class Doorkeeper(Protocol):
 
 
 class Threshold:
-    """`name` is the server's name in the configuration. `loads`: those of the process."""
+    """`name` is the server's name in the configuration. `loads`: those of the process. `storefront`: where it sells something; and
+    `sells_to_all`: to whoever pays, also without a login."""
 
     def __init__(
         self,
@@ -65,6 +67,8 @@ class Threshold:
         log: Logger,
         max_body_bytes: int = MAX_BODY_BYTES,
         loads: Loads | None = None,
+        storefront: Storefront | None = None,
+        sells_to_all: bool = False,
     ) -> None:
         self.name: Final = name
         self.guard: Final = guard
@@ -72,6 +76,8 @@ class Threshold:
         self.log: Final = log
         self.max_body_bytes: Final = max_body_bytes
         self.loads: Final = loads or Loads(max_body_bytes)
+        self.storefront: Final = storefront
+        self.sells_to_all: Final = sells_to_all
 
 
 def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:

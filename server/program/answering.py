@@ -5,24 +5,29 @@ from __future__ import annotations
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
+from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
+from server.http.calls import ToolCalls
 from server.http.handler import App, Resolve
 from server.http.lazy import LazyApp
 from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
+from server.http.storefront import Storefront
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 
 # Paths that requests are counted under, besides the MCP endpoints.
+# Where all that is sold to everybody is listed.
+PRICES: Final = "/.well-known/x402"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -53,6 +58,10 @@ def public_router(services: Services) -> Router:
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
     endpoints = {name: _mcp_endpoint(services, name, door) for name in services.endpoints}
+    calls = {
+        (prefix := f"/{name}/call/"): ToolCalls(each.endpoint, each.threshold, prefix).resolve
+        for name, each in endpoints.items()
+    }
     first = next(iter(endpoints))
     return Router(
         mcp={"" if name == first else name: endpoint.resolve for name, endpoint in endpoints.items()},
@@ -63,7 +72,9 @@ def public_router(services: Services) -> Router:
             for path, answerer in _two_endpoints(
                 services, name, endpoint, "" if name == first else f"/{name}"
             ).items()
-        },
+        }
+        | _deposit_desks(services, endpoints),
+        below=calls,
         forms=form_handler(_answer_for(services)),
         is_form=_is_for_programs,
         pages=LazyApp(partial(_pages_app, services)),
@@ -89,9 +100,7 @@ def _pages_app(services: Services) -> App:
     return site.make_site(resolved, services.identity.parts if resolved.needs_login else None, services.log)
 
 
-def _two_endpoints(
-    services: Services, name: str, endpoint: McpEndpoint, prefix: str
-) -> Mapping[str, Resolve]:
+def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> dict[str, Resolve]:
     """The transport of 2024-11-05, beside the endpoint whose threshold it shares."""
     sse = SseEndpoint(
         services.endpoints[name],
@@ -105,7 +114,8 @@ def _two_endpoints(
 def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
     settings, identity = services.servers.settings[name], services.identity
     everybody = anybody(identity.parts.site.scopes) if services.resolved.open_to_all(settings) else None
-    admission, compat = Admission(identity, everybody), settings.compat
+    sells = settings.anonymous_pay and services.money is not None
+    admission, compat = Admission(identity, everybody, sells), settings.compat
     endpoint = services.endpoints[name]
     return McpEndpoint(
         endpoint if compat.sessions != "none" else endpoint.without_sessions(),
@@ -116,10 +126,58 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             log=services.log,
             max_body_bytes=services.resolved.config.max_body_kib * 1024,
             loads=services.loads,
+            storefront=_storefront(services, name),
+            sells_to_all=sells,
         ),
         services.crew,
         sessions_required=compat.sessions == "required",
         batches_widened=compat.batch,
+    )
+
+
+def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> dict[str, Resolve]:
+    money = services.money
+    if money is None or money.deposits is None:
+        return {}
+    from auth.grants.purchase import NotForSale, issue_tokens
+    from server.http.deposits import DepositDesk
+
+    parts = services.identity.parts
+
+    async def issue(
+        payer: str, server: str, payment_id: str, requester: Requester
+    ) -> Mapping[str, Any] | None:
+        try:
+            return await issue_tokens(
+                parts, payer=payer, server=server, payment_id=payment_id, requester=requester
+            )
+        except NotForSale:
+            services.log.warning("token.not_sold", server=server, payment=payment_id)
+            return None
+
+    return {
+        f"/{name}/deposit": DepositDesk(
+            money.deposits(services.servers.settings[name]), endpoint.threshold, issue
+        ).resolve
+        for name, endpoint in endpoints.items()
+    }
+
+
+def _storefront(services: Services, name: str) -> Storefront | None:
+    if services.endpoints[name].till is None:
+        return None
+    site = services.identity.parts.site
+    address = site.issuer + site.servers[name]
+    return Storefront(
+        services.endpoints[name],
+        ordinary=site.scopes.ordinary,
+        address=f"{site.issuer}/{name}/call/",
+        prices=site.issuer + PRICES,
+        setup={
+            "command": f"ostiary login {address}",
+            "message": "Log in once in a terminal; calls are then paid from the balance of that login.",
+            "docs": f"{site.issuer}/",
+        },
     )
 
 

@@ -15,6 +15,7 @@ import trio
 from auth.keys.ring import SigningKey
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, now_millis
+from server.money.amounts import parse
 from server.observe.log import Logger
 from server.settings.money import FacilitatorConfig, PaymentsConfig
 from server.settings.resolve import Resolved
@@ -27,6 +28,8 @@ from server.till import answers, quotes, till
 from server.till.answers import AnswerVault
 from server.till.caps import CapRules
 from server.till.claims import Rules
+from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
+from server.till.deposits import Deposits
 from server.till.ledger import Books
 from server.till.offers import CURRENCY
 from server.till.plans import Plans
@@ -51,6 +54,9 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     facilitators: Facilitators
     chains: Mapping[str, Chain]
     make: Callable[[ServerConfig], Till]
+    deposits: (
+        Callable[[ServerConfig], Deposits] | None
+    )  # None: nobody has a balance that they could fill themselves
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -99,6 +105,31 @@ def open_money(
     receipts = Receipts(issuer=issuer, key=signing_key, currency=CURRENCY)
     assets = accepted_assets(payments)
 
+    def showcase(settings: ServerConfig, below: str) -> Showcase:
+        return Showcase(
+            server=settings.name,
+            base=f"{issuer}/{settings.name}/{below}",
+            title=settings.title or settings.name,
+            assets=assets,
+            max_timeout_seconds=payments.max_timeout_seconds,
+        )
+
+    def deposits(settings: ServerConfig) -> Deposits:
+        return Deposits(
+            server=settings.name,
+            store=store,
+            answers=kept,
+            settlements=settlements,
+            showcase=showcase(settings, ""),
+            least=parse(payments.deposit_least),
+            most=parse(payments.deposit_most),
+            key=subkey(DEPOSIT_PURPOSE),
+            clock=now_millis,
+            entropy=secrets.token_bytes,
+            boot_id=boot_id,
+            log=log,
+        )
+
     def make(settings: ServerConfig) -> Till:
         return Till(
             server=settings.name,
@@ -108,13 +139,7 @@ def open_money(
             answers=kept,
             settlements=settlements,
             receipts=receipts,
-            showcase=Showcase(
-                server=settings.name,
-                base=f"{issuer}/{settings.name}/call/",
-                title=settings.title or settings.name,
-                assets=assets,
-                max_timeout_seconds=payments.max_timeout_seconds,
-            ),
+            showcase=showcase(settings, "call/"),
             rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
             key=subkey(till.KEY_PURPOSE),
             clock=now_millis,
@@ -123,7 +148,13 @@ def open_money(
             log=log,
         )
 
-    return Money(settlements=settlements, facilitators=facilitators, chains=chains, make=make)
+    return Money(
+        settlements=settlements,
+        facilitators=facilitators,
+        chains=chains,
+        make=make,
+        deposits=deposits if assets and payments.wallets else None,
+    )
 
 
 def _access(config: FacilitatorConfig) -> FacilitatorAccess:

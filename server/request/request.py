@@ -23,6 +23,7 @@ from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
 from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
+from server.till.calls import Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
@@ -61,6 +62,7 @@ class Request(msgspec.Struct, kw_only=True):
     payment: Any = None
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
+    unpaid: Unpaid | None = None  # how it was refused at the till, if it was
     # Called once the answer has been written to its caller, whole.
     when_written: Callable[[], None] | None = None
 

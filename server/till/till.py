@@ -24,7 +24,7 @@ from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
 from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
-from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
+from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
 from server.till.charges import KEPT_MS, Charge
 from server.till.claims import NOTHING, NotClaimed, Rules
 from server.till.fingerprint import fingerprint
@@ -121,6 +121,26 @@ class Till:
         """What is to be paid, in the protocol's words. None: it cannot be paid for directly."""
         requirements = self.requirements(offer, call)
         return self._showcase.challenge(offer, requirements, text) if requirements else None
+
+    def unpaid(self, offer: Offer, call: PricedCall, refusal: Refusal) -> Unpaid:
+        """The refusal, with what is to be paid where paying would help."""
+        challenge = self.challenge(offer, call, refusal.text) if refusal.asks else None
+        v1 = None if challenge is None else self._showcase.challenge_v1(offer, refusal.text)
+        return Unpaid(refusal=refusal, challenge=challenge, challenge_v1=v1)
+
+    def poster(self, price: PricedTool, kind: PrincipalKind, text: str = "") -> Unpaid | None:
+        """What such callers would pay, for somebody who asks for no call. None: nothing, or it depends on the call, or it cannot be
+        paid for directly. `text`: behind the price."""
+        offer = price.static(kind)
+        requirements = () if offer is None else self._showcase.requirements(offer)
+        if offer is None or not requirements:
+            return None
+        refusal = words.asks_payment(offer)
+        if text:
+            refusal = msgspec.structs.replace(refusal, text=f"{words.cost(offer)}. {text}")
+        challenge = self._showcase.challenge(offer, requirements, refusal.text)
+        v1 = self._showcase.challenge_v1(offer, refusal.text)
+        return Unpaid(refusal=refusal, challenge=challenge, challenge_v1=v1)
 
     # ── before the tool runs ─────────────────────────────────────────────────────────────────────────────────────────
 
