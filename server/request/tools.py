@@ -49,7 +49,7 @@ from server.mcp.tasks import (
 )
 from server.mcp.versions import LATEST
 from server.request.asking import resumable
-from server.request.charging import brought_by, charge_ahead, charged, let_go_ahead
+from server.request.charging import brought_by, charge_ahead, charged, demand, let_go_ahead
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
@@ -77,7 +77,8 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
-        return await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        return demand(request, result) if request.unpaid is not None else result
     except MissingCapability as error:
         if request.revision.modern:
             raise
