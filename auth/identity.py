@@ -27,7 +27,7 @@ from auth.upstream.provider import Upstreams
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
-from auth.values.paths import JWKS
+from auth.values.paths import JWKS, RECEIPT_KEYS
 from auth.values.policy import Policy
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
@@ -59,7 +59,7 @@ class Identity:
         if special is not None:
             return await special(parts, request)
         published = metadata.document(parts.site, parts.policy, request.path, request.origin)
-        is_keys = request.path == JWKS
+        is_keys = request.path in (JWKS, RECEIPT_KEYS)
         if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
         if request.method == "OPTIONS":
@@ -68,6 +68,8 @@ class Identity:
             return replies.wrong_method(READ)
         if is_keys:
             await parts.reload_keys()
+            if request.path == RECEIPT_KEYS:
+                return replies.document(request, parts.keys.receipts)
             return replies.document(request, parts.keys.ring.jwks(parts.clock()))
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
 

@@ -17,6 +17,8 @@ from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
 # The server's own limit for a request body; more would only be refused after the upload.
 MAX_ARGUMENTS = 2 * 1024 * 1024
 BAR_CELLS = 20
+# Of what a server says about its price.
+MAX_SAID = 500
 # A tool may think for a long time; its server's own deadline is nearly always shorter.
 CALL_SECONDS = 300.0
 
@@ -110,6 +112,8 @@ def command(
         terminal.out_json(result)
     else:
         _show(result, tool, failed=failed)
+        if (cost := _cost(result)) is not None:
+            say(clean(cost))
     return terminal.EXIT_FAILED if failed else 0
 
 
@@ -151,6 +155,38 @@ def _whole(words: Sequence[str]) -> dict[str, Any] | None:
     return found
 
 
+def _cost(result: Mapping[str, Any]) -> str | None:
+    """What the receipt says that came with the answer, as far as it can be read; None without one. Nothing of it is checked here."""
+    meta = result.get("_meta")
+    written = cast("Mapping[str, Any]", meta).get("io.ostiary/receipt") if isinstance(meta, dict) else None
+    if not isinstance(written, str):
+        return None
+    from server.client.claims import read_payload
+    from server.money.amounts import shown
+
+    claims = read_payload(written)
+    amount, how = claims.get("amount"), claims.get("how")
+    if not (isinstance(amount, str) and amount.isascii() and amount.isdigit() and len(amount) < 20):
+        return None
+    if how in ("trial", "quota", "pass"):
+        return {
+            "trial": "it cost nothing: one of the first calls, which are free",
+            "quota": "it cost nothing: one of the month's free calls",
+            "pass": "it cost nothing: your plan covers it",
+        }[how]
+    settled = claims.get("settlement")
+    price = shown(int(amount), str(claims.get("currency", "USD"))[:8])
+    if cast("Mapping[str, Any]", meta).get("io.ostiary/replayed") is True:
+        return f"it was paid for before ({price}), and not again"
+    cost = f"it cost {price}"
+    if not isinstance(settled, dict):
+        return f"{cost}, from your balance"
+    transaction = cast("Mapping[str, Any]", settled).get("transaction")
+    return cost + (
+        f", transaction {transaction[:80]}" if isinstance(transaction, str) and transaction else ""
+    )
+
+
 def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
     content = result.get("content")
     blocks = [
@@ -162,10 +198,8 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
         from server.x402.in_band import find_challenge
 
         if (challenge := find_challenge(result)) is not None:
-            said = str(challenge.get("error", ""))[:1000].strip()
             terminal.error(
-                f"{tool} costs money" + (f": {said}" if said else ""),
-                hint="call it with --pay; ostiary wallet new makes a wallet",
+                _price(result, challenge, tool), hint="call it with --pay; ostiary wallet new makes a wallet"
             )
             return
         text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
@@ -183,6 +217,17 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
         shown = True
     if not shown and "structuredContent" in result:
         terminal.out_json(result["structuredContent"])
+
+
+def _price(result: Mapping[str, Any], challenge: Mapping[str, Any], tool: str) -> str:
+    """Our own servers say it in a word; what others say is for programs, and better than nothing."""
+    facts: Any = result.get("_meta")
+    for key in ("io.ostiary/payment", "price"):
+        facts = cast("Mapping[str, Any]", facts).get(key) if isinstance(facts, Mapping) else None
+    if isinstance(facts, str):
+        return f"{tool} costs {facts} a call"
+    said = str(challenge.get("error", ""))[:MAX_SAID].strip()
+    return f"{tool} costs money" + (f": {said}" if said else "")
 
 
 def _text_of(block: Mapping[str, Any]) -> str | None:

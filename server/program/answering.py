@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
+from auth.values.paths import JWKS, RECEIPT_KEYS
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
@@ -20,10 +21,12 @@ from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
-from server.http.storefront import Storefront
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
+
+if TYPE_CHECKING:
+    from server.http.storefront import Storefront
 
 # Paths that requests are counted under, besides the MCP endpoints.
 # Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
@@ -170,6 +173,8 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
 def _storefront(services: Services, name: str) -> Storefront | None:
     if services.endpoints[name].till is None:
         return None
+    from server.http.storefront import Storefront
+
     site = services.identity.parts.site
     address = site.issuer + site.servers[name]
     return Storefront(
@@ -218,7 +223,9 @@ def _answer_for(services: Services, prices: Prices | None) -> Answer:
         try:
             if prices is not None:
                 reply = await prices(request)
-            if asks and reply is None:
+            # Who sells without a login signs receipts all the same.
+            signs = services.money is not None and request.path in (JWKS, RECEIPT_KEYS)
+            if reply is None and (asks or signs):
                 reply = await identity.handle(request)
         except Exception as error:
             return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)

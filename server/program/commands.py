@@ -64,7 +64,11 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
-            **VoucherAdmin(store=services.store, clock=now_millis).commands(),
+            **VoucherAdmin(
+                store=services.store,
+                clock=now_millis,
+                plans=lambda: [plan.name for plan in services.resolved.plans],
+            ).commands(),
         },
         servers=lambda: {
             name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)

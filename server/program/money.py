@@ -25,7 +25,7 @@ from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
-from server.till.answers import Answers
+from server.till.answers import AnswerVault
 from server.till.caps import CapRules
 from server.till.claims import Rules
 from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
@@ -91,7 +91,7 @@ def open_money(
         chains = _chains(payments)
     except ValueError as error:
         raise CannotStart(f"payments: {error}", HINT) from error
-    kept = Answers(subkey(answers.KEY_PURPOSE), secrets.token_bytes)
+    kept = AnswerVault(subkey(answers.KEY_PURPOSE), secrets.token_bytes)
     books = Books(subkey(LEDGER_PURPOSE))
     settlements = Settlements(
         store=store,

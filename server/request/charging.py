@@ -71,12 +71,10 @@ async def charged(
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
-async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
-    """For a call that becomes a task: begun before there is one, so that a refusal is given at once. What is returned is the answer
-    already: of a refusal, or of the same call made before. None: the task may be made, and `charged` goes on with it there."""
+async def begin_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """For a call that becomes a task (ahead.py)."""
     till = request.endpoint.till
-    if not request.priced or till is None:
-        return None
+    assert till is not None
     params = cast("CallToolParams", request.route.params)
     begun = await _begun(request, tool, till, params.arguments or {})
     if isinstance(begun, tuple):
@@ -87,7 +85,7 @@ async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
     return None
 
 
-async def let_go_ahead(request: Request) -> None:
+async def release_ahead(request: Request) -> None:
     """There will be no task."""
     till = request.endpoint.till
     begun = None if till is None or request.charge is None else till.take_over(request.charge)
@@ -133,7 +131,7 @@ async def _begun(
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
 
-def brought_by(request: Request) -> dict[str, Any]:
+def what_it_brings(request: Request) -> dict[str, Any]:
     """What goes into the order of a task."""
     payment, key = _raw(request)
     return {
@@ -228,13 +226,12 @@ def refused(request: Request, unpaid: Unpaid) -> ToolResult:
     )
 
 
-def demand(
+def as_extension(
     request: Request, result: ToolResult | RawResult | InputRequiredResult
 ) -> ToolResult | RawResult | InputRequiredResult:
-    """What asks for payment, as the client of this very request says that it understands it: by `org.x402/payment`, or as the failed
-    result that it is."""
+    """What asks for payment, for a client that says with this very request that it knows `org.x402/payment`."""
     challenge = None if request.unpaid is None else request.unpaid.challenge
-    if challenge is None or not isinstance(result, ToolResult) or not request.pays_by_extension:
+    if challenge is None or not isinstance(result, ToolResult):
         return result
     meta = {name: value for name, value in (result.meta or {}).items() if name != ERROR_KEY}
     return RawResult({PAYMENT_REQUIRED_FIELD: challenge, "_meta": meta}, PAYMENT_REQUIRED)

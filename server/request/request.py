@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -23,7 +23,9 @@ from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
 from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
-from server.till.calls import Unpaid
+
+if TYPE_CHECKING:
+    from server.till.calls import Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 

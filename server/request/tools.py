@@ -48,8 +48,8 @@ from server.mcp.tasks import (
     manner,
 )
 from server.mcp.versions import LATEST
+from server.request.ahead import brought_by, charge_ahead, let_go_ahead
 from server.request.asking import resumable
-from server.request.charging import brought_by, charge_ahead, charged, demand, let_go_ahead
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
@@ -78,7 +78,11 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
         result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
-        return demand(request, result) if request.unpaid is not None else result
+        if request.pays_by_extension and request.unpaid is not None:
+            from server.request.charging import as_extension
+
+            return as_extension(request, result)
+        return result
     except MissingCapability as error:
         if request.revision.modern:
             raise
@@ -145,7 +149,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         call_id=request.call_id,
         can=request.can,
         resumed=resumed,
-        **(brought_by(request) if request.priced else {}),
+        **brought_by(request),
     )
 
 
@@ -179,6 +183,8 @@ async def _run_priced(
     request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
 ) -> tuple[ToolResult, str]:
     """The same, by way of the till. Wrong arguments cost nothing."""
+    from server.request.charging import charged
+
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     arguments = params.arguments or NO_ARGUMENTS
     if misfit := _misfit(request, tool, arguments):
@@ -350,7 +356,7 @@ async def _order_by_hand(
                 load=request.load,
             )
     finally:
-        await let_go_ahead(request)  # nothing, once it runs
+        await let_go_ahead(request)
     match found:
         case Snapshot():
             return created(face, found)

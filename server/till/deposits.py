@@ -22,7 +22,7 @@ from server.money.amounts import Micros, shown
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import claims, payments, wallets, words
-from server.till.answers import Answers
+from server.till.answers import AnswerVault
 from server.till.calls import Refusal, Unpaid
 from server.till.charges import KEPT_MS
 from server.till.offers import CURRENCY, Offer
@@ -71,7 +71,7 @@ class Deposits:
         *,
         server: str,
         store: Store,
-        answers: Answers,
+        answers: AnswerVault,
         settlements: Settlements,
         showcase: Showcase,
         least: Micros,

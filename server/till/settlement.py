@@ -17,7 +17,7 @@ import trio
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreDb, StoreUnavailable
 from server.till import claims, payments
-from server.till.answers import Answers
+from server.till.answers import AnswerVault
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
@@ -48,7 +48,7 @@ class Settlements:
         *,
         store: Store,
         books: Books,
-        answers: Answers,
+        answers: AnswerVault,
         facilitators: Facilitators,
         chains: Mapping[str, Chain],
         clock: Callable[[], int],

@@ -23,7 +23,7 @@ from server.mcp.results import ToolResult
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
-from server.till.answers import MAX_ANSWER_BYTES, Answers, AnswerTooLarge
+from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
 from server.till.charges import KEPT_MS, Charge
 from server.till.claims import NOTHING, NotClaimed, Rules
@@ -34,7 +34,7 @@ from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.quotes import Quotes
-from server.till.receipts import Receipts
+from server.till.receipts import SIGNED_RECEIPT, Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import Showcase, quote_in
 from server.x402.facilitators import FacilitatorDown
@@ -48,8 +48,6 @@ KEY_PURPOSE: Final = "till-calls"
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
 ID_BYTES: Final = 12
-# Where the signed receipt of a call stands in its result's `_meta`.
-SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -61,7 +59,7 @@ class Till:
         store: Store,
         books: Books,
         quotes: Quotes,
-        answers: Answers,
+        answers: AnswerVault,
         settlements: Settlements,
         receipts: Receipts,
         showcase: Showcase,
