@@ -356,6 +356,7 @@ class Till:
                     return refusal
             else:
                 await self._charge_wallet(started, sealed)
+            self._settlements.counts.charge(started.charge.how)
             meta = self._meta(started.charge, started.settlement)
             earlier = Earlier(charge_id=started.id, answer=answer, keyed=started.charge.keyed, meta=meta)
             return Served(charge_id=started.id, meta=meta)
