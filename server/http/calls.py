@@ -149,7 +149,7 @@ class ToolCalls:
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
         await visit.plain.give(422 if result.is_error else 200, _encode(answer), (*kind, *extra))
         if visit.plain.written and request.when_written is not None:
-            request.when_written()
+            visit.cycle.when_heard_of(request.when_written())
         return None
 
     async def _fail(self, visit: PlainVisit, error: McpError) -> None:

@@ -123,7 +123,7 @@ class McpVisit:
             lost = outcome.when_written is not None and self.cycle.has_left()
             await reply.finish(200, outcome.body)
             if reply.written and not lost:
-                outcome.written()
+                self.cycle.when_heard_of(outcome.written())
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))

@@ -124,8 +124,9 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    if request.when_written is not None:  # whoever has the task's id can fetch it from now on
-        request.when_written()
+    # Whoever has the task's id can fetch it from now on.
+    if request.when_written is not None and (has_it := request.when_written()) is not None:
+        has_it()
     return TaskCompleted(result)
 
 
