@@ -26,7 +26,7 @@ from server.http.values import Answer, form_handler
 from server.program.services import Services
 
 if TYPE_CHECKING:
-    from server.http.storefront import Storefront
+    from server.request.storefront import Storefront
 
 # Paths that requests are counted under, besides the MCP endpoints.
 # Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
@@ -173,7 +173,7 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
 def _storefront(services: Services, name: str) -> Storefront | None:
     if services.endpoints[name].till is None:
         return None
-    from server.http.storefront import Storefront
+    from server.request.storefront import Storefront
 
     site = services.identity.parts.site
     address = site.issuer + site.servers[name]
