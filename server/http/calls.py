@@ -125,9 +125,7 @@ class ToolCalls:
         if request.unpaid is not None:
             if request.unpaid.refusal.status == 401:
                 return await visit.plain_head.ask_login(visit)
-            from server.http.demands import demand
-
-            return await demand(visit.plain, request.unpaid, version=visit.payment_version)
+            return await visit.plain.demand(request.unpaid, version=visit.payment_version)
         if isinstance(result, McpError):
             return await self._fail(visit, result)
         if isinstance(result, StoreUnavailable):

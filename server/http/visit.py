@@ -238,7 +238,7 @@ class McpHandler:
         if body is None:
             return
         unpaid = storefront.poster(_named_tool(body), STRANGER) or storefront.sign()
-        from server.http.storefront import challenge_pairs
+        from server.http.demands import challenge_pairs
 
         told = msgspec.json.encode(unpaid.challenge_v1 or unpaid.challenge)
         await reply.finish(402, told, challenge_pairs(unpaid))
