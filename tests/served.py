@@ -48,6 +48,9 @@ class AsgiCycle:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    def has_left(self) -> bool:
+        return False
+
     async def answer(self, status: int, headers: Pairs, body: bytes) -> None:
         length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.start(status, (*headers, *length))

@@ -56,6 +56,8 @@ async def charged(
             return await run()
         if isinstance(begun, tuple):
             return begun
+    if request.unhurried:  # it may have been begun before it was a task
+        begun.call = msgspec.structs.replace(begun.call, patient=True)
     try:
         answer, outcome = await _in_time(run, tool, begun.seconds)
     except Paused:
