@@ -120,6 +120,11 @@ class Till:
         requirements = self.requirements(offer, call)
         return self._showcase.challenge(offer, requirements, text) if requirements else None
 
+    def preview(self, offer: Offer, text: str) -> Mapping[str, Any] | None:
+        """The same for nobody in particular: what a buyer would see."""
+        requirements = self._showcase.requirements(offer)
+        return self._showcase.challenge(offer, requirements, text) if requirements else None
+
     # ── before the tool runs ─────────────────────────────────────────────────────────────────────────────────────────
 
     async def begin(self, call: PricedCall, offer: Offer, brought: Shown) -> Started | Earlier | Refusal:
