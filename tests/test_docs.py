@@ -14,6 +14,7 @@ import pytest
 
 from auth.endpoints import FORMS, SPECIAL
 from auth.values import paths
+from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
 from server.settings.money import (
@@ -118,6 +119,7 @@ EXPLAINED = [
     pytest.param(PlanConfig, "docs/prices.md", "of `[[plan]]`", id="plan"),
     pytest.param(PriceTable, "docs/prices.md", "of a price", id="price"),
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
+    pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]

@@ -16,13 +16,27 @@ from targets import (
     chat_upstream,
     ostiary,
     ostiary_chat,
+    ostiary_priced,
     ostiary_python_file,
     running,
 )
 
+from server.admin import control
+
 
 def _token(server: Running, folder: Path) -> str:
     return logins.log_in(server, logins.ours(folder)).access_token
+
+
+def _wallet(server: Running, folder: Path) -> str:
+    """A login whose person has money here."""
+    token = _token(server, folder)
+    control.ask(folder / "data", "ledger.grant", {"wallet": "owner", "amount": 10**9})
+    return token
+
+
+def _priced(folder: Path, cores: Cores) -> AbstractContextManager[Running]:
+    return running(ostiary_priced(folder), core=cores.server)
 
 
 def _demo(folder: Path, cores: Cores, *, auth: str) -> AbstractContextManager[Running]:
@@ -57,4 +71,11 @@ OURS = (
     ),
     Contender(name="python", label="Ostiary, tool of a Python file", serve=_python_file),
     Contender(name="chat", label="Ostiary, chat upstream", serve=_chat),
+    Contender(
+        name="paid",
+        label="Ostiary, demo, paid from a balance",
+        serve=_priced,
+        login=_wallet,
+        varies=True,
+    ),
 )

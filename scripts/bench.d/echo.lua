@@ -6,6 +6,7 @@ local template = '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name"
   .. '"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{},'
   .. '"io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"}}}}'
 local threads = {}
+local sent = 0
 
 -- Not local: `done` asks each thread for them.
 wrong = 0
@@ -25,11 +26,18 @@ function init(arguments)
   wrk.headers["Mcp-Name"] = arguments[1]
   local token = os.getenv("BENCH_TOKEN")
   if token then wrk.headers["Authorization"] = "Bearer " .. token end
+  -- The same call at the same time is one call where it costs money: so each says something else.
+  if os.getenv("BENCH_VARIES") then
+    request = function()
+      sent = sent + 1
+      return wrk.format(nil, nil, nil, (wrk.body:gsub('"hello"', '"hello ' .. sent .. '"')))
+    end
+  end
 end
 
 -- wrk itself takes an error in a 200 for a success.
 function response(status, _, body)
-  if status == 200 and body:find('"hello"', 1, true) and not body:find('"error":', 1, true)
+  if status == 200 and body:find('"hello', 1, true) and not body:find('"error":', 1, true)
     and not body:find('"isError":%s*true') then return end
   wrong = wrong + 1
   if wrong == 1 then wrong_answer = status .. " " .. body:sub(1, 300) end

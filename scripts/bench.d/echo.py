@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -45,6 +46,7 @@ class Contender:
     label: str
     serve: Callable[[Path, Cores], AbstractContextManager[Running]]
     login: Callable[[Running, Path], str] | None = None
+    varies: bool = False  # no call is like another
 
 
 def contest(
@@ -63,8 +65,9 @@ def contest(
             say(f"echo, round {number} of {rounds}: {contender.name}")
             with fresh() as folder, contender.serve(folder, cores) as server:
                 token = contender.login(server, folder) if contender.login else ""
-                _wrk(server, core=cores.load, seconds=WARM_SECONDS, token=token)
-                samples[contender.name].append(measure(server, core=cores.load, seconds=seconds, token=token))
+                load = partial(measure, server, core=cores.load, token=token, varies=contender.varies)
+                load(seconds=WARM_SECONDS)
+                samples[contender.name].append(load(seconds=seconds))
     medians = {name: middle(found) for name, found in samples.items()}
     tell_hurried({name: sample.spare for name, sample in medians.items()}, say)
     return medians
@@ -81,12 +84,12 @@ def middle(samples: list[Sample]) -> Sample:
     return Sample(**{name: median(getattr(s, name) for s in samples) for name in Sample.__dataclass_fields__})
 
 
-def measure(server: Running, *, core: int, seconds: int, token: str = "") -> Sample:
+def measure(server: Running, *, core: int, seconds: int, token: str = "", varies: bool = False) -> Sample:
     """One run of the load generator. Raises `Broken` if anything but the echo came back."""
     probe(server, token)
     began, idle = time.monotonic(), idle_seconds(core)
     before, children_before = server.cpu_seconds(), server.children_cpu_seconds()
-    result = _wrk(server, core=core, seconds=seconds, token=token)
+    result = _wrk(server, core=core, seconds=seconds, token=token, varies=varies)
     spent, children_spent = server.cpu_seconds() - before, server.children_cpu_seconds() - children_before
     spare = (idle_seconds(core) - idle) / (time.monotonic() - began)
     requests = result["requests"]
@@ -116,10 +119,12 @@ def probe(server: Running, token: str = "") -> None:
         raise Broken(f"{target.name} did not echo: {status} {body[:300]!r}")
 
 
-def _wrk(server: Running, *, core: int, seconds: int, token: str) -> dict[str, float]:
+def _wrk(server: Running, *, core: int, seconds: int, token: str, varies: bool) -> dict[str, float]:
     """What the load generator found. Raises `Broken` unless every answer was the echo."""
     target = server.target
     environment = {**os.environ, **({"BENCH_TOKEN": token} if token else {})}
+    if varies:
+        environment["BENCH_VARIES"] = "yes"
     command = (
         "taskset", "-c", str(core), "wrk", "-t1", f"-c{CONNECTIONS}", f"-d{seconds}s", "--latency", "-s", str(LUA),
         f"{server.url}/mcp", "--", target.tool, target.argument,

@@ -95,6 +95,17 @@ def ostiary_python_file(folder: Path) -> Target:
     return Target(name="Ostiary, Python file", command=(*_serving(folder), "--config", str(settings)))
 
 
+def ostiary_priced(folder: Path) -> Target:
+    """The demo agent again, but each call costs something."""
+    settings = folder / "ostiary.toml"
+    settings.write_text(
+        '[[server]]\nname = "bench"\n[[server.agent]]\nkind = "demo"\n[server.tools.echo]\nprice = "$0.000001"\n',
+        "utf-8",
+    )
+    command = (*_serving(folder, auth="oauth"), "--config", str(settings))
+    return Target(name="Ostiary, priced", command=command)
+
+
 def ostiary_chat(folder: Path, upstream: Running) -> Target:
     """A chat agent in front of `chat_upstream.py`."""
     settings = folder / "ostiary.toml"

@@ -132,10 +132,10 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def accounts(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """Wallets first, then the others."""
-        at = arguments.get("at") or {}
-        if not isinstance(at, dict):
+        at: object = arguments.get("at")
+        if not isinstance(at, dict | None):
             raise CommandRefused("at is where the answer before ended")
-        here = cast("dict[str, Any]", at)
+        here = cast("dict[str, Any]", at or {})
         of_wallets, after = here.get("of_wallets") is not False, text(here, "after") or ""
         job = partial(statements.accounts, of_wallets=of_wallets, after=after, at_most=ACCOUNTS_AT_MOST)
         found = await self.store.read(job)

@@ -195,6 +195,9 @@ class LibraryBackend(Protocol):
 class Pricing(Protocol):
     """A back-end whose author has functions that know what a call costs."""
 
+    @property
+    def price_functions(self) -> frozenset[str]: ...
+
     async def price(self, asked: PriceAsked) -> str:
         """`"$0.02"` or `"free"`, unchecked. Raises `BackendError`."""
         ...

@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from server.backends.base import Backend, LibraryBackend, Paced
-from server.backends.terms import DEFAULT_TERMS, BadTerms, CallTerms
+from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
 from server.mcp.uri_template import BadTemplate, UriTemplate
@@ -52,7 +52,7 @@ class ToolRules(Protocol):
 class ToolPrices(Protocol):
     """What the tools of a server cost (server/till)."""
 
-    def price(self, tool: Tool, /) -> Any | None:
+    def price(self, tool: Tool, backend: Backend, /) -> Any | None:
         """None: nothing. Raises `BadTerms`."""
         ...
 
@@ -236,13 +236,13 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
             own = _terms_of(tool, source)
             try:
                 bound = own if rules is None else rules.terms(tool, own)
-                price = None if prices is None else prices.price(tool)
+                price = None if prices is None else prices.price(tool, backend)
             except BadTerms as error:
                 problems.append(f"{source.name}: {error}")
                 continue
             if bound is None:
                 continue
-            seen = tool if prices is None or price is None else prices.shown(tool, price)
+            seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
             add(tools, "tool", tool.name, source, partial(_entry, tool, seen, backend, bound, price))
         if not isinstance(backend, LibraryBackend):
             continue
@@ -280,6 +280,14 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
 
 def _entry(tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:
     return ToolEntry(seen, ToolSchema(tool), backend, terms, price)
+
+
+def _priceless(tool: Tool) -> Tool:
+    """Without what its author says that it costs: here it costs nothing."""
+    if tool.meta is msgspec.UNSET or PRICE_META not in tool.meta:
+        return tool
+    rest = {key: value for key, value in tool.meta.items() if key != PRICE_META}
+    return msgspec.structs.replace(tool, meta=rest or msgspec.UNSET)
 
 
 def _terms_of(tool: Tool, source: Source) -> CallTerms:

@@ -116,20 +116,22 @@ class ChatBackend:
         """One message, one reply. Raises `BackendError` where the agent could not be asked or did not answer well."""
         if call.tool != self._tool.name:
             raise BackendError(f"unknown tool: {call.tool[:100]}")
-        turn = read_turn(
-            call,
-            names=self._names if self._bound else None,
-            fresh=self._names.make(call.subject, self._random(ENTROPY_BYTES)),
-            agents=self._agents,
-        )
+        fresh = self._names.make(call.subject, self._random(ENTROPY_BYTES))
+        turn = read_turn(call, names=self._names if self._bound else None, fresh=fresh, agents=self._agents)
         if isinstance(turn, ToolResult):
             return turn
+        begins = turn.session_id == fresh
+        # Whoever begins a conversation again, because its first answer was lost after it was paid for, begins the same one.
+        paid = await self._endpoint.paid_call(
+            call.subject,
+            [turn.agent_id, turn.message, None if begins else turn.session_id],
+            fresh if begins else "",
+        )
+        session_id = paid.note if paid is not None and begins else turn.session_id
         document = {
             "agent": turn.agent_id,
             "messages": [{"role": "user", "content": turn.message}],
-            "session_id": self._names.for_agent(call.subject, turn.session_id)
-            if self._bound
-            else turn.session_id,
+            "session_id": self._names.for_agent(call.subject, session_id) if self._bound else session_id,
             "stream": False,
         }
         try:
@@ -137,13 +139,13 @@ class ChatBackend:
                 document,
                 call_id=call.call_id,
                 deadline=self._endpoint.deadline(),
-                subject=call.subject,
+                paid=paid,
             )
         except DeadlinePassed:
             return self._endpoint.too_slow()
         reply = reply_in(body)
         return ToolResult(
-            content=[TextContent(text=reply)], structured={"reply": reply, "session_id": turn.session_id}
+            content=[TextContent(text=reply)], structured={"reply": reply, "session_id": session_id}
         )
 
     async def aclose(self) -> None:

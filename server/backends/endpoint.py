@@ -159,16 +159,31 @@ class AgentEndpoint:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.
         return failed(f"agent did not answer within {self._seconds:g} s")
 
-    async def ask(self, document: object, *, call_id: str, deadline: float, subject: str = "") -> bytes:
-        """The whole body of an answer of status 2xx. What `subject` paid for and did not get, nobody else gets. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
+    async def paid_call(self, subject: str, wish: object, note: str = "") -> PaidCall | None:
+        """A call that may be paid for; None without a wallet. The same `wish` of the same subject is the same call; its `note` is then
+        that of the first time. Raises `BackendError`."""
+        if self._payer is None:
+            return None
+        from server.paying.policy import CannotPay
+
+        paid = self._payer.call(self._url, WHAT, [subject, wish], note=note)
+        try:
+            await paid.begin()
+        except CannotPay as problem:
+            raise self._unpaid(problem) from None
+        return paid
+
+    async def ask(
+        self, document: object, *, call_id: str, deadline: float, paid: PaidCall | None = None
+    ) -> bytes:
+        """The whole body of an answer of status 2xx. Raises `BackendError`, also where it is empty, and `DeadlinePassed`."""
         head, body = self._head + header_line("X-Request-Id", call_id), self._encode(document)
         try:
-            if self._payer is None:
+            if paid is None:
                 status, body = await self._fetcher.exchange(
                     head, body, deadline=deadline, limit=ANSWER_BYTES, beginning=ERROR_BYTES
                 )
             else:
-                paid = self._payer.call(self._url, WHAT, [subject, document])
                 status, body = await self._exchange_paying(paid, head, body, deadline)
         except FetchFailed as error:
             raise BackendError(f"agent endpoint {error}") from error
@@ -180,15 +195,12 @@ class AgentEndpoint:
 
     @asynccontextmanager
     async def stream(
-        self, document: object, *, call_id: str, deadline: float, limit: int, subject: str = ""
+        self, document: object, *, call_id: str, deadline: float, limit: int, paid: PaidCall | None = None
     ) -> AsyncGenerator[UpstreamAnswer]:
         """An answer of status 2xx that comes piece by piece, or not, valid inside the block. Raises as `ask` does."""
         head = self._streaming_head + header_line("X-Request-Id", call_id)
         body = self._encode(document)
-        paid = None if self._payer is None else self._payer.call(self._url, WHAT, [subject, document])
         try:
-            if paid is not None:
-                await self._begin(paid)
             while True:
                 async with self._fetcher.open(
                     _with_payment(head, paid), body, deadline=deadline, limit=limit
@@ -210,7 +222,6 @@ class AgentEndpoint:
     ) -> tuple[int, bytes]:
         """As `Fetcher.exchange`, and once more with a payment where there is a price. What was lost on the way is shown again by the
         next call that says the same."""
-        await self._begin(paid)
         while True:
             async with self._fetcher.open(
                 _with_payment(head, paid), body, deadline=deadline, limit=ANSWER_BYTES
@@ -219,14 +230,6 @@ class AgentEndpoint:
                 said = await (answer.read() if good else answer.beginning(ERROR_BYTES))
             if not await self._again(paid, answer, said):
                 return answer.status, said
-
-    async def _begin(self, paid: PaidCall) -> None:
-        from server.paying.policy import CannotPay
-
-        try:
-            await paid.begin()
-        except CannotPay as problem:
-            raise self._unpaid(problem) from None
 
     async def _again(self, paid: PaidCall, answer: UpstreamAnswer, said: bytes) -> bool:
         from server.paying.policy import CannotPay

@@ -35,6 +35,7 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     resource_templates: Sequence[ResourceTemplate] = ()
     prompts: Sequence[Prompt] = ()
     completes: frozenset[tuple[str, str]] = frozenset()
+    price_functions: frozenset[str] = frozenset()
 
 
 NOTHING: Final = AgentOffer()
@@ -54,6 +55,7 @@ class _Catalog(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     resource_templates: Annotated[list[ResourceTemplate], _List] = []
     prompts: Annotated[list[Prompt], _List] = []
     completes: Annotated[list[tuple[str, str]], Meta(max_length=2 * ENTRIES)] = []  # prompts and templates
+    price_functions: Annotated[list[str], _List] = []
 
 
 _decode: Final = msgspec.json.Decoder(_Catalog).decode
@@ -84,6 +86,7 @@ def read_offer(catalog: Raw) -> AgentOffer:
         resource_templates=given.resource_templates,
         prompts=given.prompts,
         completes=frozenset(given.completes),
+        price_functions=frozenset(given.price_functions),
     )
 
 

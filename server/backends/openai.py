@@ -50,7 +50,7 @@ from server.outgoing.failures import DeadlinePassed
 from server.settings.secret import Secret
 
 if TYPE_CHECKING:
-    from server.paying.payer import Payer
+    from server.paying.payer import PaidCall, Payer
 
 DESCRIPTION = (
     "Send one message to an AI model and get its reply. To continue a conversation, pass the session_id of the previous "
@@ -222,24 +222,28 @@ class OpenAIBackend:
     async def _complete(
         self, request: dict[str, Any], call: ToolCall, outlet: Outlet, deadline: float
     ) -> ChatCompletion:
+        paid = await self._endpoint.paid_call(call.subject, request)
         if self._streams:
-            completion = await self._streamed(request, call, outlet, deadline)
+            completion = await self._streamed(request, call, outlet, deadline, paid)
         else:
             completion = whole(
-                await self._endpoint.ask(
-                    request, call_id=call.call_id, deadline=deadline, subject=call.subject
-                )
+                await self._endpoint.ask(request, call_id=call.call_id, deadline=deadline, paid=paid)
             )
         if not completion.text:
             raise empty_response()
         return completion
 
     async def _streamed(
-        self, request: dict[str, Any], call: ToolCall, outlet: Outlet, deadline: float
+        self,
+        request: dict[str, Any],
+        call: ToolCall,
+        outlet: Outlet,
+        deadline: float,
+        paid: PaidCall | None,
     ) -> ChatCompletion:
         pieces, told, next_at = Pieces(), 0, 0.0
         async with self._endpoint.stream(
-            request, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES, subject=call.subject
+            request, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES, paid=paid
         ) as answer:
             if answer.media_type == "application/json":  # it does not stream, whatever it was asked
                 return whole(await answer.read(ANSWER_BYTES))

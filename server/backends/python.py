@@ -191,6 +191,10 @@ class PythonBackend:
             (await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"))).result
         )
 
+    @property
+    def price_functions(self) -> frozenset[str]:
+        return self._offer.price_functions
+
     async def price(self, asked: PriceAsked) -> str:
         make = partial(
             lines.AskPrice,

@@ -74,13 +74,14 @@ def open_wallet(config: PayConfig, data_dir: Path, *, agent: str, log: Logger) -
     """Who pays for the agent; None: nobody. Raises `SecretUnreadable` for a key that cannot be had."""
     if not config.written:
         return None
-    from server.evm.key_files import KeyUnusable, load_key
+    from server.paying.keys import paying_key
     from server.paying.payer import Payer
+    from server.paying.policy import CannotPay
     from server.paying.spending import SpendingFile
 
     try:
-        key = load_key(config.key)
-    except KeyUnusable as error:
+        key = paying_key(config.key)
+    except CannotPay as error:
         raise SecretUnreadable(f"pay.key: {error}" + (f" ({error.hint})" if error.hint else "")) from None
     return Payer(
         key,

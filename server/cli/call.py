@@ -17,6 +17,8 @@ from server.cli.terminal import Misuse, StatusLine, clean, json_option, say
 # The server's own limit for a request body; more would only be refused after the upload.
 MAX_ARGUMENTS = 2 * 1024 * 1024
 BAR_CELLS = 20
+# Of what a server says about its price.
+MAX_SAID = 500
 # A tool may think for a long time; its server's own deadline is nearly always shorter.
 CALL_SECONDS = 300.0
 
@@ -196,10 +198,8 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
         from server.x402.in_band import find_challenge
 
         if (challenge := find_challenge(result)) is not None:
-            said = str(challenge.get("error", ""))[:1000].strip()
             terminal.error(
-                f"{tool} costs money" + (f": {said}" if said else ""),
-                hint="call it with --pay; ostiary wallet new makes a wallet",
+                _price(result, challenge, tool), hint="call it with --pay; ostiary wallet new makes a wallet"
             )
             return
         text = "\n".join(str(block.get("text", "")) for block in blocks if block.get("type") == "text")
@@ -217,6 +217,17 @@ def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:
         shown = True
     if not shown and "structuredContent" in result:
         terminal.out_json(result["structuredContent"])
+
+
+def _price(result: Mapping[str, Any], challenge: Mapping[str, Any], tool: str) -> str:
+    """Our own servers say it in a word; what others say is for programs, and better than nothing."""
+    facts: Any = result.get("_meta")
+    for key in ("io.ostiary/payment", "price"):
+        facts = cast("Mapping[str, Any]", facts).get(key) if isinstance(facts, Mapping) else None
+    if isinstance(facts, str):
+        return f"{tool} costs {facts} a call"
+    said = str(challenge.get("error", ""))[:MAX_SAID].strip()
+    return f"{tool} costs money" + (f": {said}" if said else "")
 
 
 def _text_of(block: Mapping[str, Any]) -> str | None:

@@ -306,11 +306,11 @@ def _write_json(rows: Iterator[Mapping[str, Any]], out: TextIO) -> int:
 
 
 def _write_csv(rows: Iterator[Mapping[str, Any]], out: TextIO) -> int:
-    table = csv.DictWriter(out, FIELDS, lineterminator="\n")
-    table.writeheader()
+    table = csv.writer(out, lineterminator="\n")
+    table.writerow(FIELDS)
     count = 0
     for row in rows:
-        table.writerow({name: _cell(value) for name, value in _told(row).items()})
+        table.writerow([_cell(value) for value in _told(row).values()])
         count += 1
     return count
 

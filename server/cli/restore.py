@@ -101,3 +101,6 @@ def command(
             " and `ostiary clients list`"
         )
     terminal.say("passphrases, passkeys, ceilings and clients' secrets are again those of the back-up")
+    terminal.say(
+        "so are the books: what was booked since is not in them, though it may have moved on a chain"
+    )

@@ -122,7 +122,10 @@ class Carrier:
                 f"{self.url} redirects", hint="give `ostiary connect` the address it redirects to"
             )
         if status == 402:
-            return BadAnswer("this has a price, and payment is not spoken here", hint="use an x402 client")
+            return BadAnswer(
+                "this has a price that is asked for over HTTP, and calls are paid inside MCP here",
+                hint="use an x402 client for HTTP",
+            )
         if status == 413:
             return BadAnswer("this message is larger than the server takes", hint="send less at once")
         if status in (404, 405):

@@ -8,10 +8,10 @@ else is declared: it cannot be sampled or given tasks, so a server has no reason
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from shlex import quote
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import trio
 
@@ -19,6 +19,7 @@ from server import __version__
 from server.client.discovery import MODERN
 from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachable
 from server.client.headers import header_value, parameter_headers
+from server.client.mcp_answers import info_of, mapping, paying, refused, strings
 from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_questions
 from server.client.rpc import OnMessage, RemoteEndpoint, RpcReply
 from server.client.server_info import ServerInfo
@@ -32,7 +33,6 @@ META = "io.modelcontextprotocol"
 CLIENT_INFO = {"name": "ostiary-cli", "version": __version__}
 # Of this a client can be sure that the other side is modern, even though it refuses.
 MODERN_REFUSALS = frozenset({-32020, -32021, -32022})
-MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 METHOD_NOT_FOUND = -32601
 
@@ -43,9 +43,6 @@ MAX_PAGES = 200
 MAX_TOOLS = 10_000
 
 Progress = Callable[[float, float | None, str], None]
-
-# JSON-RPC: the server tried and failed.
-INTERNAL_ERROR: Final = -32603
 
 
 class McpClient:
@@ -120,7 +117,7 @@ class McpClient:
         if paid is not None:
             await paid.begin()
         for _ in range(MAX_ROUNDS):
-            result = await request() if paid is None else await _paying(request, paid)
+            result = await request() if paid is None else await paying(request, paid)
             kind = result.get("resultType", "complete")
             if kind == "complete":
                 return result
@@ -184,24 +181,24 @@ class McpClient:
             message, headers=_modern_headers("server/discover"), silence_seconds=DEFAULT_SECONDS
         )
         answer = reply.message or {}
-        result = _mapping(answer.get("result"))
+        result = mapping(answer.get("result"))
         if result:
-            if MODERN not in _strings(result.get("supportedVersions")):
+            if MODERN not in strings(result.get("supportedVersions")):
                 return None
-            info = _mapping(_mapping(result.get("_meta")).get(f"{META}/serverInfo"))
-            return _info("modern", MODERN, info)
-        error = _mapping(answer.get("error"))
+            info = mapping(mapping(result.get("_meta")).get(f"{META}/serverInfo"))
+            return info_of("modern", MODERN, info)
+        error = mapping(answer.get("error"))
         code = error.get("code")
         if code == UNSUPPORTED_VERSION:
             return (
                 None
-                if MODERN not in _strings(_mapping(error.get("data")).get("supported"))
-                else _info("modern", MODERN, {})
+                if MODERN not in strings(mapping(error.get("data")).get("supported"))
+                else info_of("modern", MODERN, {})
             )
         if code in MODERN_REFUSALS:
-            raise _refused(error, "server/discover")
+            raise refused(error, "server/discover")
         if code == METHOD_NOT_FOUND and reply.status == 404:
-            return _info("modern", MODERN, {})
+            return info_of("modern", MODERN, {})
         return None
 
     async def _initialize(self) -> ServerInfo:
@@ -219,7 +216,7 @@ class McpClient:
         ):
             raise BadAnswer(f"{host_of(self._endpoint.url)} sent an unusable session id")
         self._session_id = session_id
-        server = _info("legacy", str(version), _mapping(result.get("serverInfo")))
+        server = info_of("legacy", str(version), mapping(result.get("serverInfo")))
         await self._endpoint.post(
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
             headers=self._legacy_headers(server),
@@ -336,9 +333,9 @@ class McpClient:
 
     def _result(self, reply: RpcReply, method: str) -> dict[str, Any]:
         answer = reply.message or {}
-        error = _mapping(answer.get("error"))
+        error = mapping(answer.get("error"))
         if error:
-            raise _refused(error, method)
+            raise refused(error, method)
         result = answer.get("result")
         if not isinstance(result, dict):
             raise BadAnswer(
@@ -354,24 +351,11 @@ class McpClient:
         )
 
 
-async def _paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCall) -> dict[str, Any]:
-    """The first answer that asks for no money. It is sent at most twice, for a payment that went along is the only one."""
-    while True:
-        try:
-            result = await request()
-        except CallRefused as refused:
-            if not await paid.again_after_error(refused.error):
-                raise
-            continue
-        if not await paid.again(result):
-            return result
-
-
 def _progress_to(progress: Progress | None) -> OnMessage:
     async def on_message(message: dict[str, Any]) -> None:
         if progress is None or message.get("method") != "notifications/progress":
             return
-        params = _mapping(message.get("params"))
+        params = mapping(message.get("params"))
         done, total, text = params.get("progress"), params.get("total"), params.get("message")
         if isinstance(done, int | float) and not isinstance(done, bool):
             progress(
@@ -394,44 +378,3 @@ def _modern_meta(params: Mapping[str, Any], declared: Mapping[str, Any] | None =
 
 def _modern_headers(method: str) -> dict[str, str]:
     return {"MCP-Protocol-Version": MODERN, "Mcp-Method": method}
-
-
-def _info(era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any]) -> ServerInfo:
-    name, title, server_version = info.get("name"), info.get("title"), info.get("version")
-    return ServerInfo(
-        era=era,
-        version=version,
-        name=name[:200] if isinstance(name, str) else "",
-        title=title[:200] if isinstance(title, str) else "",
-        server_version=server_version[:100] if isinstance(server_version, str) else "",
-    )
-
-
-def _refused(error: Mapping[str, Any], method: str) -> CallRefused:
-    code, message = error.get("code"), error.get("message")
-    said = message[:500] if isinstance(message, str) and message else "no reason given"
-    number = code if isinstance(code, int) else 0
-    if number == INTERNAL_ERROR:  # the reason is its own, or that of the agent behind it
-        return CallRefused(f"{method} failed: {said}", code=number, error=error)
-    required = _mapping(_mapping(error.get("data")).get("requiredCapabilities"))
-    if number == MISSING_CAPABILITY and "elicitation" in required:
-        # A page can only be opened by somebody; a form can be filled in before.
-        otherwise = "" if "url" in _mapping(required["elicitation"]) else ", or give --answer FIELD=VALUE"
-        return CallRefused(
-            f"the server refused {method}: {said}",
-            code=number,
-            hint=f"it has a question for a person: call it on a terminal{otherwise}",
-        )
-    return CallRefused(f"the server refused {method}: {said}", code=number, error=error)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
-def _strings(value: Any) -> list[str]:
-    return (
-        [item for item in cast("list[Any]", value) if isinstance(item, str)]
-        if isinstance(value, list)
-        else []
-    )

@@ -162,7 +162,8 @@ class RemoteEndpoint:
             )
         if status == 402:
             raise ClientError(
-                "this call has a price, and payment is not spoken here", hint="use an x402 client"
+                "this has a price that is asked for over HTTP, and calls are paid inside MCP here",
+                hint="use an x402 client for HTTP",
             )
         if status == 403:
             raise CallRefused(

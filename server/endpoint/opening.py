@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
@@ -18,7 +18,7 @@ import trio
 from auth.values.model import Millis
 from server import __version__
 from server.backends.base import Active, Announce, BackendError, Outlet
-from server.backends.catalog import Catalog, CatalogError, ToolEntry, ToolPrices
+from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint import agents
 from server.endpoint.agents import Subkey
@@ -46,8 +46,9 @@ from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
-from server.till.prices import Prices
-from server.till.till import Till
+
+if TYPE_CHECKING:
+    from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -205,9 +206,7 @@ async def open_endpoint(
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
     )
-    if payments is None and (
-        in_vain := [entry.tool.name for entry in catalog.entries() if _names_price(entry)]
-    ):
+    if payments is None and (in_vain := _with_prices(catalog, sources)):
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
@@ -233,6 +232,7 @@ async def open_endpoint(
         measure=measure,
         log=log,
         till=till,
+        x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )
@@ -245,12 +245,22 @@ def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPric
     priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
     if payments is None and settings.price is None and not priced:
         return None
+    from server.till.prices import Prices
 
     return Prices(settings, payments)
 
 
-def _names_price(entry: ToolEntry) -> bool:
-    return entry.price is None and entry.tool.meta is not msgspec.UNSET and PRICE_META in entry.tool.meta
+def _with_prices(catalog: Catalog, sources: Sequence[Source]) -> list[str]:
+    """Tools that are free although their authors say what they cost."""
+    return [
+        tool.name
+        for source in sources
+        for tool in source.backend.tools()
+        if tool.meta is not msgspec.UNSET
+        and PRICE_META in tool.meta
+        and (entry := catalog.get(tool.name)) is not None
+        and entry.price is None
+    ]
 
 
 def check_words(settings: ServerConfig, tools: Collection[str]) -> None:

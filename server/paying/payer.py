@@ -85,9 +85,9 @@ class Payer:
         self._change = change
         self._agree = agree
 
-    def call(self, place: str, what: str, arguments: object) -> PaidCall:
-        """`what` is for people: what is bought at `place`."""
-        return PaidCall(self, purpose_of(place, what, arguments), what)
+    def call(self, place: str, what: str, arguments: object, *, note: str = "") -> PaidCall:
+        """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again."""
+        return PaidCall(self, purpose_of(place, what, arguments), what, note)
 
     def now(self) -> int:
         return int(self._now())
@@ -105,7 +105,7 @@ class Payer:
     def ended(self, signed: SignedPayment) -> bool:
         return self.now() >= signed.valid_before + DRIFT_SECONDS
 
-    async def buy(self, challenge: Mapping[str, Any], purpose: str, what: str) -> SignedPayment:
+    async def buy(self, challenge: Mapping[str, Any], purpose: str, what: str, note: str) -> SignedPayment:
         """Raises `CannotPay`; then nothing was signed that anybody has seen."""
         purchase = choose(challenge, self.policy, self._change)
         words = in_words(purchase, what)
@@ -129,6 +129,7 @@ class Payer:
             signed_at=now,
             valid_before=valid_before,
             payment=payment,
+            note=note,
         )
         kept = await self._in_thread(
             partial(self._spending.add, signed, self.policy.per_day, now, self._change)
@@ -161,7 +162,8 @@ class Payer:
 class PaidCall:
     """From the first time that a call is sent to its answer: `begin`, then `pay` for each challenge, then `answered`."""
 
-    def __init__(self, payer: Payer, purpose: str, what: str) -> None:
+    def __init__(self, payer: Payer, purpose: str, what: str, note: str) -> None:
+        self._note = note
         self._payer = payer
         self._purpose = purpose
         self._what = what
@@ -170,6 +172,11 @@ class PaidCall:
     @property
     def paying(self) -> bool:
         return self._signed is not None
+
+    @property
+    def note(self) -> str:
+        """After `begin`: that of the payment of before, if there is one."""
+        return self._note if self._signed is None else self._signed.note
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -196,7 +203,10 @@ class PaidCall:
         `receipt` is what came of settling that."""
         signed = self._signed
         if signed is None:
-            self._signed = await self._payer.buy(challenge, self._purpose, self._what)
+            bought = await self._payer.buy(challenge, self._purpose, self._what, self._note)
+            if bought.note != self._note:
+                raise CannotPay("another call like this one is being paid for at this moment")
+            self._signed = bought
             return
         said = _said(challenge.get("error"))
         # A server that tried to move the money and says that it failed need not know.

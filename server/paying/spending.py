@@ -36,6 +36,8 @@ class SignedPayment(msgspec.Struct, frozen=True, kw_only=True):
     signed_at: int  # seconds since 1970
     valid_before: int
     payment: dict[str, Any]
+    # What else the same call must be made with again, chosen when it was made first.
+    note: str = ""
     # The server answered that it does not take it, and not that it tried to settle it.
     refused: bool = False
 

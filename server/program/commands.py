@@ -80,7 +80,9 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
             **VoucherAdmin(
-                store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules.keys
+                store=services.store,
+                clock=now_millis,
+                plans=lambda: [plan.name for plan in services.resolved.plans],
             ).commands(),
         },
         examine_money=None if services.money is None else examine_money,

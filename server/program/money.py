@@ -16,20 +16,23 @@ from auth.keys.ring import SigningKey
 from server.backends.catalog import Catalog
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, now_millis
+from server.money.amounts import parse
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
 from server.settings.money import FacilitatorConfig, PaymentsConfig
 from server.settings.resolve import Resolved
-from server.settings.sales import accepted_assets, network_named
+from server.settings.sales import AcceptedAsset, accepted_assets, network_named
 from server.settings.secret import read_secret
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
-from server.till.answers import Answers
+from server.till.answers import AnswerVault
 from server.till.caps import CapRules
 from server.till.cashier import TillCashier
 from server.till.claims import Rules
+from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
+from server.till.deposits import Deposits
 from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.offers import CURRENCY
@@ -55,7 +58,11 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     settlements: Settlements
     facilitators: Facilitators
     chains: Mapping[str, Chain]
+    assets: tuple[AcceptedAsset, ...]
     make: Callable[[ServerConfig], Till]
+    deposits: (
+        Callable[[ServerConfig], Deposits] | None
+    )  # None: nobody has a balance that they could fill themselves
 
     def count(self, metrics: Metrics) -> None:
         counts = self.settlements.counts
@@ -127,7 +134,7 @@ def open_money(
         chains = _chains(payments)
     except ValueError as error:
         raise CannotStart(f"payments: {error}", HINT) from error
-    kept = Answers(subkey(answers.KEY_PURPOSE), secrets.token_bytes)
+    kept = AnswerVault(subkey(answers.KEY_PURPOSE), secrets.token_bytes)
     books = Books(subkey(LEDGER_PURPOSE))
     settlements = Settlements(
         store=store,
@@ -143,6 +150,31 @@ def open_money(
     receipts = Receipts(issuer=issuer, key=signing_key, currency=CURRENCY)
     assets = accepted_assets(payments)
 
+    def showcase(settings: ServerConfig, below: str) -> Showcase:
+        return Showcase(
+            server=settings.name,
+            base=f"{issuer}/{settings.name}/{below}",
+            title=settings.title or settings.name,
+            assets=assets,
+            max_timeout_seconds=payments.max_timeout_seconds,
+        )
+
+    def deposits(settings: ServerConfig) -> Deposits:
+        return Deposits(
+            server=settings.name,
+            store=store,
+            answers=kept,
+            settlements=settlements,
+            showcase=showcase(settings, ""),
+            least=parse(payments.deposit_least),
+            most=parse(payments.deposit_most),
+            key=subkey(DEPOSIT_PURPOSE),
+            clock=now_millis,
+            entropy=secrets.token_bytes,
+            boot_id=boot_id,
+            log=log,
+        )
+
     def make(settings: ServerConfig) -> Till:
         return Till(
             server=settings.name,
@@ -152,13 +184,7 @@ def open_money(
             answers=kept,
             settlements=settlements,
             receipts=receipts,
-            showcase=Showcase(
-                server=settings.name,
-                base=f"{issuer}/{settings.name}/call/",
-                title=settings.title or settings.name,
-                assets=assets,
-                max_timeout_seconds=payments.max_timeout_seconds,
-            ),
+            showcase=showcase(settings, "call/"),
             rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
             key=subkey(till.KEY_PURPOSE),
             clock=now_millis,
@@ -167,7 +193,14 @@ def open_money(
             log=log,
         )
 
-    return Money(settlements=settlements, facilitators=facilitators, chains=chains, make=make)
+    return Money(
+        settlements=settlements,
+        facilitators=facilitators,
+        chains=chains,
+        assets=assets,
+        make=make,
+        deposits=deposits if assets and payments.wallets else None,
+    )
 
 
 def _access(config: FacilitatorConfig) -> FacilitatorAccess:

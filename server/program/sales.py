@@ -16,7 +16,6 @@ from server.program.money import Money
 from server.settings.money_faults import unpayable
 from server.settings.resolve import Resolved
 from server.settings.sales import AcceptedAsset, accepted_assets, network_named
-from server.till import words
 from server.till.offers import PricedTool
 from server.till.price_tags import words_of, words_of_prices
 from server.x402.facilitators import Support
@@ -121,16 +120,15 @@ def _seen_by_buyers(name: str, endpoint: Endpoint, resolved: Resolved) -> list[d
     rows: list[dict[str, Any]] = []
     for price in _priced(endpoint)[:TOOLS]:
         kind = PrincipalKind.PAYER if strangers else PrincipalKind.USER
-        offer = price.static(kind)
-        challenge = None if offer is None else till.preview(offer, words.asks_payment(offer).text)
+        poster = till.poster(price, kind)
         rows.append(
             {
                 "server": name,
                 "tool": price.tool,
                 "words": words_of(price),
                 "strangers": strangers,
-                "fixed": offer is not None,
-                "challenge": challenge,
+                "fixed": not price.depends(kind),
+                "challenge": None if poster is None else poster.challenge,
             }
         )
     return rows

@@ -1,4 +1,4 @@
-"""Answers of priced calls as they are kept until they were fully given: sealed, each bound to its charge."""
+"""AnswerVault of priced calls as they are kept until they were fully given: sealed, each bound to its charge."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AnswerTooLarge(Exception):
     """It cannot be kept, and so cannot be sold."""
 
 
-class Answers:
+class AnswerVault:
     def __init__(self, key: bytes, entropy: Callable[[int], bytes]) -> None:
         self._cipher = AESGCM(key)
         self._entropy = entropy

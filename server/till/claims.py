@@ -152,9 +152,11 @@ def finish(
         books.post(db, movement, now)
 
 
-def release(db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int) -> None:
+def release(
+    db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int, asked: bool = False
+) -> None:
     """Nothing is taken; what was paid beforehand is owed."""
-    if charges.owed(db, charge_id, now=now, expires_at=expires_at):
+    if charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked):
         return
     charge = charges.take_out(db, charge_id, "running")
     if charge is not None:
@@ -170,6 +172,13 @@ def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, 
         and payments.settling(db, payment_id, next_try_at=next_try_at)
     ):
         raise NotClaimed("charge_gone")
+
+
+def send_deposit(db: StoreDb, *, payment_id: str, caller: str, facilitator: str, next_try_at: int) -> bool:
+    """It was found to be good, and nothing is to be done for it first. False: somebody else has let it go."""
+    return payments.verified(
+        db, payment_id, charge_id=None, caller=caller, facilitator=facilitator
+    ) and payments.settling(db, payment_id, next_try_at=next_try_at)
 
 
 def give_back(db: StoreDb, charge: Charge, now: int) -> None:

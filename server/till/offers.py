@@ -15,7 +15,6 @@ import msgspec
 import trio
 
 from auth.values.model import PrincipalKind
-from server.backends.base import Backend, BackendError, PriceAsked, Pricing
 from server.money.amounts import MOST, BadAmount, Micros, parse, shown
 from server.settings.money import FREE, PLAN_ONLY, PriceValue
 
@@ -40,23 +39,6 @@ KIND_OF: Final[Mapping[PrincipalKind, str]] = MappingProxyType(
 
 # Asks the agent's function of that name about these arguments; what it says, "$0.02" or "free". Raises `PriceUnknown`.
 AskAgent: TypeAlias = Callable[[str, Mapping[str, Any]], Awaitable[str]]
-
-
-def agent_of(backend: Backend, tool: str, *, subject: str, call_id: str) -> AskAgent:
-    """Asks whoever answers for the tool, for that caller."""
-
-    async def ask(function: str, arguments: Mapping[str, Any]) -> str:
-        if not isinstance(backend, Pricing):
-            raise PriceUnknown(f"what {tool} costs is to be said by its agent, which cannot say it")
-        asked = PriceAsked(
-            function=function, tool=tool, arguments=arguments, subject=subject, call_id=call_id
-        )
-        try:
-            return await backend.price(asked)
-        except BackendError as error:
-            raise PriceUnknown(f"what this call of {tool} costs could not be found out: {error}") from error
-
-    return ask
 
 
 class PriceUnknown(Exception):
@@ -113,6 +95,11 @@ class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_seconds: int
     free_calls: int
     trial: int
+
+    def sold_to(self, kind: PrincipalKind) -> bool:
+        """Whether such callers can pay for a call of it, and have to."""
+        price = self.prices[KIND_OF[kind]]
+        return price is not None and not price.plan_only
 
     def static(self, kind: PrincipalKind) -> Offer | None:
         """None: it is free for such callers, or depends on the arguments (`depends`)."""

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import msgspec
 from msgspec import UNSET
 
+from server.backends.base import Backend, Pricing
 from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
 from server.money.amounts import MOST, BadAmount, from_atomic, parse, parse_atomic
@@ -20,7 +21,28 @@ from server.settings.policies import ToolConfig
 from server.till.offers import KIND_OF, PricedTool, ToolPrice
 from server.till.price_tags import price_meta
 
+if TYPE_CHECKING:
+    from server.money.expressions import Expression
+
 _PLAIN: Final = ToolConfig()
+
+
+def _unsayable(price: ToolPrice, tool: Tool, backend: Backend) -> str | None:
+    """Why nobody could ever say it."""
+    if price.function:
+        there = backend.price_functions if isinstance(backend, Pricing) else frozenset[str]()
+        return (
+            None
+            if price.function in there
+            else f"is a function {price.function}, which its agent does not have"
+        )
+    known = tool.input_schema.get("properties")
+    if price.expression is None or not isinstance(known, Mapping) or not known:
+        return None
+    strange = sorted(cast("Expression", price.expression).names - set(cast("Mapping[str, object]", known)))
+    return f"looks at {', '.join(strange)}, which it does not take" if strange else None
+
+
 _ASKS_PAYMENT: Final[Mapping[str, Any]] = MappingProxyType(
     {
         "type": "object",
@@ -52,8 +74,9 @@ class Prices:
         self._payments = payments
         self._read: dict[bytes, ToolPrice | None] = {}
 
-    def price(self, tool: Tool) -> PricedTool | None:
-        """None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none."""
+    def price(self, tool: Tool, backend: Backend) -> PricedTool | None:
+        """None: it costs nobody anything. Raises `BadTerms` for a price of its author's that is none, and for one that could not
+        be said of any call."""
         own = self._tools.get(tool.name, _PLAIN)
         written = own.price if own.price is not None else self._default
         if written is None:
@@ -66,6 +89,9 @@ class Prices:
         }
         if not any(prices.values()):
             return None
+        for price in prices.values():
+            if price is not None and (problem := _unsayable(price, tool, backend)):
+                raise BadTerms(f"the tool {tool.name}: its price {problem}")
         return self._priced(tool.name, own, prices)
 
     def shown(self, tool: Tool, price: PricedTool) -> Tool:

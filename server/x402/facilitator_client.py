@@ -50,8 +50,15 @@ class FacilitatorAccess(msgspec.Struct, frozen=True, kw_only=True):
     settle_seconds: float = 60.0
     ca_file: Path | None = None
 
+    @property
+    def shown_url(self) -> str:
+        """Without its query, in which there may be a key."""
+        return self.url.partition("?")[0]
+
     def __repr__(self) -> str:
-        return f"FacilitatorAccess(url={self.url!r}, headers={sorted(name for name, _ in self.headers)!r})"
+        return (
+            f"FacilitatorAccess(url={self.shown_url!r}, headers={sorted(name for name, _ in self.headers)!r})"
+        )
 
 
 class SupportedKind(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +97,7 @@ class FacilitatorClient:
         self._supported = head("GET", "supported")
 
     def __repr__(self) -> str:
-        return f"<FacilitatorClient of {self.access.url}>"
+        return f"<FacilitatorClient of {self.access.shown_url}>"
 
     async def verify(
         self, payment: Payment, requirements: Requirements, resource: PaidResource | None

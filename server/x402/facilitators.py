@@ -39,7 +39,7 @@ class FacilitatorDown(Exception):
 
 
 class Support(msgspec.Struct, frozen=True, kw_only=True):
-    """What one facilitator last said of itself. `kinds` is None until it was reached; `problem` continues a sentence about it."""
+    """What one facilitator last said of itself. `url` is shown, and has no query; `kinds` is None until it was reached; `problem` continues a sentence about it."""
 
     url: str
     kinds: tuple[SupportedKind, ...] | None = None
@@ -58,7 +58,7 @@ class Facilitators:
     ) -> None:
         """`warn` is told the address and the trouble of one that was passed over. Raises `ValueError`."""
         self._clients = [FacilitatorClient(each) for each in facilitators]
-        self._support = {each.url: Support(url=each.url) for each in facilitators}
+        self._support = {each.url: Support(url=each.shown_url) for each in facilitators}
         self._avoided: dict[str, float] = {}  # until when, on trio's clock
         self._warn = warn
         self._retry_seconds = retry_seconds
@@ -98,8 +98,8 @@ class Facilitators:
                 answer = await client.verify(payment, requirements, resource)
             except NoAnswer as problem:
                 self._avoided[url] = trio.current_time() + AVOIDED_SECONDS
-                self._warn(url, str(problem))
-                problems.append(f"{url} {problem}")
+                self._warn(client.access.shown_url, str(problem))
+                problems.append(f"{client.access.shown_url} {problem}")
             else:
                 self._avoided.pop(url, None)
                 return answer
@@ -128,8 +128,8 @@ class Facilitators:
             return await client.settle(payment, requirements, resource, repeated=repeated)
         except NotSent as problem:
             self._avoided[url] = trio.current_time() + AVOIDED_SECONDS
-            self._warn(url, str(problem))
-            raise FacilitatorDown(f"{url} {problem}") from problem
+            self._warn(client.access.shown_url, str(problem))
+            raise FacilitatorDown(f"{client.access.shown_url} {problem}") from problem
 
     async def aclose(self) -> None:
         for client in self._clients:
@@ -150,15 +150,16 @@ class Facilitators:
         )
 
     async def _ask_support(self, client: FacilitatorClient) -> None:
-        known = self._support[client.access.url]
+        url = client.access.url
+        known = self._support[url]
         try:
             kinds = await client.supported()
         except NoAnswer as problem:
             if str(problem) != known.problem:
                 self._warn(known.url, str(problem))
-            self._support[known.url] = msgspec.structs.replace(known, problem=str(problem))
+            self._support[url] = msgspec.structs.replace(known, problem=str(problem))
         else:
-            self._support[known.url] = Support(url=known.url, kinds=kinds)
+            self._support[url] = Support(url=known.url, kinds=kinds)
 
     def _nobody(self, payment: Payment, requirements: Requirements) -> str:
         return (

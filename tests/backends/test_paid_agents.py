@@ -118,6 +118,19 @@ async def test_a_lost_reply_is_had_with_the_same_payment(wallet: Wallet, streams
     assert (len(till.shop.cashed), wallet.spent) == (1, "$0.02")
 
 
+async def test_a_conversation_whose_first_reply_was_lost_begins_as_it_began(wallet: Wallet) -> None:
+    till = Till(Shop(now=wallet.now), {"text": "hello"}, losing=1)
+    async with chat_pair.against(till, payer=wallet.payer()) as (agent, under_test):
+        with pytest.raises(BackendError):
+            await chat_pair.ask(under_test)
+        result = await chat_pair.ask(under_test)
+        other = await chat_pair.ask(under_test)
+    asked, paid, again, *_ = agent.requests
+    assert asked.body == paid.body == again.body
+    assert result.structured["session_id"] != other.structured["session_id"]
+    assert (len(till.shop.cashed), wallet.spent) == (2, "$0.04")
+
+
 async def test_what_one_caller_paid_for_nobody_else_gets(wallet: Wallet) -> None:
     till = Till(Shop(now=wallet.now), openai_pair.completion("hello"), losing=1)
     async with openai_pair.against(till, payer=wallet.payer()) as (_, under_test):

@@ -47,6 +47,7 @@ def asked(function: str, **arguments: object) -> PriceAsked:
 async def test_the_agent_says_what_its_tools_cost(tmp_path: Path) -> None:
     async with at_work(tmp_path, AGENT, shim=REAL) as agent:
         assert isinstance(agent.backend, Pricing)
+        assert agent.backend.price_functions == {"cost", "asks"}
         meta = {tool.name: tool.meta for tool in agent.backend.tools()}
         assert meta["look_up"] == {"io.ostiary/price": "$0.01"}
         assert meta["render"] == {"io.ostiary/price": {"function": "cost"}}

@@ -54,10 +54,8 @@ def as_whole_events(request: Seen, answer: Any) -> Response:
 
 
 async def call(host: Host, era: str, request_id: Any, **arguments: Any) -> dict[str, Any]:
-    params = {"name": "echo", "arguments": arguments, "_meta": {"progressToken": request_id}}
-    if era == "modern":
-        params["_meta"] |= MODERN_META
-    host.request(request_id, "tools/call", params)
+    meta = {"progressToken": request_id, **(MODERN_META if era == "modern" else {})}
+    host.request(request_id, "tools/call", {"name": "echo", "arguments": arguments, "_meta": meta})
     answer = await host.hear()
     assert answer["id"] == request_id
     return answer

@@ -10,7 +10,6 @@ import os
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 from auth.values.db import AuditEntry
 from server.cli import run
@@ -34,11 +33,11 @@ def be_mortal() -> None:
         seen.add(entry.event)
         real_audit(self, entry)
 
-    def commit(self: Transactions, tail: Any) -> None:
+    def commit(self: Transactions) -> None:
         when, event = wanted()
         if when == "before" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
-        real_commit(self, tail)
+        real_commit(self)
         if when == "after" and event in seen:
             os.kill(os.getpid(), signal.SIGKILL)
         seen.clear()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from itertools import count
-from typing import Any
 
 from auth.values.db import AuditEntry
 from server.cli import run
@@ -25,13 +24,13 @@ def forget() -> None:
         seen.add(entry.event)
         real_audit(self, entry)
 
-    def commit(self: Transactions, tail: Any) -> None:
+    def commit(self: Transactions) -> None:
         forgotten = "refresh.rotated" in seen and not next(rotations) % 10
         seen.clear()
         if forgotten:
             self._roll_back()  # pyright: ignore[reportPrivateUsage]
         else:
-            real_commit(self, tail)
+            real_commit(self)
 
     Facade.audit = audit
     Transactions._commit = commit  # pyright: ignore[reportPrivateUsage]

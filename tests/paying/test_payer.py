@@ -150,6 +150,23 @@ async def test_two_that_sign_for_the_same_call_send_one_signature(wallet: Wallet
     assert wallet.spent == "$0.02"
 
 
+async def test_a_note_is_that_of_the_first_time(wallet: Wallet, shop: Shop) -> None:
+    def call(note: str) -> PaidCall:
+        return wallet.payer().call("http://x", "it", [], note=note)
+
+    one, other = call("one"), call("other")
+    await one.begin()
+    await other.begin()
+    assert await one.again(as_result(shop.challenge))
+    with pytest.raises(CannotPay, match="at this moment"):
+        await other.again(as_result(shop.challenge))
+    again = call("again")
+    assert again.note == "again"
+    await again.begin()
+    assert (again.note, again.meta) == ("one", one.meta)
+    assert wallet.spent == "$0.02"
+
+
 async def test_a_refused_payment_is_shown_again_and_no_other_is_signed_beside_it(
     wallet: Wallet, shop: Shop
 ) -> None:

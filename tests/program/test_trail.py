@@ -169,3 +169,38 @@ async def test_refusals_that_were_only_counted_are_told_of_when_their_minute_is_
         await running.run(3 * SETTLED_EVERY_SECONDS)
         (told,) = running.events("identity.audit.refusals")
         assert told["reason"].startswith("and 7 more")
+
+
+async def test_the_ledger_has_a_head_of_its_own(tmp_path: Path) -> None:
+    row = (
+        1, "grant", "granted", "wallet:user:u", 5, "USD", "local:0", None, None, None, None, None, None, None, None,
+        None, "",
+    )  # fmt: skip
+
+    def written(running: Kept) -> list[int]:
+        return [head.seq for head in running.head.ledger.file.read()]
+
+    async with kept(tmp_path / "data") as running:
+        assert written(running) == [0]
+        await running.store.write(lambda db: db.post(row))
+        await running.run(HEAD_SECONDS)
+        assert (written(running), running.written()) == ([1], [0])
+        await running.store.write(lambda db: [db.post(row) for _ in range(HEAD_ROWS)])
+        await running.run(1)
+        assert written(running) == [1 + HEAD_ROWS]
+        assert [line["head"].partition(":")[0] for line in running.events("ledger.head")] == [
+            "1",
+            str(1 + HEAD_ROWS),
+        ]
+    running.head.ledger.file.path.unlink()
+    async with kept(tmp_path / "data") as running:
+        (told,) = running.events("identity.ledger.head_lost")
+        assert told["level"] == "warning"
+        assert running.events("identity.ledger.altered") == []
+        assert written(running) == [1 + HEAD_ROWS]
+        await running.store.write(lambda db: db.execute("DELETE FROM movements"))
+        await running.store.write(lambda db: db.execute("DELETE FROM meta WHERE key = 'ledger_chain'"))
+    running.head.ledger.file.path.unlink()
+    async with kept(tmp_path / "data") as running:
+        (told,) = running.events("identity.ledger.altered")
+        assert told["level"] == "error"

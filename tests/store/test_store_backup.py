@@ -361,3 +361,43 @@ async def test_after_a_restore_its_head_counts_and_the_database_that_it_replaced
 
 def _killed(path: Path, **_: object) -> None:
     raise KeyboardInterrupt
+
+
+async def test_after_a_restore_the_head_of_its_ledger_counts(database: Path, directory: Path) -> None:
+    row = (
+        1, "grant", "granted", "wallet:user:u", 5, "USD", "local:0", None, None, None, None, None, None, None, None,
+        None, "",
+    )  # fmt: skip
+    heads = HeadFile(directory / "ledger.head", LEDGER_KEY)
+
+    async def start() -> list[str]:
+        told: list[str] = []
+        async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+            store.on_audit(lambda entries: told.extend(each.event for each in entries))
+            store.chain_audit(AUDIT_KEY)
+            store.chain_ledger(LEDGER_KEY, heads.read())
+            await store.write(lambda db: db.begin_ledger())
+        return told
+
+    shutil.copy(database, directory / "before-the-ledger.db")
+    async with open_inline_store(database, clock=lambda: NOW, backups=directory / "backups") as store:
+        store.chain_audit(AUDIT_KEY)
+        store.chain_ledger(LEDGER_KEY)
+        await store.write(lambda db: [db.post(row) for _ in range(3)])
+        back_up(database, directory / "later.db")
+        await store.write(lambda db: [db.post(row) for _ in range(3)])
+        head = store.ledger_head()
+        assert head is not None
+        heads.write(head)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("server.store.backup._put_aside", _killed)
+        with pytest.raises(KeyboardInterrupt):  # cut off with the old database in place
+            restore_known(directory / "later.db", database)
+    assert [each.seq for each in heads.read()] == [6, 3]
+    assert await start() == []
+    restore_known(directory / "later.db", database)
+    assert [each.seq for each in heads.read()] == [3]
+    assert await start() == []
+    restore_known(directory / "before-the-ledger.db", database, now=NOW + 1, copied=True)
+    assert [each.seq for each in heads.read()] == [0]
+    assert await start() == []

@@ -53,9 +53,9 @@ def begin_charge(db: StoreDb, wallet: str, amount: int, charge: str) -> bool:
     if not wallets.hold(db, wallet, amount, NOW):
         return False
     db.execute(
-        "INSERT INTO charges (id, call_key, fingerprint, stands, keyed, state, how, server, tool, call_id, caller, wallet,"
+        "INSERT INTO charges (id, call_key, fingerprint, stands, keyed, state, paid, how, server, tool, call_id, caller, wallet,"
         " amount, currency, price, spent, retries_left, owner, created_at, expires_at)"
-        " VALUES (?, ?, '', 1, 0, 'running', 'balance', 'shop', 'search', '', '', ?, ?, 'USD', '1', '', 0, 'boot', 0, 0)",
+        " VALUES (?, ?, '', 1, 0, 'running', 0, 'balance', 'shop', 'search', '', '', ?, ?, 'USD', '1', '', 0, 'boot', 0, 0)",
         charge, charge, wallet, amount,
     )  # fmt: skip
     return True

@@ -8,18 +8,16 @@ from typing import Any
 import pytest
 import trio
 from msgspec import UNSET
-from till_fakes import PAYMENTS, TOKEN, WITH_TOKEN, a_tool, priced, prices
+from till_fakes import PAYMENTS, TOKEN, WITH_TOKEN, Mute, Seller, a_tool, priced, prices
 from trio.testing import MockClock
 
 from auth.values.model import PrincipalKind
-from server.backends.base import BackendError, Outlet, PriceAsked, ToolCall
 from server.backends.catalog import Catalog, CatalogError, Source
 from server.backends.terms import PRICE_META, BadTerms
 from server.mcp.messages import Tool, ToolAnnotations
-from server.mcp.results import ToolResult
 from server.settings.money import PriceTable
 from server.settings.policies import ToolConfig
-from server.till.offers import KIND_OF, PRICE_SECONDS, PricedTool, PriceUnknown, agent_of
+from server.till.offers import KIND_OF, PRICE_SECONDS, PricedTool, PriceUnknown
 from server.till.price_tags import words_of, words_of_prices
 
 USER, PAYER = PrincipalKind.USER, PrincipalKind.PAYER
@@ -39,7 +37,7 @@ def amount(found: PricedTool | None, kind: PrincipalKind = USER) -> int | None:
 
 
 def test_without_a_word_of_it_nothing_costs_anything() -> None:
-    assert prices().price(a_tool()) is None
+    assert prices().price(a_tool(), Mute()) is None
 
 
 def test_every_kind_of_caller_has_a_price() -> None:
@@ -48,17 +46,17 @@ def test_every_kind_of_caller_has_a_price() -> None:
 
 def test_the_tools_own_price_counts_before_the_servers_and_both_before_the_authors() -> None:
     written = a_tool(meta={PRICE_META: "$0.03"})
-    assert amount(prices().price(written)) == 30_000
-    assert amount(prices("$0.02").price(written)) == 20_000
-    assert amount(prices("$0.02", {"search": ToolConfig(price="$0.01")}).price(written)) == 10_000
-    assert prices("$0.02", {"search": ToolConfig(price="free")}).price(written) is None
-    assert prices("free").price(written) is None
+    assert amount(prices().price(written, Mute())) == 30_000
+    assert amount(prices("$0.02").price(written, Mute())) == 20_000
+    assert amount(prices("$0.02", {"search": ToolConfig(price="$0.01")}).price(written, Mute())) == 10_000
+    assert prices("$0.02", {"search": ToolConfig(price="free")}).price(written, Mute()) is None
+    assert prices("free").price(written, Mute()) is None
 
 
 def test_what_an_author_says_is_heard_only_where_payments_are_taken() -> None:
     written = a_tool(meta={PRICE_META: "$0.03"})
-    assert prices(payments=None).price(written) is None
-    assert amount(prices("$0.02", payments=None).price(written)) == 20_000
+    assert prices(payments=None).price(written, Mute()) is None
+    assert amount(prices("$0.02", payments=None).price(written, Mute())) == 20_000
 
 
 @pytest.mark.parametrize(
@@ -66,7 +64,7 @@ def test_what_an_author_says_is_heard_only_where_payments_are_taken() -> None:
 )
 def test_what_an_author_calls_a_price_and_is_none_is_no_offer(written: object) -> None:
     with pytest.raises(BadTerms, match="the tool search"):
-        prices().price(a_tool(meta={PRICE_META: written}))
+        prices().price(a_tool(meta={PRICE_META: written}), Mute())
 
 
 def test_callers_of_one_kind_can_pay_another_price_or_nothing() -> None:
@@ -166,64 +164,13 @@ async def test_an_agent_that_is_late_refuses_the_call(autojump_clock: MockClock)
         await priced(price=PriceTable(function="cost")).offer(USER, {}, ask)
 
 
-class Seller:
-    """A back-end that knows prices."""
-
-    def __init__(self, said: str | BackendError) -> None:
-        self.said = said
-        self.asked: list[PriceAsked] = []
-
-    def tools(self) -> list[Tool]:
-        return [a_tool()]
-
-    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        raise NotImplementedError
-
-    async def price(self, asked: PriceAsked) -> str:
-        self.asked.append(asked)
-        if isinstance(self.said, BackendError):
-            raise self.said
-        return self.said
-
-    async def aclose(self) -> None: ...
-
-
-class Mute:
-    def tools(self) -> list[Tool]:
-        return [a_tool()]
-
-    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
-        raise NotImplementedError
-
-    async def aclose(self) -> None: ...
-
-
-async def test_a_back_end_is_asked_for_the_caller_and_one_that_cannot_say_refuses_the_call() -> None:
-    found, seller = priced(price=PriceTable(function="cost")), Seller("$0.02")
-    offer = await found.offer(USER, {"n": 1}, agent_of(seller, "search", subject="ada", call_id="c1"))
-    assert offer is not None and offer.amount == 20_000
-    (asked,) = seller.asked
-    assert (asked.function, asked.tool, asked.arguments, asked.subject, asked.call_id) == (
-        "cost",
-        "search",
-        {"n": 1},
-        "ada",
-        "c1",
-    )
-    broken = Seller(BackendError("the agent failed"))
-    with pytest.raises(PriceUnknown, match="could not be found out: the agent failed"):
-        await found.offer(USER, {}, agent_of(broken, "search", subject="ada", call_id="c1"))
-    with pytest.raises(PriceUnknown, match="which cannot say it"):
-        await found.offer(USER, {}, agent_of(Mute(), "search", subject="ada", call_id="c1"))
-
-
 # ── what is shown ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def shown(tool: Tool | None = None, **own: Any) -> Tool:
     rules = prices(None, {"search": ToolConfig(**own)})
     tool = tool or a_tool()
-    found = rules.price(tool)
+    found = rules.price(tool, Mute())
     assert found is not None
     return rules.shown(tool, found)
 
@@ -309,10 +256,41 @@ def test_the_catalogue_keeps_the_price_with_the_tool_and_what_is_free_as_it_was(
     assert entry.tool.meta is not UNSET and PRICE_META in entry.tool.meta
 
 
-def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
-    class Wrong(Mute):
-        def tools(self) -> list[Tool]:
-            return [a_tool(meta={PRICE_META: "cheap"})]
+def test_what_an_author_says_and_does_not_count_is_not_shown() -> None:
+    backend = Mute(a_tool(meta={PRICE_META: "$0.03", "a": 1}), a_tool("look", meta={PRICE_META: "$0.03"}))
+    source = Source(name="a", backend=backend)
+    for rules in (None, prices(payments=None), prices("free")):
+        found = Catalog([source], None, rules).tools
+        assert (found["search"].tool.meta, found["look"].tool.meta) == ({"a": 1}, UNSET)
+        assert found["search"].price is None
 
+
+TAKES_TEXT = {"type": "object", "properties": {"text": {"type": "string"}}}
+
+
+@pytest.mark.parametrize(
+    ("own", "problem"),
+    [
+        ({"price": PriceTable(expression="0.01 * pages")}, "looks at pages, which it does not take"),
+        (
+            {"price_for": {"payer": PriceTable(function="gone")}},
+            "is a function gone, which its agent does not have",
+        ),
+    ],
+)
+def test_a_price_that_could_be_said_of_no_call_is_found_when_the_tool_is(
+    own: dict[str, Any], problem: str
+) -> None:
+    tool = Tool(name="search", input_schema=TAKES_TEXT)
+    rules = prices(None, {"search": ToolConfig(**own)})
+    for backend in (Mute(), Seller()):
+        with pytest.raises(BadTerms, match=f"the tool search: its price {problem}"):
+            rules.price(tool, backend)
+    fine = prices(None, {"search": ToolConfig(price=PriceTable(expression="0.01 * len(text)"))})
+    assert fine.price(tool, Mute()) is not None
+
+
+def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
+    backend = Mute(a_tool(meta={PRICE_META: "cheap"}))
     with pytest.raises(CatalogError, match="its price"):
-        Catalog([Source(name="a", backend=Wrong())], None, prices(payments=PAYMENTS))
+        Catalog([Source(name="a", backend=backend)], None, prices(payments=PAYMENTS))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from server.backends.base import Outlet, PriceAsked, ToolCall
 from server.mcp.messages import Tool
+from server.mcp.results import ToolResult
 from server.settings.money import AssetConfig, PaymentsConfig, PriceValue
 from server.settings.policies import ToolConfig
 from server.settings.shapes import ServerConfig
@@ -27,6 +29,30 @@ WITH_TOKEN = PaymentsConfig(
 )
 
 
+class Mute:
+    """A back-end that knows no prices."""
+
+    def __init__(self, *listed: Tool) -> None:
+        self.listed = listed or (a_tool(),)
+
+    def tools(self) -> list[Tool]:
+        return list(self.listed)
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        raise NotImplementedError
+
+    async def aclose(self) -> None: ...
+
+
+class Seller(Mute):
+    """A back-end that knows prices."""
+
+    price_functions = frozenset({"cost", "f"})
+
+    async def price(self, asked: PriceAsked) -> str:
+        raise NotImplementedError
+
+
 def a_tool(name: str = "search", **more: Any) -> Tool:
     return Tool(name=name, input_schema={"type": "object"}, **more)
 
@@ -40,7 +66,7 @@ def prices(
 
 
 def priced(payments: PaymentsConfig | None = PAYMENTS, **tool: Any) -> PricedTool:
-    found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool())
+    found = prices(None, {"search": ToolConfig(**tool)}, payments).price(a_tool(), Seller())
     assert found is not None
     return found
 

@@ -209,6 +209,25 @@ def test_an_address_or_a_header_that_cannot_be_used_is_refused_at_once(change: d
         Facilitators([access(**{"url": "http://x.example", **change})])
 
 
+async def test_a_key_in_an_address_is_shown_to_nobody() -> None:
+    trouble = Trouble()
+    gone = nobody()
+    under_test = Facilitators([access(f"{gone.url}?key=s3cret")], warn=trouble)
+    with pytest.raises(FacilitatorDown) as raised:
+        await under_test.verify(PAYMENT, offer())
+    with pytest.raises(FacilitatorDown) as again:
+        await under_test.settle(PAYMENT, offer(), at=f"{gone.url}?key=s3cret")
+    shown = [
+        raised.value.for_log,
+        again.value.for_log,
+        repr(await under_test.supported()),
+        repr(trouble.told),
+    ]
+    assert all(gone.url in text and "s3cret" not in text for text in shown)
+    assert "s3cret" not in repr(access(f"{gone.url}?key=s3cret"))
+    await under_test.aclose()
+
+
 # ── verifying ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -235,7 +235,8 @@ class Call:
         if price is None:
             raise NotFound(f"there is no price function {self._message['name']!r} any more")
         tool = registry.tools.get(self._message.get("tool") or "")
-        return price.function, price.arguments(self._message.get("arguments") or {}, tool), prices.said
+        usual = {} if tool is None else tool.function.defaults()
+        return price.function, price.arguments(self._message.get("arguments") or {}, usual), prices.said
 
     # Running the function.
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from .errors import Misuse
 from .function import Function
 from .hints import loaded
 from .plain import plain
-
-if TYPE_CHECKING:
-    from .offers import Tool
 
 # Where the server looks for it.
 PRICE = "io.ostiary/price"
@@ -35,9 +32,8 @@ class Price:
         if self.function.is_async_generator or self.function.is_generator:
             raise Misuse(f"{self.function.where}: it says one amount, so it is no generator")
 
-    def arguments(self, arguments: Mapping[str, Any], tool: Tool | None) -> dict[str, Any]:
-        """Those of the call that the function takes; what the caller left out is as the tool has it. Raises `Unfit`."""
-        usual = {} if tool is None else tool.function.defaults()
+    def arguments(self, arguments: Mapping[str, Any], usual: Mapping[str, Any]) -> dict[str, Any]:
+        """Those of the call that the function takes; what the caller left out is as the tool has it (`usual`). Raises `Unfit`."""
         taken = {field.name for field in self.function.parameters}
         left_out = {name: plain(value) for name, value in usual.items() if name in taken}
         return self.function.from_json({**left_out, **arguments}, strict=False)

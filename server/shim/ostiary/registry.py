@@ -109,6 +109,7 @@ class Registry:
             "resources": [resource.wire for resource in resources if not resource.variables],
             "resourceTemplates": [resource.wire for resource in resources if resource.variables],
             "prompts": [prompt.wire for prompt in self.prompts.values()],
+            "priceFunctions": list(self.prices),
             "completes": [
                 *(["prompt", name] for name, prompt in self.prompts.items() if self._completes(name, prompt)),
                 *(["resource", uri] for uri, found in self.resources.items() if self._completes(uri, found)),

@@ -1,0 +1,245 @@
+"""Paid calls of a server that is killed at every step, and of a facilitator that misbehaves in every way it can.
+
+Whatever happens, and whichever way the payer tries again: it pays once, gets what it paid for, and the books agree with the chain.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx2
+import pytest
+from paid_shop import CENT, Customer, Shop, answer_of, open_shop, reason_of
+from programs import until
+from task_clients import Heard
+
+pytestmark = pytest.mark.slow
+
+# What says: make the same call again.
+LATER = frozenset({"settlement_unknown", "in_flight"})
+
+
+@pytest.fixture(scope="module")
+def shop() -> Iterator[Shop]:
+    """One for all, with a server that is started again after each death."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
+        open_shop(Path(folder), mortal=True) as shop,
+    ):
+        yield shop
+
+
+@pytest.fixture(scope="module")
+def hands() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(8) as hands:
+        yield hands
+
+
+class Step(NamedTuple):
+    """Where the server dies: by its own hand when a job of the till is written, or from outside once there is a sign of it."""
+
+    what: str
+    again: str  # how the payer tries again: with the same payment, or with a fresh one
+    dies: str = ""
+    verify: str = "ok"
+    settle: str = "ok"
+    tool: str = "sold"
+    runs: int = 1  # how often the tool runs altogether
+    known: bool = False  # the payer is logged in as well
+
+
+STEPS = (
+    Step("after reserve", "fresh", dies="after reserve", known=True),
+    Step("while the facilitator verifies", "same", verify="hang"),
+    Step("after verify", "same", dies="after claim_paid"),
+    Step("mid-tool", "same", tool="held", runs=2),
+    Step("mid-tool of somebody known", "fresh", tool="held", runs=2, known=True),
+    Step("before its settlement is ordered", "fresh", dies="before send", runs=2),
+    Step("before settle is sent", "same", dies="after send"),
+    Step("before settle is sent", "fresh", dies="after send"),
+    Step("after settle was sent and not done", "same", settle="hang"),
+    Step("after settle was sent and done", "same", settle="slow:3600"),
+    Step("after settle was sent and done", "fresh", settle="slow:3600"),
+    Step("after settle was sent and done for somebody known", "fresh", settle="slow:3600", known=True),
+    Step("before the settlement is booked", "fresh", dies="before book_settled"),
+    Step("before the answer", "same", dies="after book_settled"),
+    Step("before the answer", "fresh", dies="after book_settled"),
+    Step("paid ahead, before that is booked", "same", dies="before book_settled", tool="ahead"),
+    Step("paid ahead, before it runs", "fresh", dies="after take_up", tool="ahead"),
+)
+
+
+@pytest.mark.parametrize("step", STEPS, ids=lambda step: f"{step.what}, {step.again}")
+def test_a_killed_server_takes_nothing_twice_and_loses_nothing_that_was_paid(
+    shop: Shop, hands: ThreadPoolExecutor, step: Step
+) -> None:
+    name = f"{step.what}-{step.again}".replace(" ", "-")
+    shop.open()
+    customer = shop.member() if step.known else shop.stranger()
+    asked = customer.price(step.tool, name)
+    first, fresh = customer.sign_for(asked), customer.sign_for(asked)
+    if step.tool == "ahead":
+        shop.let_go(name)
+    shop.switch(verify=step.verify, settle=step.settle)
+    shop.order(step.dies)
+    lost = hands.submit(customer.call, step.tool, name, payment=first)
+    if step.dies:
+        shop.await_death()
+    else:
+        until("a sign that it is there", lambda: is_there(shop, customer, step, name) or None)
+        shop.kill()
+    assert isinstance(lost.exception(), httpx2.TransportError)
+    shop.switch(verify="ok", settle="ok")
+    shop.open()
+    shop.let_go(name)
+    heard = until_told(customer.another(), step.tool, name, first if step.again == "same" else fresh)
+    assert answer_of(heard) == f"{name} was run {step.runs}"
+    assert shop.runs(name) == step.runs
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+    assert [row["state"] for row in shop.payments(customer)] == ["settled"]
+    assert not [row for row in shop.charges() if row["state"] != "done"]
+    assert shop.wallet()[1] == 0
+
+
+def is_there(shop: Shop, customer: Customer, step: Step, name: str) -> bool:
+    if step.tool == "held":
+        return shop.runs(name) == 1
+    calls = "verify_calls" if step.verify != "ok" else "settle_calls"
+    return sum(row[calls] for row in shop.seen(customer)) == 1
+
+
+def until_told(customer: Customer, tool: str, name: str, payment: dict[str, Any]) -> Heard:
+    """As a client that is told to make the same call again does."""
+
+    def look() -> Heard | None:
+        heard = customer.call(tool, name, payment=payment)
+        return None if heard.result.get("isError") and reason_of(heard) in LATER else heard
+
+    return until("a call to come to something", look)
+
+
+# ── the facilitator misbehaves ───────────────────────────────────────────────────────────────────────────────────────
+
+UNAVAILABLE, UNKNOWN = "facilitator_unavailable", "settlement_unknown"
+# What it does once, and what the payer is told; "" where there is nothing to tell.
+VERIFY = {
+    "fail:insufficient_funds": "insufficient_funds",
+    "hang": UNAVAILABLE,
+    "lost": UNAVAILABLE,
+    "500": UNAVAILABLE,
+    "garbage": UNAVAILABLE,
+    "slow:0.2": "",
+}
+SETTLE = {
+    "fail:insufficient_funds": "settlement_failed",
+    "hang": UNKNOWN,
+    "lost": UNKNOWN,
+    "500": UNKNOWN,
+    "garbage": UNKNOWN,
+    "504-after-settle": UNKNOWN,
+    "late:0.5": UNKNOWN,
+    "pending": UNKNOWN,
+    "slow:0.2": "",
+}
+
+
+@pytest.mark.parametrize("mode", VERIFY)
+def test_what_could_not_be_verified_is_neither_done_nor_lost(shop: Shop, mode: str) -> None:
+    shop.open()
+    customer, name = shop.stranger(), f"verify-{mode}"
+    payment = customer.sign("sold", name)
+    shop.switch(verify=mode, times=1)
+    heard = customer.call("sold", name, payment=payment)
+    if VERIFY[mode]:
+        assert reason_of(heard) == VERIFY[mode]
+        assert (shop.runs(name), shop.payments(customer)) == (0, [])
+        heard = customer.call("sold", name, payment=payment)
+    assert answer_of(heard) == f"{name} was run 1"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
+def test_where_nobody_answers_nothing_is_done_and_the_payment_stays_good(shop: Shop) -> None:
+    shop.open()
+    customer = shop.stranger()
+    payment = customer.sign("sold", "down")
+    shop.end_facilitating()
+    assert reason_of(customer.call("sold", "down", payment=payment)) == UNAVAILABLE
+    assert (shop.runs("down"), shop.payments(customer)) == (0, [])
+    shop.begin_facilitating()
+    assert answer_of(customer.call("sold", "down", payment=payment)) == "down was run 1"
+
+
+@pytest.mark.parametrize("node", [False, True], ids=["nobody to ask about the chain", "a node of the chain"])
+def test_what_was_sent_to_be_settled_is_found_out_and_paid_once(
+    shop: Shop, hands: ThreadPoolExecutor, node: bool
+) -> None:
+    shop.close()
+    shop.configure(node=node)
+    shop.open()
+    left: list[tuple[Customer, str, dict[str, Any], dict[str, Any]]] = []
+    for mode, reason in SETTLE.items():
+        customer, name = shop.stranger(), f"{mode}-{node}"
+        asked = customer.price("sold", name)
+        first, fresh = customer.sign_for(asked), customer.sign_for(asked)
+        shop.switch(settle=mode, times=1)
+        heard = customer.call("sold", name, payment=first)
+        if reason == UNKNOWN and not (node and shop.settled(customer)):  # or the chain knew at once
+            assert reason_of(heard) == UNKNOWN, mode
+            left.append((customer, name, first, fresh))
+            continue
+        if reason == "settlement_failed":
+            # For certain: it says so again, and another payment is another try.
+            assert reason_of(heard) == reason_of(customer.call("sold", name, payment=first)) == reason
+            assert heard.result["structuredContent"]["accepts"], heard
+            assert (shop.settled(customer), shop.booked(customer)) == (0, 0)
+            heard = customer.call("sold", name, payment=fresh)
+        assert answer_of(heard) == f"{name} was run {2 if reason == 'settlement_failed' else 1}"
+        assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+    # It goes away between the one and the other.
+    customer, name = shop.stranger(), f"gone-{node}"
+    asked = customer.price("held", name)
+    first, fresh = customer.sign_for(asked), customer.sign_for(asked)
+    waiting = hands.submit(customer.call, "held", name, payment=first)
+    shop.await_note(f"{name} runs")
+    shop.end_facilitating()
+    shop.let_go(name)
+    assert reason_of(waiting.result()) == UNKNOWN
+    shop.begin_facilitating()
+    gone = (customer, name, first, fresh)
+
+    # What it says of a second try is no word about the first one; but of one that was never sent it is.
+    shop.switch(settle="fail:insufficient_funds")
+    shop.kill()
+    shop.open()
+    until("another try of each", lambda: tried_again(shop, left) or None)
+    assert not [row for each, *_ in left for row in shop.payments(each) if row["state"] == "refused"]
+    customer, name, first, fresh = gone
+    until("the first try", lambda: shop.payments(customer)[0]["state"] == "refused" or None)
+    assert reason_of(customer.another().call("held", name, payment=first)) == "settlement_failed"
+    shop.switch(settle="ok")
+    shop.kill()
+    shop.open()
+    for number, (customer, name, first, fresh) in enumerate(left):
+        heard = until_told(customer.another(), "sold", name, fresh if number % 2 else first)
+        assert answer_of(heard) == f"{name} was run 1"
+        assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+        assert [row["state"] for row in shop.payments(customer)] == ["settled"]
+    customer, name, first, fresh = gone
+    assert answer_of(customer.another().call("held", name, payment=fresh)) == f"{name} was run 2"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+    assert not [row for row in shop.charges() if row["state"] != "done"]
+
+
+def tried_again(shop: Shop, left: list[tuple[Customer, str, dict[str, Any], dict[str, Any]]]) -> bool:
+    rows = [row for each, *_ in left for row in shop.payments(each)]
+    return all(row["tries"] > 1 or row["state"] == "settled" for row in rows)
+
+
+def test_after_all_of_it_the_books_agree_with_the_chain(shop: Shop) -> None:
+    shop.open()
+    shop.check_books()

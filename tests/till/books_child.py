@@ -1,0 +1,65 @@
+"""A process that charges as fast as it can, until it is killed. Started by test_books_crash.py.
+
+usage: books_child.py DIRECTORY ROUND
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from server.store.jobs import StoreDb
+from server.till import wallets
+from tests.till.books_fakes import (
+    NOW,
+    AnyStore,
+    begin_charge,
+    deposit,
+    finish_charge,
+    open_books,
+    release_charge,
+)
+
+CALLERS = 6
+
+
+def say(line: str) -> None:
+    os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
+
+
+def clear_up(db: StoreDb) -> None:
+    """What the process before was at when it was killed."""
+    for row in db.fetch_all("SELECT id, wallet, amount FROM charges WHERE state = 'running'"):
+        assert release_charge(db, row["wallet"], row["amount"], row["id"])
+
+
+async def call(store: AnyStore, caller: int, number: int) -> None:
+    wallet, serial = f"user:{caller}", 0
+    await store.write(partial(deposit, wallet=wallet, amount=10**9, payment=f"pay_{number}_{caller}"))
+    while True:
+        charge = f"chg_{number}_{caller}_{serial}"
+        assert await store.write(partial(begin_charge, wallet=wallet, amount=7, charge=charge))
+        if serial % 5 == 4:
+            assert await store.write(partial(release_charge, wallet=wallet, amount=7, charge=charge))
+        else:
+            seq = await store.write(partial(finish_charge, wallet=wallet, amount=7, charge=charge))
+            say(f"{seq} {charge}")
+        serial += 1
+
+
+async def main(directory: Path, number: int) -> None:
+    async with open_books("threads", directory) as store:
+        await store.write(clear_up)
+        for caller in range(CALLERS):
+            await store.write(partial(wallets.open_wallet, wallet=f"user:{caller}", currency="USD", now=NOW))
+        async with trio.open_nursery() as nursery:
+            for caller in range(CALLERS):
+                nursery.start_soon(call, store, caller, number)
+
+
+if __name__ == "__main__":
+    trio.run(main, Path(sys.argv[1]), int(sys.argv[2]))
