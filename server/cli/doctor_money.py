@@ -18,7 +18,7 @@ def money_steps(found: Mapping[str, Any]) -> list[CheckStep]:
         _prices(found["warnings"], found["tools"]),
         *(_facilitator(each) for each in found["facilitators"]),
         *(_asset(each, alone=not found["facilitators"]) for each in found["assets"]),
-        *(_buyer(each) for each in found["tools"][:TOOLS]),
+        *(_buyer(each, found["assets"]) for each in found["tools"][:TOOLS]),
     ]
 
 
@@ -62,7 +62,8 @@ def _asset(each: Mapping[str, Any], *, alone: bool) -> CheckStep:
     return CheckStep(name="payee", state="ok", detail=f"{what} is paid to {each['pay_to']}{worthless}")
 
 
-def _buyer(each: Mapping[str, Any]) -> CheckStep:
+def _buyer(each: Mapping[str, Any], assets: Sequence[Mapping[str, Any]]) -> CheckStep:
+    known = {(one["network"], one["address"].lower()): f"{one['symbol']} on {one['title']}" for one in assets}
     name = f"{each['server']}/{each['tool']}"
     said = f"{name}: {each['words']}"
     if not each["fixed"]:
@@ -75,10 +76,10 @@ def _buyer(each: Mapping[str, Any]) -> CheckStep:
             detail=f"{said}; it cannot be paid for directly, from a balance alone",
         )
     offers = [
-        f"{one['amount']} atomic units of {one['asset']} on {one['network']} to {one['payTo']}"
+        f"{one['amount']} units of {known.get((one['network'], one['asset'].lower()), one['asset'])}"
         for one in challenge["accepts"]
     ]
-    who = "anybody" if each["strangers"] else "whoever is logged in"
+    who = "anybody" if each["strangers"] else "whoever is logged in and has no balance"
     seconds = challenge["accepts"][0].get("maxTimeoutSeconds", TIMEOUT_SECONDS)
     return CheckStep(
         name="buyer sees",
