@@ -145,8 +145,9 @@ class ToolCalls:
             meta=meta or UNSET,
         )
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
+        lost = request.when_written is not None and visit.cycle.has_left()
         await visit.plain.give(422 if result.is_error else 200, _encode(answer), (*kind, *extra))
-        if visit.plain.written and request.when_written is not None:
+        if visit.plain.written and not lost and request.when_written is not None:
             visit.cycle.when_heard_of(request.when_written())
         return None
 
