@@ -30,9 +30,11 @@ from server.till.fingerprint import NotComparable
 from server.till.offers import Offer, PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
+from server.till.words import bad_payment
 from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
 from server.x402.in_band import ERROR_KEY, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
+from server.x402.requirements import V1
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
@@ -109,14 +111,17 @@ async def _begun(
     price = cast("PricedTool", tool.price)
     try:
         call = _call(request, tool, till, arguments, depends=price.depends(kind))
-        brought = shown_by(request)
-        offer = await till.offer(price, call, kind, brought, partial(_ask_agent, request, tool))
+        ask_agent = partial(_ask_agent, request, tool)
+        brought, problem = _shown(request)
+        offer = await till.offer(price, call, kind, brought, ask_agent)
     except NotComparable as error:
         return _failed(str(error)), "invalid"
-    except (PriceUnknown, BadQuote, BadPayment) as error:
+    except (PriceUnknown, BadQuote) as error:
         return _failed(f"{error} Nothing was taken."), "unpaid"
     if offer is None:
         return None
+    if problem is not None:
+        return refused(till, offer, call, bad_payment(offer, problem.reason_code, problem.sentence)), "unpaid"
     begun = await till.begin(call, offer, brought)
     if isinstance(begun, Refusal):
         return refused(till, offer, call, begun), "unpaid"
@@ -153,12 +158,23 @@ def _raw(request: Request) -> tuple[Any, Any]:
     return payment, key
 
 
+def _shown(request: Request) -> tuple[Shown, BadPayment | None]:
+    try:
+        return shown_by(request), None
+    except BadPayment as problem:
+        return NOTHING_SHOWN, problem
+
+
 def shown_by(request: Request) -> Shown:
     """What a request brings to pay with. Raises `BadPayment`."""
     raw, key = _raw(request)
     if raw is None and key is None:
         return NOTHING_SHOWN
     payment = None if raw is None else read_payment(raw)
+    if payment is not None and payment.version == V1 and request.route.params.meta.payment is not UNSET:
+        raise BadPayment(
+            "invalid_x402_version", "Payments inside MCP are of version 2; version 1 is for headers alone."
+        )
     if key is None and payment is not None:
         key = payment.identifier
     if key is None:
