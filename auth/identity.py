@@ -24,10 +24,11 @@ from auth.tokens.presentation import Presentation
 from auth.tokens.verify import TokenVerifier
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
+from auth.values.cashier import Cashier
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
-from auth.values.paths import JWKS
+from auth.values.paths import JWKS, RECEIPT_KEYS
 from auth.values.policy import Policy
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
@@ -59,7 +60,7 @@ class Identity:
         if special is not None:
             return await special(parts, request)
         published = metadata.document(parts.site, parts.policy, request.path, request.origin)
-        is_keys = request.path == JWKS
+        is_keys = request.path in (JWKS, RECEIPT_KEYS)
         if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
         if request.method == "OPTIONS":
@@ -68,6 +69,8 @@ class Identity:
             return replies.wrong_method(READ)
         if is_keys:
             await parts.reload_keys()
+            if request.path == RECEIPT_KEYS:
+                return replies.document(request, parts.keys.receipts)
             return replies.document(request, parts.keys.ring.jwks(parts.clock()))
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
 
@@ -100,6 +103,7 @@ async def found(
     access: Mapping[str, AcceptedCredentials] = MappingProxyType({}),
     upstreams: Upstreams | None = None,
     hashing: Hashing = NO_HASHING,
+    cashier: Cashier | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -125,6 +129,7 @@ async def found(
         fetch=fetch,
         upstreams=upstream_provider.none() if upstreams is None else upstreams,
         hashing=hashing,
+        cashier=cashier,
     )
     verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
     return Identity(

@@ -74,8 +74,9 @@ def test_a_node_lock_carries_integrity_and_no_address(lock: Path) -> None:
 @pytest.mark.parametrize("lock", NPM_LOCKS, ids=lambda path: path.parent.name)
 def test_the_node_peers_are_named_with_exact_versions(lock: Path) -> None:
     manifest = json.loads(lock.with_name("package.json").read_text("utf-8"))
-    for name, version in manifest["dependencies"].items():
-        assert re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", version), name
+    for kind in ("dependencies", "overrides"):
+        for name, version in manifest.get(kind, {}).items():
+            assert re.fullmatch(r"\d+\.\d+\.\d+(-[\w.]+)?", version), name
 
 
 def test_the_rust_peer_is_named_with_exact_versions_and_locked_with_checksums_and_no_address() -> None:

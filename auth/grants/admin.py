@@ -10,7 +10,7 @@ import msgspec
 from auth import audit
 from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.values.db import Db, JobStore, Row
-from auth.values.model import LIVE_USER_STATES, Grant, Millis, PrincipalKind
+from auth.values.model import LIVE_USER_STATES, OF_NOBODY, Grant, Millis
 
 SHOWN: Final = 1_000  # a page of logins; a private agent has tens
 # Of one person's logins, how many are ended one by one, each with its row in the audit trail, when all of them are; one row
@@ -107,7 +107,7 @@ def _standing(row: Row) -> Standing:
 def _paused(row: Row, now: Millis) -> str:
     if row["client_state"] != "enabled":
         return "its program is disabled"
-    if row["principal_kind"] == PrincipalKind.CLIENT:
+    if row["principal_kind"] in OF_NOBODY:
         return ""
     if row["user_state"] not in LIVE_USER_STATES:
         return f"the account is {row['user_state'] or 'gone'}"

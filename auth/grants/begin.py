@@ -16,7 +16,7 @@ class GrantTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: PrincipalKind
     subject: str
-    how: str  # device | code | client_credentials | assertion
+    how: str  # device | code | client_credentials | assertion | payment
     client_name: str = ""  # as claimed
     hostname: str = ""
     redirect_host: str = ""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from auth import audit
@@ -74,6 +76,10 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
     def may(self, now: Millis) -> bool:
         """Whether logins of this user live at all."""
         return self.state in LIVE_USER_STATES and (self.expires_at is None or now < self.expires_at)
+
+
+# In the place of a user, of a login that was bought: it may no more than its row says, and that is no scope at all.
+NOBODY: Final = Account(state="enabled", scope="")
 
 
 def account(db: Db, user_id: str | None) -> Account | None:

@@ -14,11 +14,20 @@ import msgspec
 from auth.clients import registry as clients
 from auth.grants import chain
 from auth.grants.admin import revoke
-from auth.grants.exchange import NO_EPOCH, REFRESH_EPOCH, Account, GrantRequest, Issue, TokenRefusal, record
+from auth.grants.exchange import (
+    NO_EPOCH,
+    NOBODY,
+    REFRESH_EPOCH,
+    Account,
+    GrantRequest,
+    Issue,
+    TokenRefusal,
+    record,
+)
 from auth.values import scopes
 from auth.values.db import Db, Row
 from auth.values.errors import OAuthRefusal
-from auth.values.model import Client, Grant, Millis
+from auth.values.model import Client, Grant, Millis, PrincipalKind
 from auth.values.policy import TokenPolicy
 from auth.values.site import ForeignResource
 
@@ -101,7 +110,7 @@ def decide(
     if not all(scopes.covers(scopes.parse(grant.scope), one) for one in wanted):
         return TokenRefusal(error="invalid_scope", reason="wider scope")
     given = scopes.narrow(scopes.narrow(scopes.join(wanted) or grant.scope, client.scope), user.scope)
-    if not given:
+    if not given and grant.principal_kind != PrincipalKind.PAYER:  # who paid has none to begin with
         return TokenRefusal(error="invalid_grant", reason="no scope left")
     return RepeatedRefresh(scope=given) if repeated else Rotate(scope=given)
 
@@ -155,6 +164,8 @@ def _decide(
 
 
 def _account(row: Row) -> Account | None:
+    if row["principal_kind"] == PrincipalKind.PAYER:
+        return NOBODY
     if row["user_state"] is None:
         return None
     return Account(state=row["user_state"], scope=row["user_scope"], expires_at=row["user_expires_at"])

@@ -122,6 +122,27 @@ class SigningKeys:
         return json_bytes({"keys": keys})
 
 
+def receipt_keys(found: Sequence[Row]) -> bytes:
+    """Every key that has ever signed, for receipts: a JWK set whose keys say from when to when they signed (`nbf`, `exp`; seconds, as
+    OpenID Federation 1.0 §8.7 has them of historical keys), and which were dropped because they may be known to others (`revoked`).
+
+    A key that was merely replaced proves as much as ever: its secret part is destroyed. One that was dropped proves nothing any more."""
+    begins = {row["signs_from"] for row in found}
+    listed: list[dict[str, Any]] = []
+    for row in found:
+        if never_signed(row):
+            continue
+        key = {**json.loads(row["public_jwk"]), "nbf": row["signs_from"] // 1000}
+        ends = row["retires_at"]
+        if ends is not None:
+            key["exp"] = ends // 1000
+            # Its successor signed from the very moment at which it was dropped (`rotation.replace_all`).
+            if ends in begins:
+                key["revoked"] = {"revoked_at": ends // 1000}
+        listed.append(key)
+    return json_bytes({"keys": listed})
+
+
 def _retired(key: SigningKey, now: Millis) -> bool:
     return key.retires_at is not None and key.retires_at <= now
 
@@ -187,7 +208,7 @@ class Keys:
         self._subkey = subkey
         self._changes = 0  # heard of
         self._read = 0  # of them, seen by the read that the rings are from
-        self.ring, self.refresh = self._open(found)
+        self.ring, self.refresh, self.receipts = self._open(found)  # the last: a document
         self.stale = False  # then `reload` before anything is signed or checked
 
     def changed(self) -> None:
@@ -199,10 +220,10 @@ class Keys:
         seen = self._changes
         found = await read()
         if seen >= self._read:
-            (self.ring, self.refresh), self._read = self._open(found), seen
+            (self.ring, self.refresh, self.receipts), self._read = self._open(found), seen
             self.stale = self._read < self._changes
 
-    def _open(self, found: Found) -> tuple[SigningKeys, RefreshRing]:
+    def _open(self, found: Found) -> tuple[SigningKeys, RefreshRing, bytes]:
         signing, refresh = found
         seal_key, refresh_seal_key = self._subkey(SEAL_PURPOSE), self._subkey(refresh_keys.SEAL_PURPOSE)
         return (
@@ -210,4 +231,5 @@ class Keys:
             RefreshRing(
                 [refresh_keys.unseal(row, refresh_seal_key) for row in refresh if row["sealed_secret"]]
             ),
+            receipt_keys(signing),
         )

@@ -15,7 +15,7 @@ from auth import audit, forms, replies
 from auth.clients.registry import lookup
 from auth.forms import CheckedForm
 from auth.grants import chain
-from auth.grants.exchange import TokenRefusal, account, epoch
+from auth.grants.exchange import NOBODY, TokenRefusal, account, epoch
 from auth.grants.refresh import decide
 from auth.jose import jws
 from auth.parts import Parts
@@ -26,7 +26,7 @@ from auth.tokens.verify import BadToken, Claims
 from auth.values import scopes
 from auth.values.db import Db
 from auth.values.errors import OAuthRefusal
-from auth.values.model import REFRESH_TOKEN, Client, Grant, Millis
+from auth.values.model import REFRESH_TOKEN, Client, Grant, Millis, PrincipalKind
 from auth.values.policy import TokenPolicy
 from auth.values.requester import Requester
 from auth.values.site import Site
@@ -95,7 +95,7 @@ def access_token_worth(db: Db, claims: Claims, token: str, *, site: Site, now: M
         return NOTHING
     payload = jws.members(token.split(".")[1])  # `verify.read` has checked it
     scope = scopes.narrow(payload["scope"], scopes.join(sorted(live.ceiling)))
-    if not scope:
+    if not scope and live.kind != PrincipalKind.PAYER:  # who paid has none to begin with
         return NOTHING
     return TokenWorth(
         {
@@ -128,7 +128,7 @@ def refresh_token_worth(
         client,
         None,
         "",
-        account(db, grant.subject),
+        NOBODY if grant.principal_kind is PrincipalKind.PAYER else account(db, grant.subject),
         served=site.audience(grant.server) is not None,
         current_epoch=epoch(db),
         now=now,

@@ -14,7 +14,7 @@ import msgspec
 from auth.grants.exchange import REFRESH_EPOCH, epoch
 from auth.values import scopes
 from auth.values.db import Db
-from auth.values.model import LIVE_USER_STATES, Millis, PrincipalKind
+from auth.values.model import LIVE_USER_STATES, OF_NOBODY, Millis
 
 # About 600 bytes each. A private agent has tens; beyond this the oldest are read again when they next call.
 ENTRIES: Final = 10_000
@@ -133,8 +133,8 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
     )
     if row is None:
         return None
-    # A machine with credentials of its own has nobody behind it: its client's ceiling is its own.
-    machine = row["principal_kind"] == PrincipalKind.CLIENT
+    # A machine with credentials of its own has nobody behind it: its client's ceiling is its own. So it is with whoever paid.
+    machine = row["principal_kind"] in OF_NOBODY
     return LiveGrant(
         grant_id=row["id"],
         kind=row["principal_kind"],

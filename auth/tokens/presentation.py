@@ -65,6 +65,8 @@ class Presentation(msgspec.Struct, frozen=True, kw_only=True):
     proof: PresentedProof | None = None
     # What of the server's tools the request wants to know of. It can have less than its caller may, and never more.
     tools: str | None = None
+    # It brings a payment, and nothing to log in with: where that is enough, it is somebody who pays.
+    pays: bool = False
 
 
 def present(
@@ -77,6 +79,7 @@ def present(
     address: str = "",
     proof: PresentedProof | None = None,
     tools: str | None = None,
+    pays: bool = False,
 ) -> Presentation:
     return Presentation(
         credential=read(authorization, api_key),
@@ -86,6 +89,7 @@ def present(
         address=address,
         proof=proof,
         tools=tools,
+        pays=pays,
     )
 
 

@@ -23,7 +23,7 @@ from auth.tokens.challenge import INVALID, BearerRefusal, challenge, proof_chall
 from auth.tokens.live import LiveGrant, LiveLogins
 from auth.tokens.presentation import LONGEST_TOKEN, Presentation, PresentedCredential
 from auth.values import scopes
-from auth.values.model import Millis, Principal, PrincipalKind
+from auth.values.model import OF_NOBODY, Millis, Principal, PrincipalKind
 from auth.values.site import Site
 
 LEEWAY_SECONDS: Final = 30
@@ -193,6 +193,8 @@ class TokenVerifier:
             and live.client_id == claims.client_id
             and live.server == server
             and claims.audience == self._site.audience(server)
+            # Only what was bought has no scopes.
+            and (claims.scopes or live.kind == PrincipalKind.PAYER)
         )
         if not sound:
             return None
@@ -222,7 +224,7 @@ def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
         return principal
     # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
     allowed = scopes.narrow(scopes.join(principal.scopes), scopes.join(live.ceiling))
-    machine = live.kind == PrincipalKind.CLIENT
+    machine = live.kind in OF_NOBODY
     return Principal(
         kind=PrincipalKind(live.kind),
         subject=principal.subject,
@@ -277,7 +279,7 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         client_id=_text(claims, "client_id"),
         grant_id=_text(claims, "sid"),
         audience=_text(claims, "aud"),
-        scopes=frozenset(scopes.parse(_text(claims, "scope"))),
+        scopes=frozenset() if claims.get("scope") == "" else frozenset(scopes.parse(_text(claims, "scope"))),
         expires_at=expires_at,
         kid=kid,
         jkt=_key_of(claims),

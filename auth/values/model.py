@@ -32,6 +32,11 @@ class PrincipalKind(StrEnum):
     PAYER = "payer"  # known by what it paid
 
 
+# What the subject of somebody begins with who is known by what they paid; behind it, the network and the address.
+PAYER: Final = "payer:"
+# Kinds of login behind which no person stands, so that nobody's account bounds them.
+OF_NOBODY: Final = frozenset({PrincipalKind.CLIENT, PrincipalKind.PAYER})
+# Unless they have a token.
 UNIDENTIFIED: Final = frozenset({PrincipalKind.ANONYMOUS, PrincipalKind.PAYER})
 
 
@@ -53,17 +58,23 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def identified(self) -> bool:
         """Whether it can be told from everybody else. Callers without a login are all one subject."""
-        return self.kind not in UNIDENTIFIED
+        return self.kind not in UNIDENTIFIED or self.grant_id is not None
 
     def key(self, address: str = "") -> str:
         """By what callers are told apart: the same text for the same caller, also after a restart. Those that are not identified
         are told apart by `address`, where they call from."""
         if self.kind in UNIDENTIFIED:
+            if (
+                self.grant_id is not None
+            ):  # a payer with a token: whoever has the key that paid for it, by whichever token
+                return f"x402:{self.subject.removeprefix(PAYER)}"
             return f"{self.kind.value}:{address}"
         return f"{self.kind.value}:{self.subject}:{self.client_id or ''}"
 
 
 ANONYMOUS = Principal(kind=PrincipalKind.ANONYMOUS, subject="anonymous")
+# Somebody who brings a payment in place of a credential, before it is known whose it is.
+STRANGER = Principal(kind=PrincipalKind.PAYER, subject="payer", reach=frozenset())
 
 
 class Secret:
@@ -176,7 +187,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Millis
     revoked_at: Millis | None
     revoked_reason: str | None
-    how: str = "device"  # device | code | client_credentials | assertion
+    how: str = "device"  # device | code | client_credentials | assertion | payment
     redirect_host: str = ""  # where its browser was sent back to, if it was
     last_ip: str = ""  # of the last refresh
     jkt: str | None = None  # the thumbprint of the key without which it cannot be refreshed (RFC 9449)

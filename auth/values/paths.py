@@ -9,6 +9,8 @@ from auth.values.site import Site
 AUTHORIZATION_SERVER: Final = "/.well-known/oauth-authorization-server"
 PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 JWKS: Final = "/.well-known/jwks.json"
+# Those that sign no more are there as well: what they signed is kept for years.
+RECEIPT_KEYS: Final = "/.well-known/receipt-keys.json"
 AUTHORIZE: Final = "/authorize"  # a page
 PAR: Final = "/par"
 REGISTER: Final = "/register"

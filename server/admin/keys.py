@@ -18,8 +18,11 @@ from auth.parts import Parts
 from auth.values.db import Db, Row
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
+from auth.values.policy import DAY
 from server.admin.control import CommandRefused, Handler
 
+# What is retired stays in the list for so long, and in the store for receipts.
+LISTED_MS: Final = 90 * DAY
 # Of a refresh key "signing" is called "writing": what it makes is a MAC.
 STATES: Final = ("next", "signing", "writing", "old", "retired")
 
@@ -136,6 +139,7 @@ def _shown(found: Sequence[Row], now: Millis) -> list[dict[str, Any]]:
             "until": row["retires_at"],
         }
         for row in reversed(found)
+        if row["retires_at"] is None or row["retires_at"] > now - LISTED_MS
     ]
     return sorted(shown, key=lambda key: STATES.index(key["state"]))
 

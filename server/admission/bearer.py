@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from auth.identity import Identity
 from auth.tokens.challenge import BearerRefusal, challenge
 from auth.tokens.presentation import Presentation
-from auth.values.model import ANONYMOUS, Principal
+from auth.values.model import ANONYMOUS, STRANGER, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
 from server.store.jobs import StoreDamaged, StoreError
@@ -44,10 +44,14 @@ def anybody(vocabulary: Vocabulary) -> Principal:
 class Admission(msgspec.Struct, frozen=True):
     identity: Identity
     everybody: Principal | None = None  # who everybody is, at a server that asks nobody to log in
+    sells_to_all: bool = False  # whoever pays comes in without a login, to what is paid for
 
     def who_nowait(self, shown: Presentation) -> Principal | EntryRefusal | None:
         """Who presents this, decided from memory; None if the store must be asked: then `authenticate`."""
-        found = self.everybody or self.identity.check_nowait(shown)
+        if shown.pays and self.sells_to_all and self.everybody is None:
+            found = STRANGER
+        else:
+            found = self.everybody or self.identity.check_nowait(shown)
         if found is None:
             return None
         if not isinstance(found, Principal):

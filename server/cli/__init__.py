@@ -70,6 +70,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
             "mcp": CommandEntry("server.cli.mcp", "give servers names"),
             "wallet": CommandEntry("server.cli.wallet", "keep a key to pay with, and what it may spend"),
+            "verify-receipt": CommandEntry(
+                "server.cli.verify_receipt", "check what a server gave for a call that cost money"
+            ),
             "install": CommandEntry(
                 "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
             ),

@@ -112,6 +112,8 @@ def command(
         terminal.out_json(result)
     else:
         _show(result, tool, failed=failed)
+        if (cost := _cost(result)) is not None:
+            say(clean(cost))
     return terminal.EXIT_FAILED if failed else 0
 
 
@@ -151,6 +153,38 @@ def _whole(words: Sequence[str]) -> dict[str, Any] | None:
     if found is None:
         raise Misuse("the arguments are not one JSON object", hint="""such as '{"text": "hello"}'""")
     return found
+
+
+def _cost(result: Mapping[str, Any]) -> str | None:
+    """What the receipt says that came with the answer, as far as it can be read; None without one. Nothing of it is checked here."""
+    meta = result.get("_meta")
+    written = cast("Mapping[str, Any]", meta).get("io.ostiary/receipt") if isinstance(meta, dict) else None
+    if not isinstance(written, str):
+        return None
+    from server.client.claims import read_payload
+    from server.money.amounts import shown
+
+    claims = read_payload(written)
+    amount, how = claims.get("amount"), claims.get("how")
+    if not (isinstance(amount, str) and amount.isascii() and amount.isdigit() and len(amount) < 20):
+        return None
+    if how in ("trial", "quota", "pass"):
+        return {
+            "trial": "it cost nothing: one of the first calls, which are free",
+            "quota": "it cost nothing: one of the month's free calls",
+            "pass": "it cost nothing: your plan covers it",
+        }[how]
+    settled = claims.get("settlement")
+    price = shown(int(amount), str(claims.get("currency", "USD"))[:8])
+    if cast("Mapping[str, Any]", meta).get("io.ostiary/replayed") is True:
+        return f"it was paid for before ({price}), and not again"
+    cost = f"it cost {price}"
+    if not isinstance(settled, dict):
+        return f"{cost}, from your balance"
+    transaction = cast("Mapping[str, Any]", settled).get("transaction")
+    return cost + (
+        f", transaction {transaction[:80]}" if isinstance(transaction, str) and transaction else ""
+    )
 
 
 def _show(result: Mapping[str, Any], tool: str, *, failed: bool) -> None:

@@ -14,12 +14,17 @@ SHOWN = ("sub", "client_id", "scope", "sid", "iss", "aud", "exp", "iat")
 
 def read_claims(token: Secret) -> dict[str, Any]:
     """The plain claims of a JWT (RFC 9068 §2.2); empty for a token that is none."""
-    parts = token.reveal().split(".")
+    claims = read_payload(token.reveal())
+    return {name: claims[name] for name in SHOWN if isinstance(claims.get(name), str | int)}
+
+
+def read_payload(text: str) -> dict[str, Any]:
+    """Whatever a JWT says; empty for what is none."""
+    parts = text.split(".")
     if len(parts) != 3:
         return {}
     try:
         body = base64.b64decode(parts[1] + "=" * (-len(parts[1]) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         return {}
-    claims = decode_object(body) or {}
-    return {name: claims[name] for name in SHOWN if isinstance(claims.get(name), str | int)}
+    return decode_object(body) or {}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from server.backends.catalog import Catalog, CatalogError
 from server.endpoint.me import Me
@@ -23,7 +23,9 @@ from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions, resource_topic, task_topic
 from server.tasks.engine import Tasks
-from server.till.till import Till
+
+if TYPE_CHECKING:
+    from server.till.till import Till
 
 # What a session of the handshake era is told by name; tasks are polled there.
 LISTS: Final = ("tools", "prompts", "resources")
@@ -62,6 +64,7 @@ class Endpoint:
     log: Logger = field(repr=False)
     step_ups: StepUps = field(default_factory=StepUps, repr=False)
     till: Till | None = None  # where something costs money
+    x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False

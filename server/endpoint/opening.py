@@ -10,7 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import trio
@@ -46,8 +46,9 @@ from server.store.keyfile import MasterKey
 from server.tasks.engine import Tasks
 from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
-from server.till.prices import Prices
-from server.till.till import Till
+
+if TYPE_CHECKING:
+    from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -231,6 +232,7 @@ async def open_endpoint(
         measure=measure,
         log=log,
         till=till,
+        x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )
@@ -243,6 +245,7 @@ def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPric
     priced = any(tool.price is not None or tool.price_for for tool in settings.tools.values())
     if payments is None and settings.price is None and not priced:
         return None
+    from server.till.prices import Prices
 
     return Prices(settings, payments)
 

@@ -25,6 +25,8 @@ EXPOSED: Final = b", ".join(
         b"Retry-After",
         b"PAYMENT-REQUIRED",
         b"PAYMENT-RESPONSE",
+        b"X-PAYMENT-RESPONSE",
+        b"X-x402-Idempotent",
     )
 )
 _JSON_HEADERS: Final = MappingProxyType(
@@ -132,7 +134,7 @@ class McpReply:
         headers = (
             (b"mcp-protocol-version", self.revision.version.encode()),
             *extra,
-            *_cors_headers(self._cors),
+            *cors_headers(self._cors),
         )
         with suppress(OSError):
             await self._cycle.answer(status, headers, b"")
@@ -178,15 +180,15 @@ class McpReply:
 # The handful of heads that good answers have, for each page that may call.
 @lru_cache(maxsize=64)
 def _json_headers(version: str, cors: bytes | None) -> Pairs:
-    return (*_JSON_HEADERS[version], *_cors_headers(cors))
+    return (*_JSON_HEADERS[version], *cors_headers(cors))
 
 
 @lru_cache(maxsize=64)
 def _stream_headers(version: str, cors: bytes | None) -> Pairs:
-    return (*_STREAM_HEADERS[version], *_cors_headers(cors))
+    return (*_STREAM_HEADERS[version], *cors_headers(cors))
 
 
-def _cors_headers(origin: bytes | None) -> Pairs:
+def cors_headers(origin: bytes | None) -> Pairs:
     if origin is None:
         return ()
     return (

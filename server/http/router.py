@@ -24,14 +24,15 @@ _FORBIDDEN: Final = b"this server does not answer for the name in the Host heade
 
 
 class Router:
-    """`mcp` maps a server's name to what answers there; the name "" is the one at `/mcp`. `exact` are further paths. `forms` is
-    for the paths of which `is_form` is true; all else is `pages`'s, an ASGI application."""
+    """`mcp` maps a server's name to what answers there; the name "" is the one at `/mcp`. `exact` are further paths, and
+    `below` is for whatever lies two levels down ("/main/call/…"), by what its path begins with. `forms` is for the paths of which `is_form` is true; all else is `pages`'s, an ASGI application."""
 
     def __init__(
         self,
         *,
         mcp: Mapping[str, Resolve],
         exact: Mapping[str, Resolve] = MappingProxyType({}),
+        below: Mapping[str, Resolve] = MappingProxyType({}),
         forms: Resolve | None = None,
         is_form: Callable[[str], bool] = lambda path: False,
         pages: App,
@@ -49,6 +50,7 @@ class Router:
         for name, resolve in mcp.items():
             path = f"/{name}/mcp" if name else "/mcp"
             self._endpoints[path] = self._endpoints[path + "/"] = resolve
+        self._below = below
         self._pages = hosting(pages)
         self._forms = forms or self._pages
         self._is_form = is_form
@@ -63,7 +65,9 @@ class Router:
         if self._proxies is not None:
             scope = self._proxies.resolve(scope)
         path: str = scope["path"]
-        resolve = self._endpoints.get(path)
+        resolve = self._endpoints.get(path) or self._below.get(
+            path[: path.find("/", path.find("/", 1) + 1) + 1]
+        )
         if resolve is not None:
             handler = resolve(scope)
         elif self._guard.admits_host(scope, host_of(scope)):

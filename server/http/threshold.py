@@ -8,7 +8,8 @@ Every endpoint that speaks MCP over HTTP has the same one, whatever lies behind 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from auth.tokens.presentation import Presentation
@@ -19,6 +20,9 @@ from server.http.handler import Pairs, Scope
 from server.loads import Loads
 from server.observe.log import Logger
 
+if TYPE_CHECKING:
+    from server.request.storefront import Storefront
+
 # Larger than any message that a model writes; the connection layer stops reading there, too.
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
 # Preflights are asked again after this; browsers cap it at two hours.
@@ -27,8 +31,10 @@ PREFLIGHT_SECONDS: Final = 7200
 ALLOW: Final = (b"allow", b"POST, OPTIONS")
 _ALLOWED_HEADERS: Final = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
-    b"X-Payment, Payment-Signature, X-API-Key, X-Ostiary-Tools, DPoP"
+    b"X-Payment, Payment-Signature, Idempotency-Key, X-API-Key, X-Ostiary-Tools, DPoP"
 )
+# By the version of x402 whose payments they bring; the newer one is looked at first.
+PAYMENT_HEADERS: Final[Mapping[int, bytes]] = MappingProxyType({2: b"payment-signature", 1: b"x-payment"})
 TOOLS_HEADER: Final = b"x-ostiary-tools"
 PROOF_HEADER: Final = b"dpop"
 _PARAM_HEADER: Final = b"mcp-param-"
@@ -54,7 +60,8 @@ class Doorkeeper(Protocol):
 
 
 class Threshold:
-    """`name` is the server's name in the configuration. `loads`: those of the process."""
+    """`name` is the server's name in the configuration. `loads`: those of the process. `storefront`: where it sells something; and
+    `sells_to_all`: to whoever pays, also without a login."""
 
     def __init__(
         self,
@@ -65,6 +72,8 @@ class Threshold:
         log: Logger,
         max_body_bytes: int = MAX_BODY_BYTES,
         loads: Loads | None = None,
+        storefront: Storefront | None = None,
+        sells_to_all: bool = False,
     ) -> None:
         self.name: Final = name
         self.guard: Final = guard
@@ -72,6 +81,8 @@ class Threshold:
         self.log: Final = log
         self.max_body_bytes: Final = max_body_bytes
         self.loads: Final = loads or Loads(max_body_bytes)
+        self.storefront: Final = storefront
+        self.sells_to_all: Final = sells_to_all
 
 
 def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:

@@ -6,18 +6,20 @@ What depends on the head alone is found once for all requests that have it; whet
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, cast
 
+import msgspec
 from msgspec.structs import replace
 
 from auth.tokens.presentation import Presentation, PresentedProof, present
-from auth.values.model import Principal
+from auth.values.model import STRANGER, Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Address, Cycle, Resolve, Scope
 from server.http.refusal import Disconnected, RequestRefused
 from server.http.reply import McpReply, accepted, status_of
 from server.http.threshold import (
+    PAYMENT_HEADERS,
     PROOF_HEADER,
     TOOLS_HEADER,
     Threshold,
@@ -28,7 +30,7 @@ from server.http.threshold import (
 )
 from server.loads import SMALL_BYTES, Load, weight_of
 from server.mcp.errors import InsufficientScope, InternalError, InvalidRequest, TooHeavy, TooMuchAtOnce
-from server.mcp.inbound import SESSION_HEADER, names_session, revision_of
+from server.mcp.inbound import SESSION_HEADER, VERSION_HEADER, names_session, revision_of
 from server.mcp.messages import Batch, Message, decode
 from server.mcp.versions import Revision
 from server.request.request import Outcome
@@ -68,14 +70,19 @@ class McpVisit:
         body = self.cycle.arrived()
         if body is not None and len(body) <= SMALL_BYTES and len(body) <= self.head.threshold.max_body_bytes:
             return decode(body)
+        body = await self.body(body)
+        return None if body is None else decode(body)
+
+    async def body(self, arrived: bytes | None) -> bytes | None:
+        """All of it. `arrived`: it is here already. None: as for `message`."""
         try:
-            return await self._large(body)
+            return await self._large(arrived)
         except TooMuchAtOnce as error:
             return await self.reply.refuse(error, extra=RETRY_LATER)
         except TooHeavy as error:
             return await self.reply.refuse(error)
 
-    async def _large(self, body: bytes | None) -> Message | Batch | None:
+    async def _large(self, body: bytes | None) -> bytes | None:
         """One that is not small, or not all here yet: there has to be room for what is announced before it is read, and for what it
         turns out to hold. Raises what `Load.weigh` does."""
         limit = self.head.threshold.max_body_bytes
@@ -88,7 +95,7 @@ class McpVisit:
             return await self.reply.refuse(error, status=413, extra=((b"connection", b"close"),))
         if len(body) > SMALL_BYTES:
             self._weigh(weight_of(body))
-        return decode(body)
+        return body
 
     async def _rest(self, limit: int) -> bytes | None:
         """The body as it comes, until there is more of it than may be. None: the client has left."""
@@ -116,11 +123,11 @@ class McpVisit:
             lost = outcome.when_written is not None and self.cycle.has_left()
             await reply.finish(200, outcome.body)
             if reply.written and not lost:
-                outcome.written()
+                self.cycle.when_heard_of(outcome.written())
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))
-            await _pass_on(reply, refusal)
+            await pass_on(reply, refusal)
         else:
             await reply.finish(status_of(error, reply.revision), outcome.body)
 
@@ -141,11 +148,20 @@ class McpHandler:
     """Implements `Handler`: what the head of a request says to an MCP endpoint."""
 
     __slots__ = (
-        "_cors", "_denied", "_revision", "_serve", "_shown", "client", "headers", "named_session", "names_session",
+        "_asks_price", "_cors", "_denied", "_revision", "_serve", "_shown", "client", "headers", "named_session", "names_session",
         "origin", "path", "query", "takes_events", "takes_json", "threshold", "unreadable", "verb",
     )  # fmt: skip
 
-    def __init__(self, threshold: Threshold, scope: Scope, serve: Serve, revision: Revision | None) -> None:
+    def __init__(
+        self,
+        threshold: Threshold,
+        scope: Scope,
+        serve: Serve,
+        revision: Revision | None,
+        *,
+        asks_price: bool = False,
+    ) -> None:
+        """`asks_price`: whoever asks without anything to log in with wants to know what it costs."""
         headers = joined(scope["headers"])
         found = threshold.guard(scope, headers)
         self.threshold: Final = threshold
@@ -167,7 +183,11 @@ class McpHandler:
         self._denied = found if isinstance(found, ForeignRequest) else None
         self.origin: Final = found.origin if isinstance(found, OwnRequest) else ""
         self._cors = found.cors if isinstance(found, OwnRequest) else None
-        self._shown = _presented(threshold, scope, headers, self.origin)
+        nameless = threshold.sells_to_all and not (b"authorization" in headers or b"x-api-key" in headers)
+        pays = nameless and (asks_price or any(name in headers for name in PAYMENT_HEADERS.values()))
+        self._shown = _presented(threshold, scope, headers, self.origin, pays)
+        # Who speaks MCP is asked to log in, and who speaks plain HTTP to pay (design of the protocol: neither knows the other's answer).
+        self._asks_price = nameless and not pays and not _speaks_mcp(headers)
 
     async def answer(self, cycle: Cycle) -> None:
         reply = McpReply(
@@ -190,7 +210,9 @@ class McpHandler:
             doorkeeper = self.threshold.doorkeeper
             who = doorkeeper.who_nowait(shown) or await doorkeeper.authenticate(shown)
             if not isinstance(who, Principal):
-                return await _pass_on(reply, who)
+                if self._asks_price and who.status == 401:
+                    return await self._ask_payment(cycle, reply, address)
+                return await pass_on(reply, who)
             visit = McpVisit(self, cycle, reply, who, address)
             try:
                 return await self._serve(visit)
@@ -202,6 +224,24 @@ class McpHandler:
         except Exception:
             self.threshold.log.exception("mcp.crashed", request=cycle.request_id)
             return await reply.refuse(InternalError(cycle.request_id), status=500)
+
+    async def _ask_payment(self, cycle: Cycle, reply: McpReply, address: str) -> None:
+        """402 for a client that knows nothing of MCP's logins: what the tool costs that it would call."""
+        storefront = self.threshold.storefront
+        assert storefront is not None  # something is sold here
+        visit = McpVisit(self, cycle, reply, STRANGER, address)
+        try:
+            body = await visit.body(cycle.arrived()) if self.verb == "POST" else b""
+        finally:
+            if visit.load is not None:
+                visit.load.let_go()
+        if body is None:
+            return
+        unpaid = storefront.poster(_named_tool(body), STRANGER) or storefront.sign()
+        from server.http.demands import challenge_pairs
+
+        told = msgspec.json.encode(unpaid.challenge_v1 or unpaid.challenge)
+        await reply.finish(402, told, challenge_pairs(unpaid))
 
     def done(self, cycle: Cycle, seconds: float) -> None:
         """Whatever there is to tell was told."""
@@ -228,8 +268,35 @@ def _why_unreadable(headers: Mapping[bytes, bytes]) -> str | None:
     return None
 
 
+def _speaks_mcp(headers: Mapping[bytes, bytes]) -> bool:
+    return (
+        VERSION_HEADER in headers
+        or SESSION_HEADER in headers
+        or b"text/event-stream" in headers.get(b"accept", b"").lower()
+    )
+
+
+class _NamedTool(msgspec.Struct):
+    name: str
+
+
+class _Call(msgspec.Struct):
+    """As much of a call as says which tool it is of."""
+
+    method: Literal["tools/call"]
+    params: _NamedTool
+
+
+def _named_tool(body: bytes) -> str:
+    """ "" for whatever is no call."""
+    try:
+        return msgspec.json.decode(body, type=_Call).params.name
+    except (msgspec.DecodeError, RecursionError):
+        return ""
+
+
 def _presented(
-    threshold: Threshold, scope: Scope, headers: Mapping[bytes, bytes], origin: str
+    threshold: Threshold, scope: Scope, headers: Mapping[bytes, bytes], origin: str, pays: bool
 ) -> Presentation:
     """What the head shows; where its caller is, is added for each connection."""
     authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
@@ -243,10 +310,11 @@ def _presented(
         path=scope["path"],
         proof=None if proof is None else PresentedProof(proof.decode("latin-1"), scope["method"]),
         tools=wanted_tools(scope, headers) if has_tools else None,
+        pays=pays,
     )
 
 
-async def _pass_on(reply: McpReply, refusal: EntryRefusal) -> None:
+async def pass_on(reply: McpReply, refusal: EntryRefusal) -> None:
     """The authorization server's answer instead of ours (400, 401, 403, 503)."""
     extra: list[tuple[bytes, bytes]] = []
     if refusal.www_authenticate:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
+from auth.values.paths import JWKS, RECEIPT_KEYS
+from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
+from server.http.calls import ToolCalls
 from server.http.handler import App, Resolve
 from server.http.lazy import LazyApp
 from server.http.mcp import McpEndpoint
@@ -22,10 +25,19 @@ from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 
+if TYPE_CHECKING:
+    from server.request.storefront import Storefront
+
 # Paths that requests are counted under, besides the MCP endpoints.
+# Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
+PRICES: Final = "/.well-known/x402"
+PAYMENT_STATUS: Final = "/x402/status"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
+
+# None: it was asked for something else.
+Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None]]
 
 # A log line is for reading.
 LOGGED_PATH_CHARACTERS: Final = 200
@@ -53,6 +65,10 @@ def public_router(services: Services) -> Router:
     # Paths as metrics labels: a closed set, whatever is asked for.
     routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
     endpoints = {name: _mcp_endpoint(services, name, door) for name in services.endpoints}
+    calls = {
+        (prefix := f"/{name}/call/"): ToolCalls(each.endpoint, each.threshold, prefix).resolve
+        for name, each in endpoints.items()
+    }
     first = next(iter(endpoints))
     return Router(
         mcp={"" if name == first else name: endpoint.resolve for name, endpoint in endpoints.items()},
@@ -63,8 +79,10 @@ def public_router(services: Services) -> Router:
             for path, answerer in _two_endpoints(
                 services, name, endpoint, "" if name == first else f"/{name}"
             ).items()
-        },
-        forms=form_handler(_answer_for(services)),
+        }
+        | _deposit_desks(services, endpoints),
+        below=calls,
+        forms=form_handler(_answer_for(services, _price_list(services, endpoints))),
         is_form=_is_for_programs,
         pages=LazyApp(partial(_pages_app, services)),
         guard=door,
@@ -78,7 +96,7 @@ def public_router(services: Services) -> Router:
 
 def _is_for_programs(path: str) -> bool:
     """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
-    return endpoints.is_endpoint(path) or "/.well-known/" in path or path == "/healthz"
+    return endpoints.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
 def _pages_app(services: Services) -> App:
@@ -89,9 +107,7 @@ def _pages_app(services: Services) -> App:
     return site.make_site(resolved, services.identity.parts if resolved.needs_login else None, services.log)
 
 
-def _two_endpoints(
-    services: Services, name: str, endpoint: McpEndpoint, prefix: str
-) -> Mapping[str, Resolve]:
+def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> dict[str, Resolve]:
     """The transport of 2024-11-05, beside the endpoint whose threshold it shares."""
     sse = SseEndpoint(
         services.endpoints[name],
@@ -105,7 +121,8 @@ def _two_endpoints(
 def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoint:
     settings, identity = services.servers.settings[name], services.identity
     everybody = anybody(identity.parts.site.scopes) if services.resolved.open_to_all(settings) else None
-    admission, compat = Admission(identity, everybody), settings.compat
+    sells = settings.anonymous_pay and services.money is not None
+    admission, compat = Admission(identity, everybody, sells), settings.compat
     endpoint = services.endpoints[name]
     return McpEndpoint(
         endpoint if compat.sessions != "none" else endpoint.without_sessions(),
@@ -116,6 +133,8 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             log=services.log,
             max_body_bytes=services.resolved.config.max_body_kib * 1024,
             loads=services.loads,
+            storefront=_storefront(services, name),
+            sells_to_all=sells,
         ),
         services.crew,
         sessions_required=compat.sessions == "required",
@@ -123,14 +142,91 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
     )
 
 
-def _answer_for(services: Services) -> Answer:
-    """What programs ask for: identity's endpoints and documents, and health; else 404."""
+def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> dict[str, Resolve]:
+    money = services.money
+    make = None if money is None else money.deposits
+    if make is None:
+        return {}
+    from auth.grants.purchase import NotForSale, issue_tokens
+    from server.http.deposits import DepositDesk
+
+    parts = services.identity.parts
+
+    async def issue(
+        payer: str, server: str, payment_id: str, requester: Requester
+    ) -> Mapping[str, Any] | None:
+        try:
+            return await issue_tokens(
+                parts, payer=payer, server=server, payment_id=payment_id, requester=requester
+            )
+        except NotForSale:
+            services.log.warning("token.not_sold", server=server, payment=payment_id)
+            return None
+
+    def desk(name: str, endpoint: McpEndpoint) -> DepositDesk:
+        settings = services.servers.settings[name]
+        sells_tokens = "login" in settings.accepts and not services.resolved.open_to_all(settings)
+        return DepositDesk(make(settings), endpoint.threshold, issue if sells_tokens else None)
+
+    return {f"/{name}/deposit": desk(name, endpoint).resolve for name, endpoint in endpoints.items()}
+
+
+def _storefront(services: Services, name: str) -> Storefront | None:
+    if services.endpoints[name].till is None:
+        return None
+    from server.request.storefront import Storefront
+
+    site = services.identity.parts.site
+    address = site.issuer + site.servers[name]
+    return Storefront(
+        services.endpoints[name],
+        ordinary=site.scopes.ordinary,
+        address=f"{site.issuer}/{name}/call/",
+        prices=site.issuer + PRICES,
+        setup={
+            "command": f"ostiary login {address}",
+            "message": "Log in once in a terminal; calls are then paid from the balance of that login.",
+            "docs": f"{site.issuer}/",
+        },
+    )
+
+
+def _price_list(services: Services, endpoints: Mapping[str, McpEndpoint]) -> Prices | None:
+    money = services.money
+    if money is None:
+        return None
+    from server.http.price_list import PATHS, PriceList
+
+    assert {PRICES, PAYMENT_STATUS} <= PATHS
+    sold = [
+        endpoint.threshold.storefront
+        for name, endpoint in endpoints.items()
+        if endpoint.threshold.storefront is not None
+        and (
+            endpoint.threshold.sells_to_all or services.resolved.open_to_all(services.servers.settings[name])
+        )
+    ]
+    facilitators = money.facilitators
+    prices = PriceList(sold, money.assets, probe=facilitators.supported, known=lambda: facilitators.support)
+
+    async def answer(request: wire.WireRequest) -> wire.WireReply | None:
+        return await prices.answer(request) if request.path in PATHS else None
+
+    return answer
+
+
+def _answer_for(services: Services, prices: Prices | None) -> Answer:
+    """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
 
     async def answer(request: wire.WireRequest) -> wire.WireReply:
         reply: wire.WireReply | None = None
         try:
-            if asks:
+            if prices is not None:
+                reply = await prices(request)
+            # Who sells without a login signs receipts all the same.
+            signs = services.money is not None and request.path in (JWKS, RECEIPT_KEYS)
+            if reply is None and (asks or signs):
                 reply = await identity.handle(request)
         except Exception as error:
             return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)

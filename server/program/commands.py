@@ -37,6 +37,19 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
+    cashier = services.cashier
+
+    async def earned(now: int) -> Mapping[str, Any]:
+        assert cashier is not None
+        found = await cashier.takings.look(now)
+        return {"today": found.today, "month": found.month, "unsettled": asdict(found.unsettled)}
+
+    async def examine_money() -> Mapping[str, Any]:
+        from server.program import sales
+
+        assert services.money is not None
+        return await sales.examine(services.resolved, services.endpoints, services.money)
+
     admin = Admin(
         store=services.store,
         clock=now_millis,
@@ -45,6 +58,8 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         look_at_store=partial(store_watch.described, services.probe, services.resolved.data_dir),
         origin=lambda: issuer,
         scopes=services.identity.parts.site.scopes,
+        spends=None if cashier is None else cashier.asks,
+        earned=None if cashier is None else earned,
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
@@ -64,8 +79,13 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
-            **VoucherAdmin(store=services.store, clock=now_millis).commands(),
+            **VoucherAdmin(
+                store=services.store,
+                clock=now_millis,
+                plans=lambda: [plan.name for plan in services.resolved.plans],
+            ).commands(),
         },
+        examine_money=None if services.money is None else examine_money,
         servers=lambda: {
             name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
             for name, endpoint in services.endpoints.items()

@@ -17,22 +17,22 @@ import msgspec
 import trio
 from msgspec import UNSET
 
+from auth.values.model import PrincipalKind
 from server.backends.base import BackendError, Paused, PriceAsked, Pricing
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
-from server.mcp.results import ToolResult
+from server.mcp.results import InputRequiredResult, RawResult, ToolResult
 from server.request.request import Request
-from server.till import wallets
-from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started
+from server.till import wallets, words
+from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started, Unpaid
 from server.till.fingerprint import NotComparable
-from server.till.offers import Offer, PricedTool, PriceUnknown
+from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
-from server.till.words import bad_payment
-from server.x402.headers import PAYMENT_SIGNATURE, X_PAYMENT
-from server.x402.in_band import ERROR_KEY, RECEIPT_KEY
+from server.x402.headers import PAYMENT_HEADERS
+from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
 from server.x402.requirements import V1
 
@@ -42,7 +42,6 @@ REPLAYED: Final = "io.ostiary/replayed"
 IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 
 LONGEST_KEY: Final = 128
-PAYMENT_HEADERS: Final = (PAYMENT_SIGNATURE.lower().encode(), X_PAYMENT.lower().encode())
 
 Run: TypeAlias = Callable[[], Awaitable[tuple[ToolResult, str]]]
 
@@ -73,17 +72,23 @@ async def charged(
         return answer, outcome
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
-        return refused(till, begun.offer, begun.call, served), "unpaid"
-    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
+        return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
+    charge = begun.charge
+    _when_written(
+        request,
+        till,
+        charge.id,
+        keyed=charge.keyed,
+        keeps_ms=begun.keeps_ms,
+        on_chain=charge.payment_id is not None,
+    )
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
-async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
-    """For a call that becomes a task: begun before there is one, so that a refusal is given at once. What is returned is the answer
-    already: of a refusal, or of the same call made before. None: the task may be made, and `charged` goes on with it there."""
+async def begin_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """For a call that becomes a task (ahead.py)."""
     till = request.endpoint.till
-    if not request.priced or till is None:
-        return None
+    assert till is not None
     params = cast("CallToolParams", request.route.params)
     begun = await _begun(request, tool, till, params.arguments or {})
     if isinstance(begun, tuple):
@@ -94,7 +99,7 @@ async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
     return None
 
 
-async def let_go_ahead(request: Request) -> None:
+async def release_ahead(request: Request) -> None:
     """There will be no task."""
     till = request.endpoint.till
     begun = None if till is None or request.charge is None else till.take_over(request.charge)
@@ -109,30 +114,40 @@ async def _begun(
     """None: it costs nothing."""
     kind = request.principal.kind
     price = cast("PricedTool", tool.price)
+    ask_agent = partial(_ask_agent, request, tool)
+    unread: Refusal | None = None
     try:
         call = _call(request, tool, till, arguments, depends=price.depends(kind))
-        ask_agent = partial(_ask_agent, request, tool)
-        brought, problem = _shown(request)
-        offer = await till.offer(price, call, kind, brought, ask_agent)
+        brought = NOTHING_SHOWN
+        try:
+            brought = shown_by(request)
+            offer = await till.offer(price, call, kind, brought, ask_agent)
+        except BadPayment as error:
+            unread = words.unreadable(error.reason_code, error.sentence)
+            offer = await till.offer(price, call, kind, NOTHING_SHOWN, ask_agent)
+        except BadQuote as error:
+            unread = words.unreadable(error.reason, str(error))
+            offer = await till.offer(price, call, kind, NOTHING_SHOWN, ask_agent)
     except NotComparable as error:
         return _failed(str(error)), "invalid"
-    except (PriceUnknown, BadQuote) as error:
-        return _failed(f"{error} Nothing was taken."), "unpaid"
+    except PriceUnknown as error:
+        return refused(request, Unpaid(refusal=words.no_price(str(error)))), "unpaid"
     if offer is None:
-        return None
-    if problem is not None:
-        return refused(till, offer, call, bad_payment(offer, problem.reason_code, problem.sentence)), "unpaid"
-    begun = await till.begin(call, offer, brought)
+        stranger = kind is PrincipalKind.PAYER and not request.principal.identified
+        return (refused(request, Unpaid(refusal=words.not_without_login())), "unpaid") if stranger else None
+    begun = unread or await till.begin(call, offer, brought)
     if isinstance(begun, Refusal):
-        return refused(till, offer, call, begun), "unpaid"
+        return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
+    _when_written(
+        request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms, on_chain=begun.on_chain
+    )
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
 
-def brought_by(request: Request) -> dict[str, Any]:
+def what_it_brings(request: Request) -> dict[str, Any]:
     """What goes into the order of a task."""
     payment, key = _raw(request)
     return {
@@ -156,13 +171,6 @@ def _raw(request: Request) -> tuple[Any, Any]:
         if key is None and IDEMPOTENCY_HEADER in headers:
             key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
     return payment, key
-
-
-def _shown(request: Request) -> tuple[Shown, BadPayment | None]:
-    try:
-        return shown_by(request), None
-    except BadPayment as problem:
-        return NOTHING_SHOWN, problem
 
 
 def shown_by(request: Request) -> Shown:
@@ -218,15 +226,14 @@ def is_key(text: str) -> bool:
     return 0 < len(text) <= LONGEST_KEY and text.isascii() and text.isprintable() and " " not in text
 
 
-def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> ToolResult:
+def refused(request: Request, unpaid: Unpaid) -> ToolResult:
     """The one shape that every client understands: a failed result, with what is to be paid where paying would help."""
-    facts: dict[str, Any] = {"reason": refusal.reason, **refusal.facts}
-    if refusal.retry_after is not None:
-        facts["retryAfter"] = refusal.retry_after
+    request.unpaid = unpaid
+    refusal, challenge = unpaid.refusal, unpaid.challenge
+    facts = facts_of(refusal)
     meta: dict[str, Any] = {REFUSAL: facts}
     if refusal.settlement is not None:
         meta[RECEIPT_KEY] = refusal.settlement
-    challenge = till.challenge(offer, call, refusal.text) if refusal.asks else None
     if challenge is None:
         return ToolResult(content=(TextContent(text=refusal.text),), is_error=True, meta=meta)
     meta[ERROR_KEY] = challenge
@@ -237,6 +244,25 @@ def refused(till: Till, offer: Offer, call: PricedCall, refusal: Refusal) -> Too
         meta=meta,
         asks_payment=True,
     )
+
+
+def as_extension(
+    request: Request, result: ToolResult | RawResult | InputRequiredResult
+) -> ToolResult | RawResult | InputRequiredResult:
+    """What asks for payment, for a client that says with this very request that it knows `org.x402/payment`."""
+    challenge = None if request.unpaid is None else request.unpaid.challenge
+    if challenge is None or not isinstance(result, ToolResult):
+        return result
+    meta = {name: value for name, value in (result.meta or {}).items() if name != ERROR_KEY}
+    return RawResult({PAYMENT_REQUIRED_FIELD: challenge, "_meta": meta}, PAYMENT_REQUIRED)
+
+
+def facts_of(refusal: Refusal) -> dict[str, Any]:
+    """What a refusal says for programs."""
+    facts: dict[str, Any] = {"reason": refusal.reason, **refusal.facts}
+    if refusal.retry_after is not None:
+        facts["retryAfter"] = refusal.retry_after
+    return facts
 
 
 def _call(
@@ -265,5 +291,9 @@ def _failed(text: str) -> ToolResult:
     return ToolResult(content=(TextContent(text=text),), is_error=True)
 
 
-def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:
-    request.when_written = lambda: till.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms)
+def _when_written(
+    request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+) -> None:
+    request.when_written = partial(
+        till.answered, charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain
+    )

@@ -16,8 +16,8 @@ from server.mcp.errors import BadParams, MethodNotFound, MissingCapability, Unkn
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.tasks import REQUIRED_CAPABILITY, Place, Snapshot, extension, place_of, related
+from server.request.ahead import charge_ahead, let_go_ahead
 from server.request.asking import ask_in_session
-from server.request.charging import charge_ahead, let_go_ahead
 from server.request.courier import put
 from server.request.line import Answers
 from server.request.request import Request

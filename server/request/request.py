@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -17,12 +17,15 @@ from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound import Headers, Route
 from server.mcp.messages import RequestId
 from server.mcp.questions import abilities
-from server.mcp.results import TASKS_EXTENSION
+from server.mcp.results import PAYMENT_EXTENSION, TASKS_EXTENSION
 from server.mcp.versions import Revision
 from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
 from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
+
+if TYPE_CHECKING:
+    from server.till.calls import Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
@@ -61,8 +64,9 @@ class Request(msgspec.Struct, kw_only=True):
     payment: Any = None
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
-    # Called once the answer has been written to its caller, whole.
-    when_written: Callable[[], None] | None = None
+    unpaid: Unpaid | None = None  # how it was refused at the till, if it was
+    # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
+    when_written: Callable[[], Callable[[], None] | None] | None = None
 
     @property
     def id(self) -> RequestId:
@@ -93,6 +97,15 @@ class Request(msgspec.Struct, kw_only=True):
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
 
     @property
+    def pays_by_extension(self) -> bool:
+        """Whether it says that its client knows what to do with a result that asks for payment, and the server has such."""
+        if not self.endpoint.x402_extension or not self.revision.modern:
+            return False
+        declared = self.route.params.meta.client_capabilities
+        extensions: Any = declared.get("extensions") if declared is not UNSET else None
+        return isinstance(extensions, dict) and PAYMENT_EXTENSION in extensions
+
+    @property
     def wants_progress(self) -> bool:
         return self.route.params.meta.progress_token is not UNSET
 
@@ -119,9 +132,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     body: bytes
     error: McpError | None = None
-    when_written: Callable[[], None] | None = None
+    when_written: Callable[[], Callable[[], None] | None] | None = None
 
-    def written(self) -> None:
-        """The answer was given, whole."""
-        if self.when_written is not None:
-            self.when_written()
+    def written(self) -> Callable[[], None] | None:
+        """The answer was given, whole. What comes back is to be called once it is known that the caller has it."""
+        return None if self.when_written is None else self.when_written()

@@ -48,8 +48,8 @@ from server.mcp.tasks import (
     manner,
 )
 from server.mcp.versions import LATEST
+from server.request.ahead import brought_by, charge_ahead, let_go_ahead
 from server.request.asking import resumable
-from server.request.charging import brought_by, charge_ahead, charged, let_go_ahead
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
@@ -77,7 +77,12 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
-        return await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        if request.unpaid is not None and request.pays_by_extension:
+            from server.request.charging import as_extension
+
+            return as_extension(request, result)
+        return result
     except MissingCapability as error:
         if request.revision.modern:
             raise
@@ -119,8 +124,9 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    if request.when_written is not None:  # whoever has the task's id can fetch it from now on
-        request.when_written()
+    # Whoever has the task's id can fetch it from now on.
+    if request.when_written is not None and (has_it := request.when_written()) is not None:
+        has_it()
     return TaskCompleted(result)
 
 
@@ -147,7 +153,7 @@ def order_of(request: Request, resumed: Any = None) -> TaskOrder:
         call_id=request.call_id,
         can=request.can,
         resumed=resumed,
-        **(brought_by(request) if request.priced else {}),
+        **brought_by(request),
     )
 
 
@@ -181,6 +187,8 @@ async def _run_priced(
     request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
 ) -> tuple[ToolResult, str]:
     """The same, by way of the till. Wrong arguments cost nothing."""
+    from server.request.charging import charged
+
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     arguments = params.arguments or NO_ARGUMENTS
     if misfit := _misfit(request, tool, arguments):
@@ -352,7 +360,7 @@ async def _order_by_hand(
                 load=request.load,
             )
     finally:
-        await let_go_ahead(request)  # nothing, once it runs
+        await let_go_ahead(request)
     match found:
         case Snapshot():
             return created(face, found)

@@ -38,9 +38,18 @@ class Rights:
         policy = self._policy
         if policy is not None and (self._bounds_all or principal.tools) and not policy(principal, entry):
             return Standing.HIDDEN
+        if principal.kind is PrincipalKind.PAYER:
+            return Standing.ALLOWED if _is_for_payers(entry) else Standing.HIDDEN
         if entry.terms.scopes.issubset(principal.scopes):
             return Standing.ALLOWED
         return standing(principal, entry.terms)
+
+
+def _is_for_payers(entry: AnyEntry) -> bool:
+    """Who pays needs no scope for what is sold, and there is nothing else for them; nor do they move money that is not theirs."""
+    if not isinstance(entry, ToolEntry) or entry.terms.tier == "financial":
+        return False
+    return entry.price is not None and entry.price.sold_to(PrincipalKind.PAYER)
 
 
 def standing(principal: Principal, terms: CallTerms) -> Standing:

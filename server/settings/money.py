@@ -126,6 +126,9 @@ class PaymentsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
         TIMEOUT_SECONDS
     )
     wallets: Annotated[bool, Meta(description="true or false")] = True
+    # what one payment may put into a wallet
+    deposit_least: Annotated[PriceText, Meta(description=AMOUNT)] = "$0.10"
+    deposit_most: Annotated[PriceText, Meta(description=AMOUNT)] = "$1000"
 
     def __repr__(self) -> str:  # the address of a node often has its key in it
         return f"PaymentsConfig(networks={self.networks!r}, rpc={sorted(self.rpc)!r})"

@@ -194,6 +194,11 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
     yield from _served_faults(tuple(payments.rpc), "payments.rpc", served)
     for name, url in payments.rpc.items():
         yield from _url_faults(url, f"payments.rpc.{name[:60]}", query=True, shown=False)
+    bounds = list(_amount_faults(payments.deposit_least, "payments.deposit_least"))
+    bounds += _amount_faults(payments.deposit_most, "payments.deposit_most")
+    yield from bounds
+    if not bounds and parse(payments.deposit_least) > parse(payments.deposit_most):
+        yield "payments.deposit_least", "is more than deposit_most", "less than that"
     for name in payments.caps.__struct_fields__:
         if written := getattr(payments.caps, name):
             yield from _amount_faults(written, f"payments.caps.{name}")

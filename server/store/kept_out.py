@@ -77,8 +77,11 @@ def keep_out(connection: sqlite3.Connection, now_standing: EntryRights | None, *
     if "api_keys" in tables:  # the copy may be of an older schema
         sql = "UPDATE api_keys SET revoked_at = ? WHERE revoked_at IS NULL"
         revoked = connection.execute(sql, (now,)).rowcount
-    # The next start makes new ones. Refresh keys are destroyed rather than deleted, so that no version names two.
-    connection.execute("DELETE FROM signing_keys")
+    # The next start makes new ones. Those of the copy are destroyed rather than deleted: receipts are checked with what is left of signing
+    # keys, and no version of refresh keys is to name two.
+    connection.execute(
+        "UPDATE signing_keys SET sealed_private = '', retires_at = ? WHERE sealed_private <> ''", (now,)
+    )
     if "refresh_keys" in tables:
         connection.execute(
             "UPDATE refresh_keys SET sealed_secret = '', accepted_until = ?"

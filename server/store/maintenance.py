@@ -50,8 +50,9 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     clients_unused: int = 7 * _DAY  # of those that registered themselves: never let in (RegistrationPolicy)
     clients_idle: int = 90 * _DAY  # let in, and not used since
     client_documents: int = 7 * _DAY
-    # And refresh keys, both without their secret part: `ostiary keys list` still shows them.
-    signing_keys: int = 90 * _DAY
+    # Without their secret part. Receipts that they signed are checked for as long as receipts are kept.
+    signing_keys: int = 3_650 * _DAY
+    refresh_keys: int = 90 * _DAY  # the same; `ostiary keys list` still shows them
     grants: int = 90 * _DAY  # the owner still sees who was logged in; a late reuse is still recognised
     api_keys: int = 90 * _DAY  # one that is still used is refused by its name
     ended_sessions: int = 0
@@ -115,7 +116,7 @@ _SWEEPS: Final = (
     ),
     _Sweep("client_documents", ("url",), (("stale_until", lambda keep: keep.client_documents),)),
     _Sweep("signing_keys", ("kid",), (("retires_at", lambda keep: keep.signing_keys),)),
-    _Sweep("refresh_keys", ("version",), (("accepted_until", lambda keep: keep.signing_keys),)),
+    _Sweep("refresh_keys", ("version",), (("accepted_until", lambda keep: keep.refresh_keys),)),
     _Sweep(
         "grants",
         ("id",),

@@ -49,7 +49,7 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class TaskOrder(msgspec.Struct, frozen=True, kw_only=True):
+class TaskOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One call. It is kept, sealed, until the call has ended, so that it can be run again after a restart."""
 
     server: str

@@ -71,6 +71,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     answer: ToolResult
     keyed: bool = False
     keeps_ms: int = 0  # as of `Started`
+    on_chain: bool = False  # paid for by itself
     meta: Mapping[str, Any] = {}
 
 
@@ -84,6 +85,15 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     status: int = 402  # over plain HTTP
     settlement: Mapping[str, Any] | None = None
     facts: Mapping[str, Any] = {}
+
+
+class Unpaid(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that was refused at the till, for wires that say so in their own way. `challenge`: what is to be paid, where paying would
+    help, in version 2 of the protocol and in version 1, which cannot say all."""
+
+    refusal: Refusal
+    challenge: Mapping[str, Any] | None = None
+    challenge_v1: Mapping[str, Any] | None = None
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):

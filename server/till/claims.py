@@ -174,6 +174,13 @@ def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, 
         raise NotClaimed("charge_gone")
 
 
+def send_deposit(db: StoreDb, *, payment_id: str, caller: str, facilitator: str, next_try_at: int) -> bool:
+    """It was found to be good, and nothing is to be done for it first. False: somebody else has let it go."""
+    return payments.verified(
+        db, payment_id, charge_id=None, caller=caller, facilitator=facilitator
+    ) and payments.settling(db, payment_id, next_try_at=next_try_at)
+
+
 def give_back(db: StoreDb, charge: Charge, now: int) -> None:
     if charge.how == "balance" and charge.amount and charge.wallet is not None:
         wallets.release(db, charge.wallet, charge.amount, now)

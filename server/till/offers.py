@@ -96,6 +96,11 @@ class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
     free_calls: int
     trial: int
 
+    def sold_to(self, kind: PrincipalKind) -> bool:
+        """Whether such callers can pay for a call of it, and have to."""
+        price = self.prices[KIND_OF[kind]]
+        return price is not None and not price.plan_only
+
     def static(self, kind: PrincipalKind) -> Offer | None:
         """None: it is free for such callers, or depends on the arguments (`depends`)."""
         return self.fixed.get(KIND_OF[kind])

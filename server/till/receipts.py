@@ -8,8 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import msgspec
-
 from auth.jose.base64url import pack
 from auth.jose.es256 import sign
 from auth.keys.ring import SigningKey
@@ -17,6 +15,8 @@ from auth.values.encode import json_bytes
 from server.till.charges import Charge
 
 RECEIPT_TYPE: Final = "receipt+jwt"
+# Where the signed receipt of a call stands in its result's `_meta`.
+SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 
 
 class Receipts:
@@ -50,20 +50,3 @@ class Receipts:
 
 def _settlement(told: Mapping[str, Any]) -> dict[str, Any]:
     return {name: told[name] for name in ("network", "payer", "transaction", "amount") if name in told}
-
-
-class ReceiptClaims(msgspec.Struct, frozen=True, kw_only=True):
-    """What a receipt says."""
-
-    iss: str
-    iat: int
-    jti: str
-    sub: str
-    server: str
-    tool: str
-    call: str
-    how: str
-    amount: str
-    currency: str
-    price: str
-    settlement: dict[str, str] = {}

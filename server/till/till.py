@@ -24,7 +24,7 @@ from server.observe.log import Logger
 from server.store.jobs import Store, StoreUnavailable
 from server.till import charges, claims, payments, words
 from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
-from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started
+from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
 from server.till.charges import KEPT_MS, Charge
 from server.till.claims import NOTHING, NotClaimed, Rules
 from server.till.fingerprint import fingerprint
@@ -34,7 +34,7 @@ from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.quotes import BadQuote, Quotes
-from server.till.receipts import Receipts
+from server.till.receipts import SIGNED_RECEIPT, Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import Showcase, quote_in
 from server.x402.facilitators import FacilitatorDown
@@ -47,12 +47,12 @@ KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
+# How long an answer that was paid for on a chain may take to its caller, through whatever lies between.
+GRACE_MS: Final = 3_000
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
 ID_BYTES: Final = 12
-# Where the signed receipt of a call stands in its result's `_meta`.
-SIGNED_RECEIPT: Final = "io.ostiary/receipt"
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
 
@@ -132,6 +132,26 @@ class Till:
         """What is to be paid, in the protocol's words. None: it cannot be paid for directly."""
         requirements = self.requirements(offer, call)
         return self._showcase.challenge(offer, requirements, text) if requirements else None
+
+    def unpaid(self, offer: Offer, call: PricedCall, refusal: Refusal) -> Unpaid:
+        """The refusal, with what is to be paid where paying would help."""
+        challenge = self.challenge(offer, call, refusal.text) if refusal.asks else None
+        v1 = None if challenge is None else self._showcase.challenge_v1(offer, refusal.text)
+        return Unpaid(refusal=refusal, challenge=challenge, challenge_v1=v1)
+
+    def poster(self, price: PricedTool, kind: PrincipalKind, text: str = "") -> Unpaid | None:
+        """What such callers would pay, for somebody who asks for no call. None: nothing, or it depends on the call, or it cannot be
+        paid for directly. `text`: behind the price."""
+        offer = price.static(kind)
+        requirements = () if offer is None else self._showcase.requirements(offer)
+        if offer is None or not requirements:
+            return None
+        refusal = words.asks_payment(offer)
+        if text:
+            refusal = msgspec.structs.replace(refusal, text=f"{words.cost(offer)}. {text}")
+        challenge = self._showcase.challenge(offer, requirements, refusal.text)
+        v1 = self._showcase.challenge_v1(offer, refusal.text)
+        return Unpaid(refusal=refusal, challenge=challenge, challenge_v1=v1)
 
     # ── before the tool runs ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -400,6 +420,7 @@ class Till:
             answer=answer,
             keyed=charge.keyed,
             keeps_ms=offer.dedupe_seconds * 1000,
+            on_chain=charge.payment_id is not None,
             meta=meta,
         )
 
@@ -424,12 +445,14 @@ class Till:
                     return refusal
             else:
                 await self._charge_wallet(started, sealed)
+            self._settlements.counts.charge(started.charge.how)
             meta = self._meta(started.charge, started.settlement)
             earlier = Earlier(
                 charge_id=started.id,
                 answer=answer,
                 keyed=started.charge.keyed,
                 keeps_ms=started.keeps_ms,
+                on_chain=started.charge.payment_id is not None,
                 meta=meta,
             )
             return Served(charge_id=started.id, meta=meta)
@@ -484,9 +507,18 @@ class Till:
         """None: it was begun by a process that is gone, and came to nothing with it."""
         return self._handed_over.pop(charge_id, None)
 
-    def answered(self, started_id: str, *, keyed: bool, keeps_ms: int) -> None:
-        """The answer was fully given to its caller."""
-        self._settlements.mark(Mark(charge_id=started_id, keyed=keyed, keeps_ms=keeps_ms))
+    def answered(
+        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool = False
+    ) -> Callable[[], None] | None:
+        """The answer was written to its caller. What comes back is to be called once it is known that the caller has it.
+
+        `on_chain`: it was paid for by itself. Between here and its caller it may still get lost, and whoever lost it signs anew:
+        so for a moment the call leads to the same answer, unless the caller is heard of before."""
+        if on_chain and not keyed and keeps_ms < GRACE_MS:
+            self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
+            return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=keyed, keeps_ms=keeps_ms))
+        return None
 
     async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
         """None: it is settled."""

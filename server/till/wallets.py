@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from auth.values.model import Millis, Principal, PrincipalKind
+from auth.values.model import PAYER, Millis, Principal, PrincipalKind
 from server.money.amounts import Micros
 from server.store.jobs import Row, StoreDb
 
@@ -58,7 +58,7 @@ def wallet_of(principal: Principal) -> str | None:
         case PrincipalKind.API_KEY:
             return subject if subject.startswith("token:") else f"key:{subject}"
         case PrincipalKind.PAYER if ":" in subject:
-            return f"payer:{subject.lower()}"
+            return PAYER + subject.lower().removeprefix(PAYER)
         case _:
             return None
 

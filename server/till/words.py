@@ -7,13 +7,14 @@ again leads to the same key, and `tests/till/test_words.py` holds the sentences.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
 from server.till.claims import NotClaimed
 from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
+from server.x402.headers import PAYMENT_SIGNATURE
 from server.x402.in_band import IDEMPOTENCY_KEY, PAYMENT_KEY
 
 SAME_KEY: Final = (
@@ -21,6 +22,7 @@ SAME_KEY: Final = (
     f' (`_meta["{IDEMPOTENCY_KEY}"]`, or the header Idempotency-Key) and the same payment: it is then paid for once, and you'
     " get its answer. A new key is only for a new call."
 )
+WHERE: Final = f'`_meta["{PAYMENT_KEY}"]`, or over plain HTTP in the header {PAYMENT_SIGNATURE}'
 WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and its answer is kept."
 
 
@@ -33,7 +35,7 @@ def asks_payment(offer: Offer) -> Refusal:
     return Refusal(
         reason="payment_required",
         text=f'{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
-        f' `_meta["{PAYMENT_KEY}"]`. {SAME_KEY}',
+        f" {WHERE}. {SAME_KEY}",
         asks=True,
         facts={"price": shown(offer.amount, CURRENCY)},
     )
@@ -55,7 +57,7 @@ def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
     if why.reason == "balance_too_low":
         balance = shown(why.balance, CURRENCY)
         way = (
-            f'Pay for this call with x402 (one of the payments in "accepts", sent in `_meta["{PAYMENT_KEY}"]`), or put money on your'
+            f'Pay for this call with x402 (one of the payments in "accepts", sent in {WHERE}), or put money on your'
             " balance and make the call again."
             if payable
             else "Ask whoever runs this server for a voucher, and make the call again."
@@ -89,13 +91,38 @@ def not_settled(row: PaymentRow, offer: Offer) -> Refusal:
         reason="settlement_failed",
         text=f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and the answer is withheld. {cost(offer)}.",
         asks=True,
-        settlement={
-            "success": False,
-            "errorReason": "settlement_failed",
-            "transaction": "",
-            "network": row.network,
-            "payer": row.payer,
-        },
+        settlement=failed_settlement(row),
+    )
+
+
+def failed_settlement(row: PaymentRow) -> Mapping[str, Any]:
+    """What the protocol says of it."""
+    return {
+        "success": False,
+        "errorReason": "settlement_failed",
+        "transaction": "",
+        "network": row.network,
+        "payer": row.payer,
+    }
+
+
+def unreadable(reason: str, sentence: str) -> Refusal:
+    """What was brought to pay with cannot be read. What the call costs goes with it, so that the next try can be better."""
+    return Refusal(reason=reason, text=f"{_sentence(sentence)} Nothing was taken.", asks=True, status=400)
+
+
+def no_price(problem: str) -> Refusal:
+    return Refusal(
+        reason="price_unknown", text=f"{_sentence(problem)} Nothing was taken.", status=503, retry_after=30
+    )
+
+
+def not_without_login() -> Refusal:
+    """Whoever has no login here may call what they pay for, and this call costs nothing."""
+    return Refusal(
+        reason="login_required",
+        text="This call costs nothing, and calls that cost nothing are for callers with a login: log in, and make it again.",
+        status=401,
     )
 
 
@@ -175,3 +202,7 @@ def answer_too_large(limit: int) -> Refusal:
         text=f"The tool's answer is larger than {limit // 1048576} MiB, which is more than can be sold. Nothing was taken.",
         status=500,
     )
+
+
+def _sentence(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:].removesuffix('.')}."

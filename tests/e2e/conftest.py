@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 if TYPE_CHECKING:
+    from counter import Counter, Houses
+    from local_chain import LocalChain, TestDollar
     from playwright.sync_api import Browser
 
 
@@ -24,3 +27,63 @@ def chromium() -> Iterator[Browser]:
 
     with launched() as browser:
         yield browser
+
+
+# What the tests of payments share: one chain and one facilitator for all of them, started with the first. Each test takes accounts of its own.
+@pytest.fixture(scope="session")
+def _chain_and_dollar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[LocalChain, TestDollar]]:
+    from local_chain import local_chain
+
+    with local_chain(tmp_path_factory.mktemp("chain")) as both:
+        yield both
+
+
+@pytest.fixture(scope="session")
+def chain(_chain_and_dollar: tuple[LocalChain, TestDollar]) -> LocalChain:
+    return _chain_and_dollar[0]
+
+
+@pytest.fixture(scope="session")
+def dollar(_chain_and_dollar: tuple[LocalChain, TestDollar]) -> TestDollar:
+    return _chain_and_dollar[1]
+
+
+@pytest.fixture(scope="session")
+def reference_facilitator(chain: LocalChain, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Its address."""
+    from payers import reference_facilitator
+
+    with reference_facilitator(chain, tmp_path_factory.mktemp("facilitator")) as url:
+        yield url
+
+
+@pytest.fixture(scope="session")
+def _shared_counter(chain: LocalChain, reference_facilitator: str) -> Iterator[Counter]:
+    from counter import open_counter
+    from paid_house import paid_house
+
+    with (
+        tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder,
+        paid_house(Path(folder), chain, reference_facilitator) as house,
+        open_counter(house) as counter,
+    ):
+        yield counter
+
+
+@pytest.fixture
+def counter(_shared_counter: Counter) -> Iterator[Counter]:
+    """One for all tests that leave it running; nothing of one test's faults is left for the next."""
+    yield _shared_counter
+    _shared_counter.buying.heal()
+    _shared_counter.house.settling.heal()
+
+
+@pytest.fixture
+def houses(chain: LocalChain, reference_facilitator: str, home: Path) -> Iterator[Houses]:
+    """Makes a house of the test's own, which it opens, and may kill."""
+    from paid_house import paid_house
+
+    with ExitStack() as stack:
+        yield lambda **settings: stack.enter_context(
+            paid_house(home, chain, reference_facilitator, **settings)
+        )

@@ -39,6 +39,7 @@ KEEP = Retention(
     client_assertions=14,
     client_documents=16,
     signing_keys=18,
+    refresh_keys=18,
     vouchers=22,
     audit=70,
 )

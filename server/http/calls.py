@@ -1,0 +1,185 @@
+"""`POST /{server}/call/{tool}`: a call by plain HTTP, arguments in, result out, for those who speak no MCP.
+
+It is the same call, by the same page, as one that comes over MCP: known to the same callers, checked, charged and recorded alike. Only how
+it is answered is HTTP's own: 200 with the result, 422 where the tool itself failed, and for everything else the status that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType, field
+
+from auth.values.model import PrincipalKind
+from server.endpoint.endpoint import Endpoint
+from server.http.handler import Pairs, Scope
+from server.http.in_place import answer_in_place
+from server.http.plain import NOT_STORED, PRIVATE, PlainHandler, PlainVisit, wrong_verb
+from server.http.threshold import Threshold
+from server.http.visit import RETRY_LATER, pass_on
+from server.mcp.errors import (
+    WIRE,
+    AgentError,
+    AgentReplaced,
+    AgentTooSlow,
+    BackendFailed,
+    BadParams,
+    BadState,
+    InsufficientScope,
+    InternalError,
+    InvalidArguments,
+    McpError,
+    MissingCapability,
+    TooManyTasks,
+    UnknownTool,
+)
+from server.mcp.inbound import Route
+from server.mcp.messages import Content
+from server.mcp.params import CallToolParams
+from server.mcp.results import ToolResult
+from server.mcp.versions import LATEST
+from server.request.dispatch import make_request
+from server.request.line import Line
+from server.request.request import Request
+from server.request.tools import INVALID_ARGUMENTS, TOOL_CALL, call_tool
+from server.store.jobs import StoreUnavailable
+
+# What JSON-RPC says with 200 and a code, HTTP has a status for.
+STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
+    {
+        UnknownTool: 404,
+        BadParams: 400,
+        BadState: 400,
+        InvalidArguments: 400,
+        MissingCapability: 422,
+        AgentError: 422,
+        TooManyTasks: 429,
+        InternalError: 500,
+        BackendFailed: 502,
+        AgentReplaced: 503,
+        AgentTooSlow: 504,
+    }
+)
+NOT_NOW: Final = "this cannot be written down right now, so nothing was done: try again in a moment"
+_NOT_HERE: Final = "this tool asks its caller, or answers later: it is to be called over MCP"
+
+
+class CallAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    content: Sequence[Content]
+    structured_content: Any = UNSET
+    is_error: bool = False
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class ToolCalls:
+    """Of one server: every tool at an address of its own, below `prefix`."""
+
+    def __init__(self, endpoint: Endpoint, threshold: Threshold, prefix: str) -> None:
+        self._endpoint = endpoint
+        self._threshold = threshold
+        self._prefix = prefix
+
+    def resolve(self, scope: Scope) -> PlainHandler:
+        tool = scope["path"].removeprefix(self._prefix)
+        return PlainHandler(self._threshold, scope, partial(self._serve, tool), tool)
+
+    async def _serve(self, tool: str, visit: PlainVisit) -> None:
+        request = self._request(tool, visit, {})
+        if request.tool is None:
+            if visit.principal.kind is PrincipalKind.PAYER and not visit.principal.identified:
+                return await visit.plain_head.ask_login(visit)
+            return await visit.plain.say(404, "not_found", str(UnknownTool(tool)))
+        if visit.head.verb != "POST":
+            return await wrong_verb(visit, tool)
+        arguments = await visit.json_object()
+        if arguments is None:
+            return None
+        request = self._request(tool, visit, arguments)
+        result = await answer_in_place(partial(_call, request), visit.reply, visit.cycle, cancels=True)
+        return await self._answer(request, visit, result)
+
+    def _request(self, tool: str, visit: PlainVisit, arguments: Mapping[str, Any]) -> Request:
+        params = CallToolParams(name=tool, arguments=dict(arguments))
+        request = make_request(
+            self._endpoint,
+            visit.principal,
+            Route(TOOL_CALL, visit.request_id, params, LATEST),
+            visit.request_id,
+            still_allowed=visit.still_allowed,
+            address=visit.address,
+            load=visit.load,
+        )
+        request.payment, request.idempotency_key = visit.payment, visit.idempotency_key
+        return request
+
+    async def _answer(
+        self, request: Request, visit: PlainVisit, result: ToolResult | McpError | StoreUnavailable
+    ) -> None:
+        if request.unpaid is not None:
+            if request.unpaid.refusal.status == 401:
+                return await visit.plain_head.ask_login(visit)
+            return await visit.plain.demand(request.unpaid, version=visit.payment_version)
+        if isinstance(result, McpError):
+            return await self._fail(visit, result)
+        if isinstance(result, StoreUnavailable):
+            return await visit.plain.say(503, "temporarily_unavailable", NOT_NOW, RETRY_LATER)
+        meta = result.meta or {}
+        if (problems := meta.get(INVALID_ARGUMENTS)) is not None:
+            return await visit.plain.say(400, "invalid_arguments", _text(result), problems=problems)
+        extra: Pairs = ()
+        if request.priced:
+            from server.http.demands import paid_pairs
+
+            extra = paid_pairs(meta, visit.payment_version)
+        answer = CallAnswer(
+            content=result.content,
+            structured_content=result.structured,
+            is_error=result.is_error,
+            meta=meta or UNSET,
+        )
+        kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
+        await visit.plain.give(422 if result.is_error else 200, _encode(answer), (*kind, *extra))
+        if visit.plain.written and request.when_written is not None:
+            visit.cycle.when_heard_of(request.when_written())
+        return None
+
+    async def _fail(self, visit: PlainVisit, error: McpError) -> None:
+        if isinstance(error, InsufficientScope):
+            head = visit.head
+            refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(visit.address))
+            return await pass_on(visit.reply, refusal)
+        status = STATUS.get(type(error)) or WIRE[type(error)].modern
+        more: dict[str, Any] = dict(error.data or {}) if isinstance(error, InvalidArguments) else {}
+        extra = RETRY_LATER if status == 503 else ()
+        word = "invalid_request" if status < 500 else "server_error"
+        return await visit.plain.say(status, word, str(error), extra, **more)
+
+
+async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUnavailable:
+    """Errors are answers too. Cancelling it stops the work."""
+    request.line = line
+    log = request.endpoint.log
+    try:
+        result = await call_tool(request)
+    except McpError as error:
+        return error.as_value()
+    except StoreUnavailable as problem:
+        log.warning("store.unavailable", method="call", reason=str(problem))
+        return problem
+    except Exception:
+        log.exception("http.crashed", request=request.call_id)
+        return InternalError(request.call_id)
+    return result if isinstance(result, ToolResult) else MissingCapability({}, _NOT_HERE)
+
+
+def _text(result: ToolResult) -> str:
+    return "\n".join(
+        text for block in result.content if isinstance(text := getattr(block, "text", None), str)
+    )

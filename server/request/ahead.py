@@ -1,0 +1,36 @@
+"""Calls that become tasks and cost something: begun at the till before there is a task. For all others nothing of the till is loaded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from server.backends.catalog import ToolEntry
+from server.mcp.results import ToolResult
+from server.request.request import Request
+
+
+async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
+    """So that a refusal is given at once. What is returned is the answer already: of a refusal, or of the same call made before.
+    None: the task may be made, and `charged` goes on with it there."""
+    if not request.priced:
+        return None
+    from server.request.charging import begin_ahead
+
+    return await begin_ahead(request, tool)
+
+
+async def let_go_ahead(request: Request) -> None:
+    """There will be no task. Nothing, once it runs."""
+    if request.charge is not None:
+        from server.request.charging import release_ahead
+
+        await release_ahead(request)
+
+
+def brought_by(request: Request) -> dict[str, Any]:
+    """What goes into the order of a task."""
+    if not request.priced:
+        return {}
+    from server.request.charging import what_it_brings
+
+    return what_it_brings(request)

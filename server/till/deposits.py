@@ -1,0 +1,288 @@
+"""Deposits: one payment puts money into a wallet, and calls are then paid from it without a chain being asked each time.
+
+    match → reserve → verify → send → settle → in the wallet
+
+The same guarantees as for a paid call: an authorization counts once, here and there; what was sent is looked after until it is known what
+became of it (settlement.py); the same payment shown twice deposits once, and both are told so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from auth.values.model import PAYER
+from server.money.amounts import Micros, shown
+from server.observe.log import Logger
+from server.store.jobs import Store, StoreUnavailable
+from server.till import claims, payments, wallets, words
+from server.till.answers import AnswerVault
+from server.till.calls import Refusal, Unpaid
+from server.till.charges import KEPT_MS
+from server.till.offers import CURRENCY, Offer
+from server.till.payments import PaymentRow
+from server.till.penalties import Penalties
+from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
+from server.till.showcase import SETTLE_SECONDS, Showcase
+from server.till.till import ID_BYTES
+from server.till.till import SETTLE_SECONDS as WAIT_SECONDS
+from server.x402.facilitators import FacilitatorDown
+from server.x402.payments import BadPayment, Payment, check_window, match
+from server.x402.requirements import Requirements
+from server.x402.settlements import Rejected
+
+KEY_PURPOSE: Final = "till-deposits"
+PURPOSE: Final = "deposit"
+_encode: Final = msgspec.json.Encoder(order="deterministic").encode
+
+
+class Depositor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who deposits. `wallet` None: whoever paid, into the payer's own wallet. `key`: the idempotency key that came along, if one did."""
+
+    wallet: str | None
+    caller: str
+    key: str | None = None
+    address: str = ""
+
+
+class Deposited(msgspec.Struct, frozen=True, kw_only=True):
+    """It is in the wallet. `fresh`: for the first time now. `known`: who shows it is who showed it first, or knows their key."""
+
+    payment_id: str
+    wallet: str
+    amount: Micros
+    balance: Micros
+    settlement: Mapping[str, Any]
+    fresh: bool
+    known: bool
+
+
+class Deposits:
+    """Of one server."""
+
+    def __init__(
+        self,
+        *,
+        server: str,
+        store: Store,
+        answers: AnswerVault,
+        settlements: Settlements,
+        showcase: Showcase,
+        least: Micros,
+        most: Micros,
+        key: bytes,
+        clock: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        boot_id: str,
+        log: Logger,
+    ) -> None:
+        """`showcase`: of addresses below the server's, so that `deposit` is one."""
+        self.server: Final = server
+        self.least: Final = least
+        self.most: Final = most
+        self._store = store
+        self._answers = answers
+        self._settlements = settlements
+        self._under_way = settlements.under_way
+        self._showcase = showcase
+        self._penalties = Penalties(clock)
+        self._key = key
+        self._clock = clock
+        self._entropy = entropy
+        self._boot_id = boot_id
+        self._log = log
+
+    def challenge(self, amount: Micros) -> Unpaid:
+        """What a payment of so much must be like."""
+        text = (
+            f'To put {shown(amount, CURRENCY)} on your balance, pay with x402: sign one of the payments in "accepts", and make the same'
+            " request again with it in the header PAYMENT-SIGNATURE. If its answer does not arrive, send the same payment again: it is"
+            " deposited once."
+        )
+        return self._unpaid(amount, Refusal(reason="payment_required", text=text, asks=True))
+
+    async def take(self, amount: Micros, payment: Payment, who: Depositor) -> Deposited | Unpaid:
+        """Raises `StoreUnavailable`; then nothing was sent."""
+        now = self._clock()
+        wait = self._penalties.wait_seconds(who.caller, who.address)
+        if wait:
+            return Unpaid(refusal=words.too_many_failures(wait))
+        try:
+            wanted = self._showcase.requirements(self._offer(amount))
+            requirements = match(payment, wanted, {self._showcase.resource(PURPOSE).url})
+            check_window(payment, now // 1000, SETTLE_SECONDS)
+        except BadPayment as error:
+            self._penalties.failed(who.caller, who.address)
+            return self._bad(amount, error.reason_code, error.sentence)
+        row = self._row(amount, payment, requirements, who, now)
+        while True:
+            self._under_way.begin(row.id)
+            job = partial(claims.reserve, row=row, call_key=None, marks=(), now=self._clock())
+            try:
+                found = await self._store.write(job)
+            except BaseException:
+                self._under_way.end(row.id)
+                raise
+            if found is None:
+                return await self._reserved(amount, payment, requirements, row, who)
+            self._under_way.end(row.id)
+            assert isinstance(found, PaymentRow)  # there is no call
+            outcome = await self._again(amount, found, row)
+            if outcome is not None:
+                return outcome
+
+    # ── ours alone now ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def _reserved(
+        self, amount: Micros, payment: Payment, requirements: Requirements, row: PaymentRow, who: Depositor
+    ) -> Deposited | Unpaid:
+        sent = False
+        try:
+            try:
+                verdict = await self._settlements.facilitators.verify(
+                    payment, requirements, self._showcase.resource(PURPOSE)
+                )
+            except FacilitatorDown as error:
+                self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
+                return Unpaid(refusal=words.facilitator_down(str(error)))
+            if isinstance(verdict, Rejected):
+                self._penalties.failed(who.caller, who.address)
+                return self._bad(amount, verdict.code, verdict.sentence)
+            self._penalties.passed(who.caller, who.address)
+            job = partial(
+                claims.send_deposit,
+                payment_id=row.id,
+                caller=row.caller,
+                facilitator=verdict.facilitator,
+                next_try_at=self._clock() + SENT_MS,
+            )
+            with trio.CancelScope(shield=True):
+                sent = await self._store.write(job)
+                if sent:
+                    self._settlements.begin(row.id)
+        finally:
+            if not sent:
+                await self._let_go(row.id)
+                self._under_way.end(row.id)
+        if not sent:
+            return Unpaid(refusal=words.in_flight())
+        outcome = await self._outcome(amount, row.id, fresh=True, known=True)
+        return outcome or Unpaid(refusal=words.unknown_outcome(row.id))
+
+    async def _again(self, amount: Micros, found: PaymentRow, row: PaymentRow) -> Deposited | Unpaid | None:
+        """What became of a payment that was shown before. None: look again."""
+        same = (found.purpose, found.server, found.wallet) == (PURPOSE, self.server, row.wallet)
+        if not same or not hmac.compare_digest(found.proof_hash, row.proof_hash):
+            return Unpaid(refusal=words.payment_used())
+        if found.state in ("reserved", "verified"):
+            if await self._under_way.wait(found.id, within=WAIT_SECONDS):
+                return None
+            again = await self._store.read(lambda db: payments.find(db, found.id))
+            return None if again is None or again.state != found.state else Unpaid(refusal=words.in_flight())
+        known = hmac.compare_digest(found.fingerprint, row.fingerprint) and self._has_key(row)
+        outcome = await self._outcome(amount, found.id, fresh=False, known=known)
+        return outcome or Unpaid(refusal=words.unknown_outcome(found.id))
+
+    async def _outcome(
+        self, amount: Micros, payment_id: str, *, fresh: bool, known: bool
+    ) -> Deposited | Unpaid | None:
+        """None: nobody can say yet."""
+        await self._under_way.wait(payment_id, within=WAIT_SECONDS)
+        row = await self._store.read(lambda db: payments.find(db, payment_id))
+        if row is None or row.state in ("settling", "unknown"):
+            return None
+        if row.state == "refused":
+            text = f"Settlement failed. {row.problem or 'The payment was turned down.'} Nothing was taken, and nothing deposited."
+            settlement = words.failed_settlement(row)
+            return self._unpaid(
+                amount,
+                Refusal(reason="settlement_failed", text=text, asks=True, settlement=settlement),
+            )
+        assert row.wallet is not None
+        name = row.wallet
+        wallet = await self._store.read(lambda db: wallets.find(db, name))
+        return Deposited(
+            payment_id=payment_id,
+            wallet=name,
+            amount=row.amount,
+            balance=0 if wallet is None else wallet.free,
+            settlement=settlement_of(row),
+            fresh=fresh,
+            known=known,
+        )
+
+    # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _offer(self, amount: Micros) -> Offer:
+        return Offer(server=self.server, tool=PURPOSE, amount=amount, version=PURPOSE)
+
+    def _unpaid(self, amount: Micros, refusal: Refusal) -> Unpaid:
+        offer = self._offer(amount)
+        requirements = self._showcase.requirements(offer)
+        if not requirements:
+            none = Refusal(
+                reason="not_payable", text="No payments are taken here for that amount.", status=400
+            )
+            return Unpaid(refusal=none)
+        return Unpaid(
+            refusal=refusal,
+            challenge=self._showcase.challenge(offer, requirements, refusal.text),
+            challenge_v1=self._showcase.challenge_v1(offer, refusal.text),
+        )
+
+    def _bad(self, amount: Micros, reason: str, sentence: str) -> Unpaid:
+        text = f"{sentence} Nothing was taken, and nothing deposited."
+        return self._unpaid(amount, Refusal(reason=reason, text=text, asks=True))
+
+    def _row(
+        self, amount: Micros, payment: Payment, requirements: Requirements, who: Depositor, now: int
+    ) -> PaymentRow:
+        authorization = payment.authorization
+        payment_id = f"pay_{self._entropy(ID_BYTES).hex()}"
+        payer = f"{PAYER}{requirements.network}:{authorization.from_.lower()}"
+        return PaymentRow(
+            id=payment_id,
+            network=requirements.network,
+            asset=requirements.asset.lower(),
+            payer=authorization.from_.lower(),
+            nonce=authorization.nonce.lower(),
+            proof_hash=payment.proof_hash,
+            purpose=PURPOSE,
+            fingerprint=self._fingerprint(who.wallet or payer, who.key),
+            server=self.server,
+            caller=who.caller or payer,
+            wallet=who.wallet or payer,
+            atomic=requirements.amount,
+            amount=amount,
+            currency=CURRENCY,
+            pay_to=requirements.pay_to,
+            valid_before=authorization.valid_before,
+            requirements=kept(requirements, self._showcase.resource(PURPOSE)),
+            sealed=self._answers.seal_bytes(payment_id, _encode(payment.forward)),
+            owner=self._boot_id,
+            created_at=now,
+            expires_at=max(now + KEPT_MS, authorization.valid_before * 1000),
+        )
+
+    def _fingerprint(self, wallet: str, key: str | None) -> str:
+        """Whose wallet it is for, and the key that only who sent it knows: everything else of a payment can be read on the chain."""
+        what = _encode([PURPOSE, self.server, wallet, key])
+        return hmac.new(self._key, what, hashlib.sha256).hexdigest()
+
+    def _has_key(self, row: PaymentRow) -> bool:
+        assert row.wallet is not None
+        return not hmac.compare_digest(row.fingerprint, self._fingerprint(row.wallet, None))
+
+    async def _let_go(self, payment_id: str) -> None:
+        job = partial(payments.let_go, payment_id=payment_id)
+        with trio.CancelScope(shield=True):
+            try:
+                await self._store.write(job)
+            except StoreUnavailable:
+                self._settlements.later(job)
