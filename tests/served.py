@@ -60,7 +60,7 @@ class AsgiCycle:
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
     def when_heard_of(self, call: Callable[[], None] | None) -> None:

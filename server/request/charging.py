@@ -34,6 +34,7 @@ from server.till.till import Till
 from server.x402.headers import PAYMENT_HEADERS
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
+from server.x402.requirements import V1
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
@@ -178,6 +179,10 @@ def shown_by(request: Request) -> Shown:
     if raw is None and key is None:
         return NOTHING_SHOWN
     payment = None if raw is None else read_payment(raw)
+    if payment is not None and payment.version == V1 and request.route.params.meta.payment is not UNSET:
+        raise BadPayment(
+            "invalid_x402_version", "Payments inside MCP are of version 2; version 1 is for headers alone."
+        )
     if key is None and payment is not None:
         key = payment.identifier
     if key is None:

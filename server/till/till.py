@@ -369,11 +369,13 @@ class Till:
             and not self._is_key_of(charge, call, key)
         ):
             # Who paid is the only thing known of this caller, and a settled payment can be read on the chain by anybody.
-            return (
-                charge
-                if await self._store.read(lambda db: charges.is_unanswered(db, charge_id))
-                else words.payment_used()
+            now = self._clock()
+            job = partial(
+                charges.is_unanswered,
+                charge_id=charge_id,
+                since=now + 1 if charge.keyed else now - GRACE_MS,
             )
+            return charge if await self._store.read(job) else words.payment_used()
         return charge
 
     async def _earlier(
