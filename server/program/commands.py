@@ -45,6 +45,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         look_at_store=partial(store_watch.described, services.probe, services.resolved.data_dir),
         origin=lambda: issuer,
         scopes=services.identity.parts.site.scopes,
+        spends=None if services.cashier is None else services.cashier.asks,
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
@@ -65,9 +66,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
             **VoucherAdmin(
-                store=services.store,
-                clock=now_millis,
-                plans=lambda: [plan.name for plan in services.resolved.plans],
+                store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules.keys
             ).commands(),
         },
         servers=lambda: {

@@ -13,6 +13,7 @@ import msgspec
 import trio
 
 from auth.keys.ring import SigningKey
+from server.backends.catalog import Catalog
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, now_millis
 from server.money.amounts import parse
@@ -27,6 +28,7 @@ from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
 from server.till.answers import AnswerVault
 from server.till.caps import CapRules
+from server.till.cashier import TillCashier
 from server.till.claims import Rules
 from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
 from server.till.deposits import Deposits
@@ -37,6 +39,7 @@ from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import Settlements
 from server.till.showcase import Showcase
+from server.till.takings import Takings
 from server.till.till import Till
 from server.x402.chain import Chain
 from server.x402.facilitator_client import FacilitatorAccess
@@ -68,6 +71,20 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
         await self.facilitators.aclose()
         for chain in self.chains.values():
             await chain.aclose()
+
+
+def open_cashier(
+    resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
+) -> TillCashier:
+    """`catalogs`: by server; it may be filled in later."""
+    payments = resolved.payments or _NO_PAYMENTS
+    return TillCashier(
+        rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
+        books=Books(subkey(LEDGER_PURPOSE)),
+        store=store,
+        catalogs=catalogs,
+        takings=Takings(store),
+    )
 
 
 def open_money(
