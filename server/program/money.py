@@ -20,7 +20,7 @@ from server.money.amounts import parse
 from server.observe.log import Logger
 from server.settings.money import FacilitatorConfig, PaymentsConfig
 from server.settings.resolve import Resolved
-from server.settings.sales import accepted_assets, network_named
+from server.settings.sales import AcceptedAsset, accepted_assets, network_named
 from server.settings.secret import read_secret
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
@@ -56,6 +56,7 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     settlements: Settlements
     facilitators: Facilitators
     chains: Mapping[str, Chain]
+    assets: tuple[AcceptedAsset, ...]
     make: Callable[[ServerConfig], Till]
     deposits: (
         Callable[[ServerConfig], Deposits] | None
@@ -169,6 +170,7 @@ def open_money(
         settlements=settlements,
         facilitators=facilitators,
         chains=chains,
+        assets=assets,
         make=make,
         deposits=deposits if assets and payments.wallets else None,
     )
