@@ -45,6 +45,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
     servers: Callable[[], Mapping[str, SelectableNames]] = dict  # by name: what a selection of tools may name
+    # What was earned, and which payments have no outcome; None where nothing costs anything.
+    earned: Callable[[Millis], Awaitable[Mapping[str, Any]]] | None = None
     # What a program could spend that this person lets in at that server, with that scope. A job; None where nothing costs anything.
     spends: Callable[[Db, str, str, str, Millis], str] | None = None
     # Of keys and the audit trail.
@@ -94,6 +96,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
 
         try:
             found = await self.store.read(look)
+            if self.earned is not None:
+                found["money"] = await self.earned(now)
         except StoreUnavailable as error:
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}

@@ -186,6 +186,8 @@ async def build(
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, servers, loads)
+    if money is not None:
+        money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
     return Services(
         resolved=resolved,

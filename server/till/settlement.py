@@ -18,9 +18,11 @@ from server.observe.log import Logger
 from server.store.jobs import Store, StoreDb, StoreUnavailable
 from server.till import claims, payments
 from server.till.answers import AnswerVault
+from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
+from server.till.takings import unsettled
 from server.till.under_way import UnderWay
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
@@ -34,8 +36,13 @@ LONGEST_MS: Final = 600_000
 # A settlement may be at work for so long; nobody else tries meanwhile.
 SENT_MS: Final = 120_000
 LOOK_SECONDS: Final = 1.0
+# How often those without an outcome are counted, for whoever watches.
+COUNT_SECONDS: Final = 15.0
 AT_ONCE: Final = 16
 MOST_MARKS: Final = 500
+
+# Of an authorization that was used before it was sent: not by us, and perhaps to cancel it. What is said of it later means no more.
+USED_ELSEWHERE: Final = "the authorization was used before it was sent"
 
 Job: TypeAlias = Callable[[StoreDb], object]
 
@@ -54,7 +61,9 @@ class Settlements:
         clock: Callable[[], int],
         boot_id: str,
         log: Logger,
+        counts: TillCounts | None = None,
     ) -> None:
+        self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
         self.under_way: Final = UnderWay()
         self._store = store
@@ -65,6 +74,7 @@ class Settlements:
         self._boot_id = boot_id
         self._log = log
         self._nursery: trio.Nursery | None = None
+        self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
         self._later: list[Job] = []
 
@@ -88,13 +98,13 @@ class Settlements:
         """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
-        self._nursery.start_soon(self._settle, payment_id, True)
+        self._nursery.start_soon(self._settle, payment_id)
 
-    async def _settle(self, payment_id: str, first: bool) -> None:
+    async def _settle(self, payment_id: str) -> None:
         try:
             row = await self._store.read(lambda db: payments.find(db, payment_id))
             if row is not None and row.state in ("settling", "unknown"):
-                await self._try(row, first=first)
+                await self._try(row)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", payment=payment_id, reason=str(problem))
         except Exception:
@@ -102,8 +112,9 @@ class Settlements:
         finally:
             self.under_way.end(payment_id)
 
-    async def _try(self, row: PaymentRow, *, first: bool) -> None:
+    async def _try(self, row: PaymentRow) -> None:
         assert row.sealed is not None
+        first = row.tries == 1  # else it may have been carried out before, whatever is said of this time
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
             requirements, resource = read_kept(row.requirements)
@@ -112,6 +123,8 @@ class Settlements:
             )
         except FacilitatorDown as error:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
+            if first:
+                return await self._not_sent(row, error.for_log)
             answer = Unknown(problem=error.for_log)
         match answer:
             case Settled(transaction=transaction):
@@ -121,7 +134,7 @@ class Settlements:
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():
-                problem = "the authorization was used already"
+                problem = USED_ELSEWHERE if first else "the authorization was used already"
             case Unknown(problem=problem):
                 pass
         found = await self._on_chain(row)
@@ -129,7 +142,9 @@ class Settlements:
             return await self._settled(row, found.transaction)
         if found is False:
             return await self._refused(row, "It was not carried out in its time.")
-        if isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
+        if row.problem == USED_ELSEWHERE:
+            problem = USED_ELSEWHERE
+        elif isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
             return await self._settled(row, answer.transaction or "")
         job = partial(
@@ -139,7 +154,22 @@ class Settlements:
             next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
         )
         await self._store.write(job)
+        self.counts.payment("unknown")
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+        return None
+
+    async def _not_sent(self, row: PaymentRow, problem: str) -> None:
+        now = self._clock()
+        if now >= row.valid_before * 1000:
+            return await self._refused(row, "It could not be sent in its time.")
+        job = partial(
+            payments.not_sent,
+            payment_id=row.id,
+            problem=problem[:200],
+            next_try_at=now + min(max(FIRST_LOOK_MS, (now - row.created_at) // 2), LONGEST_MS),
+        )
+        await self._store.write(job)
+        self._log.warning("payment.not_sent", payment=row.id, reason=problem[:200])
         return None
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
@@ -167,11 +197,13 @@ class Settlements:
             now=self._clock(),
         )
         if await self._store.write(job):
+            self.counts.payment("settled")
             self._log.info("payment.settled", payment=row.id, transaction=transaction, amount=row.amount)
 
     async def _refused(self, row: PaymentRow, problem: str) -> None:
         job = partial(claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock())
         if await self._store.write(job):
+            self.counts.payment("refused")
             self._log.info("payment.refused", payment=row.id, reason=problem[:200])
 
     # ── all the others ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +212,9 @@ class Settlements:
         try:
             await self._flush()
             now = self._clock()
+            if trio.current_time() >= self._counted_again_at:
+                self._counted_again_at = trio.current_time() + COUNT_SECONDS
+                self.counts.waiting = await self._store.read(unsettled)
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue
@@ -187,7 +222,7 @@ class Settlements:
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
                     assert self._nursery is not None
-                    self._nursery.start_soon(self._settle, row.id, False)
+                    self._nursery.start_soon(self._settle, row.id)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", reason=str(problem))
 
