@@ -56,6 +56,8 @@ async def charged(
             return await run()
         if isinstance(begun, tuple):
             return begun
+    if request.unhurried:  # it may have been begun before it was a task
+        begun.call = msgspec.structs.replace(begun.call, patient=True)
     try:
         answer, outcome = await _in_time(run, tool, begun.seconds)
     except Paused:
@@ -70,7 +72,15 @@ async def charged(
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
-    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
+    charge = begun.charge
+    _when_written(
+        request,
+        till,
+        charge.id,
+        keyed=charge.keyed,
+        keeps_ms=begun.keeps_ms,
+        on_chain=charge.payment_id is not None,
+    )
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
@@ -129,7 +139,9 @@ async def _begun(
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
+    _when_written(
+        request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms, on_chain=begun.on_chain
+    )
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
@@ -274,5 +286,9 @@ def _failed(text: str) -> ToolResult:
     return ToolResult(content=(TextContent(text=text),), is_error=True)
 
 
-def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:
-    request.when_written = lambda: till.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms)
+def _when_written(
+    request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+) -> None:
+    request.when_written = partial(
+        till.answered, charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain
+    )

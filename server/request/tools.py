@@ -78,7 +78,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
         result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
-        if request.pays_by_extension and request.unpaid is not None:
+        if request.unpaid is not None and request.pays_by_extension:
             from server.request.charging import as_extension
 
             return as_extension(request, result)
@@ -124,8 +124,9 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    if request.when_written is not None:  # whoever has the task's id can fetch it from now on
-        request.when_written()
+    # Whoever has the task's id can fetch it from now on.
+    if request.when_written is not None and (has_it := request.when_written()) is not None:
+        has_it()
     return TaskCompleted(result)
 
 
