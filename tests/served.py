@@ -63,9 +63,6 @@ class AsgiCycle:
     async def piece(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
 
-    def has_left(self) -> bool:
-        return False
-
     def when_heard_of(self, call: Callable[[], None] | None) -> None:
         """Nobody sends a second request here."""
 
