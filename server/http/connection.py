@@ -149,6 +149,10 @@ class Connection:
 
     # -- what a cycle needs ------------------------------------------------------------------------------------
 
+    def has_left(self) -> bool:
+        """Whether the peer is known to have closed its side, without waiting for it."""
+        return self.gone or (not self.buffer and self._wire.has_left(quiet=self._tls is not None))
+
     def due_in(self, seconds: float, *, answer: bool = False) -> None:
         """From now on the peer has `seconds`. `answer`: tell it so (408) when they are over, if nothing was sent yet."""
         self.deadline = trio.current_time() + seconds

@@ -65,6 +65,8 @@ class CycleConnection(Protocol):
 
     def due_at(self, deadline: float, *, answer: bool) -> None: ...
 
+    def has_left(self) -> bool: ...
+
     def abandon(self) -> None: ...
 
 
@@ -192,6 +194,10 @@ class ConnectionCycle:
         """Returns when the peer has left."""
         while (await self.receive())["type"] != "http.disconnect":
             pass
+
+    def has_left(self) -> bool:
+        """Whether the peer is known to have left, without waiting for it."""
+        return self._connection.has_left()
 
     def abandon(self) -> None:
         """There is nobody to answer: what answers is cancelled, and the connection ends."""

@@ -59,6 +59,10 @@ class Cycle(Protocol):
         """Returns when the peer has left."""
         ...
 
+    def has_left(self) -> bool:
+        """Whether the peer is known to have left, without waiting for it."""
+        ...
+
     async def answer(self, status: int, headers: Pairs, body: bytes) -> None:
         """The whole response. `headers` say nothing of its length."""
         ...

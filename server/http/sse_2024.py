@@ -178,6 +178,10 @@ class SseEndpoint:
         outcome = await (run(request, wire) if session is None else run_in_session(session, request, wire))
         if outcome is not None:
             wire.stream.append(outcome.body)
+            if outcome.when_written is not None:
+                await wire.stream.taken()
+                if self._wires.get(wire.id) is wire:
+                    outcome.written()
 
     def _made(self, visit: McpVisit, route: Route, session: Session | None) -> Request:
         return make_request(

@@ -51,6 +51,19 @@ class PeerStream(trio.abc.HalfCloseableStream):
             except OSError as error:
                 raise trio.BrokenResourceError("the peer is gone") from error
 
+    def has_left(self, *, quiet: bool) -> bool:
+        """Whether the peer is known to have closed. The kernel takes what is then sent to it, and tells of it too late. `quiet`: it has
+        nothing to say now but that it leaves, which in TLS is a record like any other."""
+        if self._closed:
+            return True
+        try:
+            data = self._socket.recv(1, socket.MSG_PEEK)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+        return quiet or not data
+
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Returns without a checkpoint when the kernel takes all of it, which is nearly always."""
         if self._closed:

@@ -18,7 +18,7 @@ import trio
 from msgspec import UNSET
 
 from auth.values.model import PrincipalKind
-from server.backends.base import BackendError, PriceAsked, Pricing
+from server.backends.base import BackendError, Paused, PriceAsked, Pricing
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
@@ -58,6 +58,9 @@ async def charged(
             return begun
     try:
         answer, outcome = await _in_time(run, tool, begun.seconds)
+    except Paused:
+        await till.release(begun, asked=True)
+        raise
     except BaseException:  # also where nobody waits for it any more
         await till.release(begun)
         raise
@@ -126,7 +129,7 @@ async def _begun(
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=0)
+    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 

@@ -113,9 +113,12 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         address=order.address,
     )
     settle_tool(request, order.tool)
-    if request.tool is None:
-        raise UnknownTool(order.tool)
-    result = await _use(request, request.tool, outlet, order.resumed)
+    try:
+        if request.tool is None:
+            raise UnknownTool(order.tool)
+        result = await _use(request, request.tool, outlet, order.resumed)
+    finally:
+        await let_go_ahead(request)  # nothing, if it came as far as the till
     if request.when_written is not None:  # whoever has the task's id can fetch it from now on
         request.when_written()
     return TaskCompleted(result)

@@ -70,6 +70,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     charge_id: str
     answer: ToolResult
     keyed: bool = False
+    keeps_ms: int = 0  # as of `Started`
     meta: Mapping[str, Any] = {}
 
 

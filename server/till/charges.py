@@ -141,13 +141,15 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
     return None if row is None else Charge.of(row)
 
 
-def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> bool:
-    """It was paid beforehand and could not be served: it may be tried again."""
+def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> bool:
+    """It was paid beforehand and could not be served: it may be tried again. `asked`: it ended in a question, and that was no try."""
     return (
         db.execute(
-            "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ? WHERE id = ? AND state = 'running' AND paid = 1",
+            "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
+            " WHERE id = ? AND state = 'running' AND paid = 1",
             now,
             expires_at,
+            int(asked),
             charge_id,
         )
         == 1

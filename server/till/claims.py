@@ -152,9 +152,11 @@ def finish(
         books.post(db, movement, now)
 
 
-def release(db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int) -> None:
+def release(
+    db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int, asked: bool = False
+) -> None:
     """Nothing is taken; what was paid beforehand is owed."""
-    if charges.owed(db, charge_id, now=now, expires_at=expires_at):
+    if charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked):
         return
     charge = charges.take_out(db, charge_id, "running")
     if charge is not None:

@@ -27,7 +27,7 @@ def apply_marks(db: StoreDb, marks: Sequence[Mark], *, now: int) -> None:
             )
         elif mark.keeps_ms:
             db.execute(
-                "UPDATE charges SET answered_at = ?, expires_at = ? WHERE id = ? AND state = 'done'",
+                "UPDATE charges SET answered_at = ?, expires_at = ? WHERE id = ? AND state = 'done' AND answered_at IS NULL",
                 now,
                 now + mark.keeps_ms,
                 mark.charge_id,

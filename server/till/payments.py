@@ -67,15 +67,11 @@ class PaymentRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
     """None: it is reserved now. Else the row that has this authorization already."""
-    found = db.fetch_one(
-        "SELECT * FROM payments WHERE network = ? AND asset = ? AND payer = ? AND nonce = ?",
-        payment.network,
-        payment.asset,
-        payment.payer,
-        payment.nonce,
+    found = find_authorization(
+        db, network=payment.network, asset=payment.asset, payer=payment.payer, nonce=payment.nonce
     )
     if found is not None:
-        return PaymentRow.of(found)
+        return found
     db.execute(
         _INSERT,
         payment.id,
@@ -105,6 +101,17 @@ def reserve(db: StoreDb, payment: PaymentRow) -> PaymentRow | None:
 
 def find(db: StoreDb, payment_id: str) -> PaymentRow | None:
     row = db.fetch_one("SELECT * FROM payments WHERE id = ?", payment_id)
+    return None if row is None else PaymentRow.of(row)
+
+
+def find_authorization(db: StoreDb, *, network: str, asset: str, payer: str, nonce: str) -> PaymentRow | None:
+    row = db.fetch_one(
+        "SELECT * FROM payments WHERE network = ? AND asset = ? AND payer = ? AND nonce = ?",
+        network,
+        asset,
+        payer,
+        nonce,
+    )
     return None if row is None else PaymentRow.of(row)
 
 
@@ -156,6 +163,20 @@ def unknown(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> 
     return (
         db.execute(
             "UPDATE payments SET state = 'unknown', problem = ?, next_try_at = ? WHERE id = ? AND state IN ('settling', 'unknown')",
+            problem,
+            next_try_at,
+            payment_id,
+        )
+        == 1
+    )
+
+
+def not_sent(db: StoreDb, payment_id: str, *, problem: str, next_try_at: int) -> bool:
+    """Nobody could be reached, so this was no try."""
+    return (
+        db.execute(
+            "UPDATE payments SET state = 'unknown', tries = tries - 1, problem = ?, next_try_at = ?"
+            " WHERE id = ? AND state IN ('settling', 'unknown')",
             problem,
             next_try_at,
             payment_id,

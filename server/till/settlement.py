@@ -37,6 +37,9 @@ LOOK_SECONDS: Final = 1.0
 AT_ONCE: Final = 16
 MOST_MARKS: Final = 500
 
+# Of an authorization that was used before it was sent: not by us, and perhaps to cancel it. What is said of it later means no more.
+USED_ELSEWHERE: Final = "the authorization was used before it was sent"
+
 Job: TypeAlias = Callable[[StoreDb], object]
 
 
@@ -88,13 +91,13 @@ class Settlements:
         """Its row says that it is being settled (`claims.send`). Whoever waits for it waits by its id."""
         assert self._nursery is not None
         self.under_way.begin(payment_id)
-        self._nursery.start_soon(self._settle, payment_id, True)
+        self._nursery.start_soon(self._settle, payment_id)
 
-    async def _settle(self, payment_id: str, first: bool) -> None:
+    async def _settle(self, payment_id: str) -> None:
         try:
             row = await self._store.read(lambda db: payments.find(db, payment_id))
             if row is not None and row.state in ("settling", "unknown"):
-                await self._try(row, first=first)
+                await self._try(row)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", payment=payment_id, reason=str(problem))
         except Exception:
@@ -102,8 +105,9 @@ class Settlements:
         finally:
             self.under_way.end(payment_id)
 
-    async def _try(self, row: PaymentRow, *, first: bool) -> None:
+    async def _try(self, row: PaymentRow) -> None:
         assert row.sealed is not None
+        first = row.tries == 1  # else it may have been carried out before, whatever is said of this time
         try:
             payment = read_payment(msgspec.json.decode(self._answers.open_bytes(row.id, row.sealed)))
             requirements, resource = read_kept(row.requirements)
@@ -112,6 +116,8 @@ class Settlements:
             )
         except FacilitatorDown as error:
             # Nothing was sent this time; whether anything was before, only the chain can tell.
+            if first:
+                return await self._not_sent(row, error.for_log)
             answer = Unknown(problem=error.for_log)
         match answer:
             case Settled(transaction=transaction):
@@ -121,7 +127,7 @@ class Settlements:
             case Rejected(said=said):
                 problem = said
             case AlreadyUsed():
-                problem = "the authorization was used already"
+                problem = USED_ELSEWHERE if first else "the authorization was used already"
             case Unknown(problem=problem):
                 pass
         found = await self._on_chain(row)
@@ -129,7 +135,9 @@ class Settlements:
             return await self._settled(row, found.transaction)
         if found is False:
             return await self._refused(row, "It was not carried out in its time.")
-        if isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
+        if row.problem == USED_ELSEWHERE:
+            problem = USED_ELSEWHERE
+        elif isinstance(answer, AlreadyUsed) and row.network not in self._chains and not first:
             # We are the only ones to whom it was made out, and it was sent: that it cannot be used again is that it was.
             return await self._settled(row, answer.transaction or "")
         job = partial(
@@ -140,6 +148,20 @@ class Settlements:
         )
         await self._store.write(job)
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
+        return None
+
+    async def _not_sent(self, row: PaymentRow, problem: str) -> None:
+        now = self._clock()
+        if now >= row.valid_before * 1000:
+            return await self._refused(row, "It could not be sent in its time.")
+        job = partial(
+            payments.not_sent,
+            payment_id=row.id,
+            problem=problem[:200],
+            next_try_at=now + min(max(FIRST_LOOK_MS, (now - row.created_at) // 2), LONGEST_MS),
+        )
+        await self._store.write(job)
+        self._log.warning("payment.not_sent", payment=row.id, reason=problem[:200])
         return None
 
     async def _on_chain(self, row: PaymentRow) -> Transfer | bool | None:
@@ -187,7 +209,7 @@ class Settlements:
                 if await self._store.write(job):
                     self.under_way.begin(row.id)
                     assert self._nursery is not None
-                    self._nursery.start_soon(self._settle, row.id, False)
+                    self._nursery.start_soon(self._settle, row.id)
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", reason=str(problem))
 

@@ -33,7 +33,7 @@ from server.till.marks import Mark
 from server.till.offers import CURRENCY, KIND_OF, AskAgent, Offer, PricedTool
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
-from server.till.quotes import Quotes
+from server.till.quotes import BadQuote, Quotes
 from server.till.receipts import SIGNED_RECEIPT, Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import Showcase, quote_in
@@ -47,6 +47,9 @@ KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
+# Whoever waits for somebody else's call is told so before its own time is over.
+MARGIN_SECONDS: Final = 2.0
+LOOK_SECONDS: Final = 1.0
 ID_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -106,7 +109,15 @@ class Till:
         written = price.prices[KIND_OF[kind]]
         assert written is not None  # it depends on something
         plain = price.make(written, 0)
-        return self._quotes.open(quote, plain, fingerprint=call.fingerprint, caller=call.caller)
+        try:
+            return self._quotes.open(quote, plain, fingerprint=call.fingerprint, caller=call.caller)
+        except BadQuote:
+            assert brought.payment is not None
+            known = await self._known(brought.payment, call, plain)
+            if known is None:
+                raise
+            # It was paid while the quote held; now its answer is asked for.
+            return msgspec.structs.replace(plain, amount=known.amount, plan_only=False)
 
     def requirements(self, offer: Offer, call: PricedCall) -> Sequence[Requirements]:
         """What a payment for this must be like, one for each token that is taken."""
@@ -196,6 +207,10 @@ class Till:
                 self._showcase.needed_seconds(call.deadline_seconds, upfront=offer.upfront),
             )
         except BadPayment as error:
+            known = await self._known(payment, call, offer)  # it was good when it came first
+            earlier = None if known is None else await self._of_known(known, call, offer, key)
+            if earlier is not None:
+                return earlier
             self._penalties.failed(call.caller, call.address)
             return words.bad_payment(offer, error.reason_code, error.sentence)
         row = self._row(call, offer, payment, requirements, now)
@@ -214,12 +229,15 @@ class Till:
                 return await self._reserved(call, offer, payment, requirements, row, key)
             self._under_way.end(row.id)
             if isinstance(found, PaymentRow):
-                charge = await self._charge_of(found, row, offer)
-                if isinstance(charge, Refusal):
-                    return charge
-                if charge is None:
-                    continue
-                found = charge
+                if not (
+                    hmac.compare_digest(found.proof_hash, row.proof_hash)
+                    and found.fingerprint == row.fingerprint
+                ):
+                    return words.payment_used()
+                earlier = await self._of_known(found, call, offer, key)
+                if earlier is not None:
+                    return earlier
+                continue
             earlier = await self._earlier(found, call, offer)
             if earlier is not None:
                 return earlier
@@ -247,7 +265,7 @@ class Till:
                 self._penalties.failed(call.caller, call.address)
                 return words.bad_payment(offer, verdict.code, verdict.sentence)
             self._penalties.passed(call.caller, call.address)
-            caller = call.caller or f"payer:{row.network}:{row.payer}"
+            caller = call.caller or _payer_of(row)
             call = msgspec.structs.replace(call, caller=caller)
             charge_id = self._new_id("chg")
             wanted = msgspec.structs.replace(
@@ -255,6 +273,9 @@ class Till:
                 how="payment",
                 payment_id=row.id,
                 amount=offer.amount,
+                retries_left=RETRIES + 1
+                if offer.upfront
+                else 0,  # the first time is taken up like the others
             )
             self._under_way.begin(charge_id)
             claim = partial(
@@ -285,16 +306,51 @@ class Till:
         started = self._started(charge, call, offer)
         if not offer.upfront:
             return started
-        refusal = await self._settle(started, None)
-        return refusal or started
+        refusal: Refusal | None = None
+        try:
+            refusal = await self._settle(started, None)
+            return refusal or started
+        finally:
+            if not started.paid:
+                self._under_way.end(started.id)
 
-    async def _charge_of(self, found: PaymentRow, row: PaymentRow, offer: Offer) -> Charge | Refusal | None:
-        """The call that this authorization was shown for already. None: look again."""
-        if not hmac.compare_digest(found.proof_hash, row.proof_hash) or found.fingerprint != row.fingerprint:
-            return words.payment_used()
+    async def _known(self, payment: Payment, call: PricedCall, offer: Offer) -> PaymentRow | None:
+        """The row of an authorization that was shown for this very call before."""
+        authorization = payment.authorization
+        offered = self._showcase.requirements(offer)
+        asset = next((each.asset for each in offered if each.network == payment.network), None)
+        if payment.accepted is not None:
+            asset = payment.accepted.get("asset")
+        if not isinstance(asset, str):
+            return None
+        job = partial(
+            payments.find_authorization,
+            network=payment.network,
+            asset=asset.lower(),
+            payer=authorization.from_.lower(),
+            nonce=authorization.nonce.lower(),
+        )
+        found = await self._store.read(job)
+        same = (
+            found is not None
+            and hmac.compare_digest(found.proof_hash, payment.proof_hash)
+            and found.fingerprint == call.fingerprint
+        )
+        return found if same else None
+
+    async def _of_known(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Started | Earlier | Refusal | None:
+        """What the call comes to that this authorization was shown for already. None: look again."""
+        charge = await self._charge_of(found, call, offer, key)
+        return await self._earlier(charge, call, offer) if isinstance(charge, Charge) else charge
+
+    async def _charge_of(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Charge | Refusal | None:
         if found.state == "refused":
             return words.not_settled(found, offer)
-        if found.caller != row.caller and row.caller:
+        if found.caller != (call.caller or _payer_of(found)) and (call.caller or found.caller):
             return words.payment_used()
         if found.charge_id is None:
             if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
@@ -305,7 +361,11 @@ class Till:
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
         if charge is None:
             return words.payment_used() if found.state in ("settled", "refused") else words.in_flight()
-        if not row.caller and charge.state == "done" and not charge.keyed:
+        if (
+            charge.caller == _payer_of(found)
+            and charge.state == "done"
+            and not self._is_key_of(charge, call, key)
+        ):
             # Who paid is the only thing known of this caller, and a settled payment can be read on the chain by anybody.
             return (
                 charge
@@ -320,8 +380,8 @@ class Till:
         """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
         if charge.fingerprint != call.fingerprint:
             return words.other_call_of_key()
+        limit = PATIENT_SECONDS if call.patient else max(call.deadline_seconds - MARGIN_SECONDS, 1.0)
         if charge.state in ("running", "settling"):
-            limit = PATIENT_SECONDS if call.patient else call.deadline_seconds + SETTLE_SECONDS
             if ended := await self._under_way.wait(charge.id, within=limit):
                 return ended.answer
             again = await self._store.read(lambda db: charges.find(db, charge.id))
@@ -333,6 +393,8 @@ class Till:
                 return None
             return words.unknown_outcome(charge.payment_id)
         if charge.state == "owed":
+            if ended := await self._under_way.wait(charge.id, within=limit):
+                return ended.answer  # somebody is about to take it up
             job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
             self._under_way.begin(charge.id)
             taken = False
@@ -342,18 +404,22 @@ class Till:
                 if not taken:
                     self._under_way.end(charge.id)
             if taken:
-                return Started(charge=charge, call=call, offer=offer, paid=True)
+                told = await self._settlement_of(charge)
+                return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
             again = await self._store.read(lambda db: charges.find(db, charge.id))
             return words.tried_often_enough() if again is not None and again.state == "owed" else None
         stored = await self._store.read(lambda db: charges.find(db, charge.id))
         if stored is None or stored.answer is None:
             return None if stored is None else words.answer_gone()
         answer = self._answers.open(charge.id, stored.answer)
-        payment_id = stored.payment_id
-        row = None if payment_id is None else await self._store.read(lambda db: payments.find(db, payment_id))
-        told = None if row is None else settlement_of(row)
-        meta = self._meta(stored, told)
-        return Earlier(charge_id=charge.id, answer=answer, keyed=charge.keyed, meta=meta)
+        meta = self._meta(stored, await self._settlement_of(stored))
+        return Earlier(
+            charge_id=charge.id,
+            answer=answer,
+            keyed=charge.keyed,
+            keeps_ms=offer.dedupe_seconds * 1000,
+            meta=meta,
+        )
 
     # ── after it ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -377,7 +443,13 @@ class Till:
             else:
                 await self._charge_wallet(started, sealed)
             meta = self._meta(started.charge, started.settlement)
-            earlier = Earlier(charge_id=started.id, answer=answer, keyed=started.charge.keyed, meta=meta)
+            earlier = Earlier(
+                charge_id=started.id,
+                answer=answer,
+                keyed=started.charge.keyed,
+                keeps_ms=started.keeps_ms,
+                meta=meta,
+            )
             return Served(charge_id=started.id, meta=meta)
         finally:
             self._under_way.end(started.id, earlier)
@@ -402,8 +474,9 @@ class Till:
                 await self.release(started)
                 raise
 
-    async def release(self, started: Started) -> None:
-        """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again."""
+    async def release(self, started: Started, *, asked: bool = False) -> None:
+        """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again. `asked`: it has a
+        question first."""
         now = self._clock()
         job = partial(
             claims.release,
@@ -411,6 +484,7 @@ class Till:
             payment_id=started.charge.payment_id,
             now=now,
             expires_at=now + KEPT_MS,
+            asked=asked,
         )
         with trio.CancelScope(shield=True):
             try:
@@ -452,13 +526,14 @@ class Till:
                 await self.release(started)
                 raise
             self._settlements.begin(payment_id)
-            within = PATIENT_SECONDS if started.call.patient else SETTLE_SECONDS
-            if not await self._under_way.wait(payment_id, within=within):
-                return words.unknown_outcome(payment_id)
+            await self._under_way.wait(payment_id, within=SETTLE_SECONDS)
             row = await self._store.read(lambda db: payments.find(db, payment_id))
+        if started.call.patient:
+            row = await self._until_known(payment_id, row)
         if row is None or row.state == "unknown" or row.state == "settling":
             return words.unknown_outcome(payment_id)
         if row.state == "refused":
+            self._penalties.failed(started.call.caller, started.call.address)
             return words.not_settled(row, started.offer)
         started.settlement = settlement_of(row)
         if sealed is None:  # upfront: the money is here, now the tool may run
@@ -475,12 +550,28 @@ class Till:
             started.paid = True
         return None
 
+    async def _until_known(self, payment_id: str, row: PaymentRow | None) -> PaymentRow | None:
+        """What becomes of it, however long that takes: within reason."""
+        with trio.move_on_after(PATIENT_SECONDS):
+            while row is not None and row.state in ("settling", "unknown"):
+                await trio.sleep(LOOK_SECONDS)
+                row = await self._store.read(lambda db: payments.find(db, payment_id))
+        return row
+
+    async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:
+        payment_id = charge.payment_id
+        row = None if payment_id is None else await self._store.read(lambda db: payments.find(db, payment_id))
+        return None if row is None else settlement_of(row)
+
     # ── pieces ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
         if key is not None:
             return self._mac("key", caller, self.server, call.tool, key)
         return self._mac("same", caller, call.fingerprint)
+
+    def _is_key_of(self, charge: Charge, call: PricedCall, key: str | None) -> bool:
+        return charge.keyed and hmac.compare_digest(charge.call_key, self._call_key(charge.caller, call, key))
 
     def _mac(self, *what: object) -> str:
         return hmac.new(self._key, _encode(what), hashlib.sha256).hexdigest()
@@ -571,3 +662,8 @@ class Till:
                 await self._store.write(job)
             except StoreUnavailable:
                 self._settlements.later(job)
+
+
+def _payer_of(row: PaymentRow) -> str:
+    """The caller that somebody is of whom nothing is known but the payment."""
+    return f"payer:{row.network}:{row.payer}"

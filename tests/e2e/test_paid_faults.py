@@ -210,13 +210,17 @@ def test_what_was_sent_to_be_settled_is_found_out_and_paid_once(
     shop.let_go(name)
     assert reason_of(waiting.result()) == UNKNOWN
     shop.begin_facilitating()
+    gone = (customer, name, first, fresh)
 
-    # What it says of a second try is no word about the first one.
+    # What it says of a second try is no word about the first one; but of one that was never sent it is.
     shop.switch(settle="fail:insufficient_funds")
     shop.kill()
     shop.open()
     until("another try of each", lambda: tried_again(shop, left) or None)
     assert not [row for each, *_ in left for row in shop.payments(each) if row["state"] == "refused"]
+    customer, name, first, fresh = gone
+    until("the first try", lambda: shop.payments(customer)[0]["state"] == "refused" or None)
+    assert reason_of(customer.another().call("held", name, payment=first)) == "settlement_failed"
     shop.switch(settle="ok")
     shop.kill()
     shop.open()
@@ -225,6 +229,9 @@ def test_what_was_sent_to_be_settled_is_found_out_and_paid_once(
         assert answer_of(heard) == f"{name} was run 1"
         assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
         assert [row["state"] for row in shop.payments(customer)] == ["settled"]
+    customer, name, first, fresh = gone
+    assert answer_of(customer.another().call("held", name, payment=fresh)) == f"{name} was run 2"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
     assert not [row for row in shop.charges() if row["state"] != "done"]
 
 
