@@ -24,6 +24,7 @@ from auth.tokens.presentation import Presentation
 from auth.tokens.verify import TokenVerifier
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
+from auth.values.cashier import Cashier
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
@@ -102,6 +103,7 @@ async def found(
     access: Mapping[str, AcceptedCredentials] = MappingProxyType({}),
     upstreams: Upstreams | None = None,
     hashing: Hashing = NO_HASHING,
+    cashier: Cashier | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -127,6 +129,7 @@ async def found(
         fetch=fetch,
         upstreams=upstream_provider.none() if upstreams is None else upstreams,
         hashing=hashing,
+        cashier=cashier,
     )
     verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
     return Identity(

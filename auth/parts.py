@@ -19,6 +19,7 @@ from auth.keys.ring import Keys
 from auth.throttle import Throttle
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
+from auth.values.cashier import Cashier
 from auth.values.db import JobStore
 from auth.values.model import Millis
 from auth.values.policy import Policy
@@ -101,6 +102,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     key_sets: KeySets = msgspec.field(default_factory=KeySets)
     upstreams: Upstreams = msgspec.field(default_factory=upstream_provider.none)
     hashing: Hashing = NO_HASHING  # of a server without pages
+    cashier: Cashier | None = None  # where something costs money
 
     def __repr__(self) -> str:
         return "Parts(…)"  # what lends entropy and subkeys may show secrets

@@ -31,6 +31,9 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
         "passkey-last": Notice(
             "That passkey is your only way in: add another, or a passphrase, first.", done=False
         ),
+        "voucher-redeemed": Notice("Redeemed. What it was worth is yours now."),
+        "cap-set": Notice("From now on no more than that is spent."),
+        "cap-removed": Notice("That cap is gone. What the server's own caps say still counts."),
         "gone": Notice("There was nothing to change: it had ended already.", done=False),
     }
 )

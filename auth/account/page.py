@@ -17,6 +17,7 @@ from auth.account import api_keys as account_keys
 from auth.account import browsers as account_browsers
 from auth.account import consents as account_consents
 from auth.account import logins as account_logins
+from auth.account import money as account_money
 from auth.account import notices
 from auth.account import passphrase as account_passphrase
 from auth.account import people as account_people
@@ -41,6 +42,8 @@ class AccountSection(msgspec.Struct, frozen=True):
 SECTIONS: Final = (
     AccountSection("account_logins.html", account_logins.look),
     AccountSection("account_keys.html", account_keys.look),
+    AccountSection("account_money.html", account_money.look),
+    AccountSection("account_earnings.html", account_money.look_at_earnings),
     AccountSection("account_browsers.html", account_browsers.look),
     AccountSection("account_consents.html", account_consents.look),
     AccountSection("account_people.html", account_people.look),

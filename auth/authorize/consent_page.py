@@ -19,10 +19,11 @@ from auth.authorize.consent import NotAgreed, OpenedRequest, SentWithCode
 from auth.authorize.request import AuthorizationRequest, NoPlace, SendBack
 from auth.clients import redirects
 from auth.device.code_entry import sign_in_then
-from auth.device.confirm import widest
+from auth.device.confirm import spending, widest
 from auth.pages import in_words, redirect
 from auth.people import proving
 from auth.people.sessions import BrowserSession, SignedOutMeanwhile
+from auth.values import scopes
 from auth.values.entropy import SEED_BYTES
 from auth.values.model import REFRESH_TOKEN, Client, Millis
 from auth.values.policy import MINUTE
@@ -66,7 +67,7 @@ def program_of(client: Client, now: Millis) -> AskingProgram:
     )
 
 
-def page(
+async def page(
     visit: PageVisit,
     session: BrowserSession,
     found: OpenedRequest,
@@ -89,6 +90,7 @@ def page(
         for name in names
     )
     stays = policy.code_login_ms if REFRESH_TOKEN in found.client.grant_types else policy.access_ms
+    spends = await spending(visit, session, wanted.server, scopes.join(names))
     return _leading(visit, found).page(
         "consent.html",
         title="Let a program in?",
@@ -105,6 +107,7 @@ def page(
         lasts=in_words(stays),
         server=wanted.server if len(site.servers) > 1 else "",
         offers=offers,
+        spends=spends,
         problem=problem,
     )
 
@@ -194,7 +197,7 @@ async def _allow(
         case SentWithCode():
             return _to_copy(visit, found, outcome) if copied else away(outcome.location)
         case NotAgreed():
-            return page(visit, session, found, problem=NOTHING_TICKED, ticked=visit.scopes)
+            return await page(visit, session, found, problem=NOTHING_TICKED, ticked=visit.scopes)
         case SendBack():
             return send_back(visit, outcome)
         case NoPlace():

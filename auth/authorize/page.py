@@ -96,7 +96,7 @@ async def _ask(visit: PageVisit, session: BrowserSession, found: OpenedRequest, 
                 """Something changed just now: ask."""
     if silent:
         return send_back(visit, found.wanted.refused("consent_required", "the person has to be asked"))
-    return consent_page.page(visit, session, found)
+    return await consent_page.page(visit, session, found)
 
 
 def _send_back(visit: PageVisit, session: BrowserSession | None, back: SendBack) -> WireReply:

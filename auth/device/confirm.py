@@ -6,6 +6,7 @@ the right code. Entering codes is in code_entry.py, the answer to this page in d
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -83,6 +84,7 @@ async def page(
         )
         for name in names
     )
+    spends = await spending(visit, session, ask.server, scopes.join(names))
     asked = None
     if needs_proof(ask, session, visit.request.ip, visit.now):
         asked = await proof.offer(visit, session)
@@ -106,7 +108,18 @@ async def page(
         lasts=in_words(visit.parts.policy.tokens.device_login_ms),
         server=ask.server if len(site.servers) > 1 else "",
         offered=offered,
+        spends=spends,
         problem=problem,
+    )
+
+
+async def spending(visit: PageVisit, session: BrowserSession, server: str, scope: str) -> str:
+    """What whoever is let in with this could spend of this person's money; "" where nothing costs anything."""
+    cashier = visit.parts.cashier
+    if cashier is None:
+        return ""
+    return await visit.parts.store.read(
+        partial(cashier.asks, person=session.user.id, server=server, scope=scope, now=visit.now)
     )
 
 

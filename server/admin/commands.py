@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -44,6 +45,10 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary
     login_ms: Millis  # how long a device that is let in may stay
     servers: Callable[[], Mapping[str, SelectableNames]] = dict  # by name: what a selection of tools may name
+    # What was earned, and which payments have no outcome; None where nothing costs anything.
+    earned: Callable[[Millis], Awaitable[Mapping[str, Any]]] | None = None
+    # What a program could spend that this person lets in at that server, with that scope. A job; None where nothing costs anything.
+    spends: Callable[[Db, str, str, str, Millis], str] | None = None
     # Of keys and the audit trail.
     more: Mapping[str, Handler] = msgspec.field(default_factory=dict[str, Handler])
 
@@ -91,6 +96,8 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
 
         try:
             found = await self.store.read(look)
+            if self.earned is not None:
+                found["money"] = await self.earned(now)
         except StoreUnavailable as error:
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}
@@ -121,6 +128,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
             "scope_words": {name: self.scopes.words(name) for name in scopes.parse(found.scope)},
             "moves_money": [name for name in scopes.parse(found.scope) if self.scopes.financial(name)],
             "account": await self.store.read(_owner_name),
+            "money": await self.store.read(partial(self._spends, found=found)),
             "lasts_ms": self.login_ms,
         }
 
@@ -150,6 +158,11 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
         if isinstance(outcome, device.NotPending):
             raise _no_longer(outcome)
         return _request(outcome.request)
+
+    def _spends(self, db: Db, found: device.DeviceRequest) -> str:
+        if self.spends is None:
+            return ""
+        return self.spends(db, users.owner_id(db), found.server, found.scope, self.clock())
 
     async def _find(self, typed: str) -> device.DeviceRequest:
         code = device.normalise(typed)

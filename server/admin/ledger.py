@@ -5,13 +5,16 @@ Long lists and the check are asked for piece by piece, so that neither needs mem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Final, cast
 
 import msgspec
 from msgspec.structs import asdict
 
+from auth import audit
 from auth.values.model import Millis
 from server.admin.audit import compared
 from server.admin.control import CommandRefused, Handler, ListPage
@@ -20,9 +23,10 @@ from server.money.amounts import MOST, shown
 from server.store import ledger_chain
 from server.store.jobs import Position, Store, StoreDb
 from server.store.ledger_chain import LedgerChain
-from server.till import refunds, statements, wallets
+from server.till import claims, payments, refunds, statements, wallets
 from server.till.checks import BooksAt, BooksPiece
 from server.till.ledger import Books, BooksError, revenue_account
+from server.till.payments import PaymentRow
 from server.till.refunds import NotRefunded, RefundOrder
 from server.till.statements import Balance, StatementFilter
 
@@ -33,6 +37,13 @@ ACCOUNTS_AT_MOST: Final = 1_000
 PIECES: Final = 20
 KINDS: Final = ("user", "client", "token", "key", "payer")
 NOTE: Final = 200
+
+TRANSACTION: Final = 80
+# By how much the clock of a chain may be behind.
+CLOCKS_SECONDS: Final = 120
+# What the row of a payment says that the owner has found to be refused.
+BY_HAND: Final = "The owner of the server found that it was not carried out."
+_TRANSACTION: Final = re.compile(r"0x[0-9a-fA-F]{64}")
 
 _OWNERS: Final = {"user": "users", "client": "clients", "key": "api_keys"}
 
@@ -52,6 +63,8 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "ledger.check": self.check,
             "ledger.refund": self.refund,
             "ledger.grant": self.grant,
+            "ledger.unsettled": self.unsettled,
+            "ledger.resolve": self.resolve,
         }
 
     async def balance(self, arguments: Mapping[str, Any], actor: str) -> Any:
@@ -193,6 +206,55 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
         except BooksError as error:
             raise CommandRefused(str(error)) from error
 
+    async def unsettled(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """Payments that were sent and have no outcome yet, by their ids. `at` is the id with which the page before ended."""
+        after = text(arguments, "at") or ""
+        found = await self.store.read(partial(payments.unsettled, after=after, at_most=ROWS_AT_MOST))
+        go_on = found[-1].id if len(found) == ROWS_AT_MOST else None
+        return ListPage(rows=[_payment(each) for each in found], go_on=go_on)
+
+    async def resolve(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """`payment` stays unknown, and the owner has found out: `settled` is its transaction; or it was `refused`."""
+        payment_id, transaction = text(arguments, "payment"), text(arguments, "settled", TRANSACTION)
+        refused = arguments.get("refused") is True
+        if payment_id is None or refused == (transaction is not None):
+            raise CommandRefused("a payment was settled by a transaction, or refused")
+        if transaction is not None and _TRANSACTION.fullmatch(transaction) is None:
+            raise CommandRefused(
+                "a transaction is 0x and 64 hexadecimal digits", "an explorer of its network shows it"
+            )
+        now, books = self.clock(), self._books()
+
+        def job(db: StoreDb) -> PaymentRow | None:
+            row = payments.find(db, payment_id)
+            if row is None or row.state != "unknown":
+                return row
+            if transaction is not None:
+                claims.book_settled(
+                    db, payment_id=payment_id, transaction=transaction.lower(), books=books, now=now
+                )
+            elif now // 1000 <= row.valid_before + CLOCKS_SECONDS:
+                raise CommandRefused(
+                    f"{payment_id} could still be carried out: it is good until {_time(row.valid_before)}",
+                    "wait until then, and look again",
+                )
+            else:
+                claims.book_refused(db, payment_id=payment_id, problem=BY_HAND, now=now)
+            said = f"{payment_id} {f'settled by {transaction.lower()}' if transaction is not None else 'refused'}"
+            audit.record(db, at=now, event="payment.resolved", actor=actor, reason=said)
+            return None
+
+        try:
+            left = await self.store.write(job)
+        except BooksError as error:
+            raise CommandRefused(str(error)) from error
+        if left is not None:
+            raise _not_unknown(left)
+        row = await self.store.read(partial(payments.find, payment_id=payment_id))
+        if row is None:
+            raise CommandRefused(f"there is no payment {payment_id}", "ostiary ledger unsettled lists them")
+        return _payment(row)
+
     def _books(self) -> Books:
         return Books(self.subkey(ledger_chain.KEY_PURPOSE))
 
@@ -245,6 +307,32 @@ def add(answer: dict[str, Any], piece: BooksPiece) -> None:
 def mac_of(db: StoreDb, seq: int) -> str | None:
     row = db.fetch_one("SELECT mac FROM movements WHERE seq = ?", seq)
     return None if row is None else row["mac"]
+
+
+def _payment(row: PaymentRow) -> dict[str, Any]:
+    """Without what could be cashed."""
+    names = (
+        "id", "state", "network", "asset", "payer", "pay_to", "nonce", "amount", "currency", "atomic", "server",
+        "caller", "purpose", "charge_id", "facilitator", "tries", "next_try_at", "problem", "transaction_hash",
+        "created_at", "valid_before",
+    )  # fmt: skip
+    return {name: getattr(row, name) for name in names}
+
+
+def _time(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _not_unknown(row: PaymentRow) -> CommandRefused:
+    match row.state:
+        case "settling":
+            return CommandRefused(
+                f"{row.id} is being settled just now", "wait until that has failed: ostiary ledger unsettled"
+            )
+        case "settled" | "refused":
+            return CommandRefused(f"{row.id} is {row.state} already")
+        case _:
+            return CommandRefused(f"{row.id} was never sent to be settled")
 
 
 def _told(balance: Balance) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any, Final, TextIO, TypeVar
 
 import click
 
-from server.cli import bookcheck, local, terminal
+from server.cli import bookcheck, local, terminal, unsettled
 from server.cli.audit import moment
 from server.money.amounts import BadAmount, parse, shown
 
@@ -67,6 +67,10 @@ def of_when(command: Decorated) -> Decorated:
 
 @click.group(help="Show, export and check the books; refund and grant.")
 def command() -> None: ...
+
+
+command.add_command(unsettled.unsettled)
+command.add_command(unsettled.resolve)
 
 
 @command.command("balance")

@@ -124,6 +124,7 @@ def describe_request(request: Mapping[str, Any], *, scope: str | None = None) ->
         ("program, as claimed", request["user_agent"] or "not said"),
         ("wants", scope or request["scope"]),
         *(("that is", words) for name, words in request["scope_words"].items() if name in named),
+        *([("money", request["money"])] if request.get("money") else []),
         ("would stay in", f"up to {days} day{'' if days == 1 else 's'}, as {request['account']}"),
         ("of server", f"{request['server']}, reached as {request['origin']}"),
         ("asked", f"{ago(request['created_at'])}, runs out in {left(request['expires_at'])}"),

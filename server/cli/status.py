@@ -112,6 +112,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     if server.get("ledger") is not None:
         altered = f"is not as it was written, since movement {server['ledger']['seq']} at the latest: ostiary verify"
         pairs.append(("ledger", altered))
+    if server.get("money") is not None:
+        pairs += _money(server["money"])
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
@@ -130,6 +132,18 @@ def _counted(server: dict[str, Any]) -> str:
     if server.get("unclaimed"):
         known = "nobody has claimed it yet"
     return f"{known}, {logins} login{'' if logins == 1 else 's'}"
+
+
+def _money(money: dict[str, Any]) -> list[tuple[str, str]]:
+    from server.money.amounts import shown
+
+    pairs = [("income", f"{shown(money['today'])} today, {shown(money['month'])} this month (UTC)")]
+    waiting = money["unsettled"]
+    if waiting["count"]:
+        count, unknown = waiting["count"], waiting["unknown"]
+        said = f"{count} without an outcome, the oldest for {_age(waiting['oldest_at'])}"
+        pairs.append(("payments", f"{said}; of {unknown} nobody could say" if unknown else said))
+    return pairs
 
 
 def _stored(store: dict[str, Any]) -> str:
@@ -180,6 +194,8 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         hints.append(server["store"]["hint"])
     if server is not None and server.get("backups") is not None and server["backups"]["hint"]:
         hints.append(server["backups"]["hint"])
+    if server is not None and (server.get("money") or {}).get("unsettled", {}).get("unknown"):
+        hints.append("ostiary ledger unsettled lists the payments of which nobody knows what became")
     if server is not None and server.get("waiting"):
         hints.append("ostiary pending, then ostiary approve CODE")
     elif server is not None and server.get("unclaimed"):

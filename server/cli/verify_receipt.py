@@ -45,15 +45,15 @@ def command(file: str, jwks: str | None, issuer: str | None, as_json: bool) -> i
 
     try:
         written = receipts_in(_text(file))
-    except BadReceipt as problem:
-        raise terminal.CliError(f"{_named(file)}: {problem}") from None
+    except BadReceipt as unreadable:
+        raise terminal.CliError(f"{_named(file)}: {unreadable}") from None
     wanted = None if issuer is None else issuer.rstrip("/")
     keys: list[ReceiptKey] | None = None
     if jwks is not None or wanted is not None:
         try:
             keys = read_keys(_bytes(jwks) if jwks is not None else _fetched(cast("str", wanted)))
-        except BadReceipt as problem:
-            raise terminal.CliError(str(problem)) from None
+        except BadReceipt as unusable:
+            raise terminal.CliError(str(unusable)) from None
     told: list[dict[str, Any]] = []
     for text in written:
         receipt: Receipt | None = None
@@ -198,10 +198,12 @@ def _fetched(issuer: str) -> bytes:
 
     async def main() -> bytes:
         async with open_client(issuer) as client:
+            status = 0
             for place in PLACES:
                 answer = await exchange(client, "GET", f"{issuer}{place}", limit=KEYS_BYTES)
                 if answer.status == 200:
                     return answer.body
-            raise BadAnswer(f"{issuer} publishes no keys: it answers {answer.status}")
+                status = answer.status
+            raise BadAnswer(f"{issuer} publishes no keys: it answers {status}")
 
     return terminal.run_async(main)

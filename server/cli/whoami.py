@@ -25,6 +25,8 @@ STATES = {
 }
 
 
+# Of a list that a server sends, what is looked at.
+MOST_LINES = 20
 # What an ostiary tells everybody about themselves; other servers have no such resource.
 ME = "ostiary://me"
 
@@ -141,7 +143,37 @@ def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
     if isinstance(plan, str) and plan:
         pairs.append(("plan", plan))
     pairs += [(f"quota {name}", _told(value)) for name, value in quota.items()]
+    pairs += _money(me)
     return [(clean(name), clean(value)) for name, value in pairs]
+
+
+def _money(me: Mapping[str, Any]) -> list[tuple[str, str]]:
+    wallet = _mapping(me.get("wallet"))
+    if not wallet.get("words"):
+        return []
+    from server.money.amounts import shown
+
+    held = wallet.get("held")
+    of_it = f", of which {shown(held)} is held for calls" if isinstance(held, int) and held else ""
+    pairs = [("balance", f"{wallet['words']}{of_it}")]
+    caps = [_mapping(cap) for cap in _list_of(me.get("caps"))]
+    named = [
+        f"{cap['words']}{' with this login' if cap.get('of') == 'login' else ''}"
+        for cap in caps
+        if cap.get("words")
+    ]
+    if named:
+        pairs.append(("may spend", f"up to {', '.join(named)}"))
+    moved = [_mapping(each) for each in _list_of(me.get("movements"))]
+    if moved:
+        last = moved[0]
+        where = f" by {last.get('server')}/{last['tool']}" if last.get("tool") else ""
+        pairs.append(("moved last", f"{last.get('words', '')} ({last.get('kind', '')}{where})"))
+    return pairs
+
+
+def _list_of(value: Any) -> list[Any]:
+    return cast("list[Any]", value)[:MOST_LINES] if isinstance(value, list) else []
 
 
 def _told(value: Any) -> str:

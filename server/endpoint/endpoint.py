@@ -64,6 +64,7 @@ class Endpoint:
     log: Logger = field(repr=False)
     step_ups: StepUps = field(default_factory=StepUps, repr=False)
     till: Till | None = None  # where something costs money
+    x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False

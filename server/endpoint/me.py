@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from auth.tokens import whoami
 from auth.tokens.whoami import CallerFacts
-from auth.values.db import JobStore
+from auth.values.db import Db, JobStore
 from auth.values.model import Principal, PrincipalKind
 from auth.values.scopes import Vocabulary
 from server.backends.base import BackendError
@@ -25,6 +26,8 @@ ABOUT_ME: Final = Resource(
     description="The login or key that this connection uses: whose it is, what it may do, and how long it lasts",
     mime_type="application/json",
 )
+# What the caller has, as a job reads it: members to be told.
+TellsMoney: TypeAlias = Callable[[Db, Principal], Mapping[str, Any]]
 # No scope, and time for one look into the store.
 MY_TERMS: Final = CallTerms(deadline_seconds=30)
 ASKED_WHO_THEY_ARE: Final = frozenset({PrincipalKind.USER, PrincipalKind.CLIENT, PrincipalKind.API_KEY})
@@ -33,18 +36,26 @@ ASKED_WHO_THEY_ARE: Final = frozenset({PrincipalKind.USER, PrincipalKind.CLIENT,
 class Me:
     """What one server tells its callers of themselves."""
 
-    def __init__(self, store: JobStore, vocabulary: Vocabulary, *, server: str) -> None:
+    def __init__(
+        self, store: JobStore, vocabulary: Vocabulary, *, server: str, money: TellsMoney | None = None
+    ) -> None:
+        """`money`: a job that reads what the caller has at this server; None where nothing costs anything."""
         self._store = store
         self._vocabulary = vocabulary
         self._server = server
+        self._money = money
 
     async def read(self, principal: Principal) -> ResourceContents:
         try:
-            found = await self._store.read(partial(whoami.about, principal=principal))
+            found, has = await self._store.read(partial(self._look, principal=principal))
         except StoreUnavailable as problem:
             raise BackendError(f"logins cannot be looked up right now: {problem}") from problem
-        told = msgspec.json.encode(described(principal, found, self._vocabulary, self._server))
+        told = msgspec.json.encode({**described(principal, found, self._vocabulary, self._server), **has})
         return ResourceContents(uri=ME, mime_type="application/json", text=told.decode())
+
+    def _look(self, db: Db, principal: Principal) -> tuple[CallerFacts, Mapping[str, Any]]:
+        about = whoami.about(db, principal)
+        return about, {} if self._money is None else self._money(db, principal)
 
 
 def described(
@@ -67,7 +78,7 @@ def described(
         "scopes": [{"name": name, "words": vocabulary.words(name)} for name in sorted(principal.scopes)],
         "tools": principal.tools,
         "expires_at": about.expires_at,
-        # Nothing is counted or sold yet.
+        # Where something costs money, and more beside them (`server/till/cashier.py`).
         "plan": None,
         "quota": None,
     }

@@ -232,6 +232,7 @@ async def open_endpoint(
         measure=measure,
         log=log,
         till=till,
+        x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )

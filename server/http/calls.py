@@ -16,9 +16,9 @@ from msgspec import UNSET, UnsetType, field
 
 from auth.values.model import PrincipalKind
 from server.endpoint.endpoint import Endpoint
-from server.http.handler import Scope
+from server.http.handler import Pairs, Scope
 from server.http.in_place import answer_in_place
-from server.http.plain import NOT_STORED, PRIVATE, PlainHandler, PlainVisit, receipt_pairs, wrong_verb
+from server.http.plain import NOT_STORED, PRIVATE, PlainHandler, PlainVisit, wrong_verb
 from server.http.threshold import Threshold
 from server.http.visit import RETRY_LATER, pass_on
 from server.mcp.errors import (
@@ -42,15 +42,12 @@ from server.mcp.messages import Content
 from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
-from server.request.charging import REPLAYED
 from server.request.dispatch import make_request
 from server.request.line import Line
 from server.request.request import Request
 from server.request.tools import INVALID_ARGUMENTS, TOOL_CALL, call_tool
 from server.store.jobs import StoreUnavailable
-from server.x402.in_band import RECEIPT_KEY
 
-IDEMPOTENT: Final = (b"x-x402-idempotent", b"replay")
 # What JSON-RPC says with 200 and a code, HTTP has a status for.
 STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
     {
@@ -128,7 +125,9 @@ class ToolCalls:
         if request.unpaid is not None:
             if request.unpaid.refusal.status == 401:
                 return await visit.plain_head.ask_login(visit)
-            return await visit.plain.demand(request.unpaid, version=visit.payment_version)
+            from server.http.demands import demand
+
+            return await demand(visit.plain, request.unpaid, version=visit.payment_version)
         if isinstance(result, McpError):
             return await self._fail(visit, result)
         if isinstance(result, StoreUnavailable):
@@ -136,10 +135,11 @@ class ToolCalls:
         meta = result.meta or {}
         if (problems := meta.get(INVALID_ARGUMENTS)) is not None:
             return await visit.plain.say(400, "invalid_arguments", _text(result), problems=problems)
-        paid = meta.get(RECEIPT_KEY)
-        extra = [] if paid is None else [*receipt_pairs(paid, visit.payment_version)]
-        if meta.get(REPLAYED):
-            extra.append(IDEMPOTENT)
+        extra: Pairs = ()
+        if request.priced:
+            from server.http.demands import paid_pairs
+
+            extra = paid_pairs(meta, visit.payment_version)
         answer = CallAnswer(
             content=result.content,
             structured_content=result.structured,

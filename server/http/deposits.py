@@ -14,9 +14,10 @@ import msgspec
 from auth.values.model import PrincipalKind
 from auth.values.network import counted_as
 from auth.values.requester import USER_AGENT_LENGTH, Requester, clean
-from server.http.calls import IDEMPOTENT, NOT_NOW
+from server.http.calls import NOT_NOW
+from server.http.demands import IDEMPOTENT, demand, receipt_pairs
 from server.http.handler import Scope
-from server.http.plain import NOT_STORED, PlainHandler, PlainVisit, receipt_pairs
+from server.http.plain import NOT_STORED, PlainHandler, PlainVisit
 from server.http.threshold import ALLOW, Threshold
 from server.http.visit import RETRY_LATER
 from server.money.amounts import BadAmount, Micros, parse, shown
@@ -68,7 +69,7 @@ class DepositDesk:
         try:
             outcome = await self._deposit(visit, amount, wallet, "" if stranger else principal.key())
             if isinstance(outcome, Unpaid):
-                return await reply.demand(outcome, version=visit.payment_version)
+                return await demand(reply, outcome, version=visit.payment_version)
             return await self._answer(visit, outcome, stranger)
         except StoreUnavailable as problem:
             self._threshold.log.warning("store.unavailable", method="deposit", reason=str(problem))

@@ -17,21 +17,12 @@ from server.admission.bearer import EntryRefusal
 from server.http.handler import Cycle, Pairs, Scope
 from server.http.refusal import Disconnected, RequestRefused
 from server.http.reply import McpReply, cors_headers
-from server.http.storefront import challenge_pairs
-from server.http.threshold import ALLOW, Threshold, preflight
+from server.http.threshold import ALLOW, PAYMENT_HEADERS, Threshold, preflight
 from server.http.visit import RETRY_LATER, McpHandler, McpVisit
 from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
 from server.surrogates import decode_mended
-from server.till.calls import Unpaid
-from server.x402.headers import (
-    PAYMENT_HEADERS,
-    X_PAYMENT,
-    receipt_header,
-)
-from server.x402.networks import find_network
-from server.x402.requirements import V1, V2
 
 NOT_STORED: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 # What was paid for is nobody else's, and a good answer all the same.
@@ -77,37 +68,6 @@ class PlainReply(McpReply):
         status = status or WIRE[type(error)].modern
         await self.say(status, "server_error" if status >= 500 else "invalid_request", str(error), extra)
 
-    async def demand(
-        self, unpaid: Unpaid, *, version: int = V2, status: int = 0, extra: Pairs = (), **more: Any
-    ) -> None:
-        """Payment, or whatever else the till said. `version`: of the payment that came, if one did."""
-        refusal = unpaid.refusal
-        headers = [*challenge_pairs(unpaid), *extra]
-        if refusal.retry_after is not None:
-            headers.append((b"retry-after", b"%d" % refusal.retry_after))
-        if refusal.settlement is not None:
-            headers += receipt_pairs(refusal.settlement, version)
-        await self.finish(status or refusal.status, _encode(told(unpaid) | more), tuple(headers))
-
-
-def told(unpaid: Unpaid) -> dict[str, Any]:
-    """The body: the challenge of version 1, which has no header for it, and the reason for programs."""
-    refusal = unpaid.refusal
-    facts = {"reason": refusal.reason, **refusal.facts}
-    if refusal.retry_after is not None:
-        facts["retryAfter"] = refusal.retry_after
-    challenge = unpaid.challenge_v1 or unpaid.challenge
-    if challenge is None:
-        return {"error": refusal.reason, "error_description": refusal.text, **facts}
-    return {**challenge, **facts}
-
-
-def receipt_pairs(settlement: Mapping[str, Any], version: int) -> Pairs:
-    if version == V1 and (network := find_network(str(settlement.get("network")))) is not None:
-        settlement = {**settlement, "network": network.v1_name or network.caip2}
-    name, value = receipt_header(settlement, version)
-    return ((name.encode("ascii"), value.encode("ascii")),)
-
 
 class PlainVisit(McpVisit):
     """One request of somebody who was let in."""
@@ -121,10 +81,11 @@ class PlainVisit(McpVisit):
         self.plain: Final = reply
         self.plain_head: Final = handler
         headers = handler.headers
-        name = next((name for name in PAYMENT_HEADERS if name in headers), None)
-        self.payment: Final = None if name is None else headers[name].decode("latin-1")
-        # The answer goes by the header that brought the payment: its sender reads no other.
-        self.payment_version: Final = V1 if name == X_PAYMENT.lower().encode() else V2
+        # The answer goes by the version of the header that brought the payment: its sender reads no other.
+        self.payment_version, name = next(
+            ((version, name) for version, name in PAYMENT_HEADERS.items() if name in headers), (2, b"")
+        )
+        self.payment: Final = headers[name].decode("latin-1") if name else None
         key = headers.get(IDEMPOTENCY_HEADER)
         self.idempotency_key: Final = None if key is None else key.decode("latin-1")
 
@@ -207,7 +168,10 @@ class PlainHandler(McpHandler):
         poster = storefront.poster(self.thing) if storefront is not None and refusal.status == 401 else None
         if storefront is None or poster is None:
             return await reply.finish(refusal.status, refusal.body, tuple(extra))
-        return await reply.demand(
+        from server.http.demands import demand
+
+        return await demand(
+            reply,
             poster,
             status=401,
             extra=tuple(extra),
@@ -221,7 +185,9 @@ async def wrong_verb(visit: PlainVisit, thing: str) -> None:
     storefront = visit.head.threshold.storefront
     poster = None if storefront is None else storefront.poster(thing, visit.principal)
     if poster is not None:
-        return await visit.plain.demand(poster, extra=(ALLOW,))
+        from server.http.demands import demand
+
+        return await demand(visit.plain, poster, extra=(ALLOW,))
     return await visit.plain.say(405, "invalid_request", "POST a JSON object here", (ALLOW,))
 
 

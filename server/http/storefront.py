@@ -4,16 +4,20 @@ calls nothing. The same words and values that a call would be answered with.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+from urllib.parse import quote
 
-from auth.values.model import Principal, PrincipalKind
+from msgspec import UNSET
+
+from auth.values.model import STRANGER, Principal, PrincipalKind
+from server.backends.terms import PRICE_META
 from server.endpoint.endpoint import Endpoint
 from server.http.handler import Pairs
 from server.rights.standing import Standing
 from server.till.calls import Refusal, Unpaid
 from server.x402.headers import challenge_header
-from server.x402.requirements import PaidResource, payment_required
+from server.x402.requirements import DESCRIPTION_CHARACTERS, PaidResource, payment_required
 
 LOG_IN_FIRST: Final = "This server asks for a login first: the call is then paid from its balance, or by the same payment beside the token."
 
@@ -51,6 +55,24 @@ class Storefront:
         if endpoint.rights.standing(asked, entry) is Standing.HIDDEN:
             return None
         return endpoint.till.poster(entry.price, asked.kind, LOG_IN_FIRST if who is None else "")
+
+    def routes(self) -> Iterable[Mapping[str, Any]]:
+        """Every tool that whoever pays may call without a login, and what it costs them."""
+        endpoint = self._endpoint
+        for entry in endpoint.catalog.entries():
+            if entry.price is None or endpoint.rights.standing(STRANGER, entry) is Standing.HIDDEN:
+                continue
+            tool, poster = entry.tool, self.poster(entry.tool.name, STRANGER)
+            accepts: Sequence[Any] = poster.challenge["accepts"] if poster and poster.challenge else ()
+            yield {
+                "server": endpoint.name,
+                "tool": tool.name,
+                "url": self._address + quote(tool.name),
+                "method": "POST",
+                "description": "" if tool.description is UNSET else tool.description[:DESCRIPTION_CHARACTERS],
+                "price": None if tool.meta is UNSET else tool.meta.get(PRICE_META),
+                "accepts": accepts,  # none where the price depends on the call: to be asked by a POST
+            }
 
     def sign(self) -> Unpaid:
         """For whoever names no tool that has a price."""

@@ -8,7 +8,8 @@ Every endpoint that speaks MCP over HTTP has the same one, whatever lies behind 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, Protocol, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
 from urllib.parse import parse_qsl
 
 from auth.tokens.presentation import Presentation
@@ -16,9 +17,11 @@ from auth.values.model import Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Pairs, Scope
-from server.http.storefront import Storefront
 from server.loads import Loads
 from server.observe.log import Logger
+
+if TYPE_CHECKING:
+    from server.http.storefront import Storefront
 
 # Larger than any message that a model writes; the connection layer stops reading there, too.
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024
@@ -30,6 +33,8 @@ _ALLOWED_HEADERS: Final = (
     b"Authorization, Content-Type, Accept, MCP-Protocol-Version, Mcp-Method, Mcp-Name, Mcp-Session-Id, Last-Event-ID, "
     b"X-Payment, Payment-Signature, Idempotency-Key, X-API-Key, X-Ostiary-Tools, DPoP"
 )
+# By the version of x402 whose payments they bring; the newer one is looked at first.
+PAYMENT_HEADERS: Final[Mapping[int, bytes]] = MappingProxyType({2: b"payment-signature", 1: b"x-payment"})
 TOOLS_HEADER: Final = b"x-ostiary-tools"
 PROOF_HEADER: Final = b"dpop"
 _PARAM_HEADER: Final = b"mcp-param-"

@@ -18,8 +18,8 @@ from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Address, Cycle, Resolve, Scope
 from server.http.refusal import Disconnected, RequestRefused
 from server.http.reply import McpReply, accepted, status_of
-from server.http.storefront import challenge_pairs
 from server.http.threshold import (
+    PAYMENT_HEADERS,
     PROOF_HEADER,
     TOOLS_HEADER,
     Threshold,
@@ -34,7 +34,6 @@ from server.mcp.inbound import SESSION_HEADER, VERSION_HEADER, names_session, re
 from server.mcp.messages import Batch, Message, decode
 from server.mcp.versions import Revision
 from server.request.request import Outcome
-from server.x402.headers import PAYMENT_HEADERS
 
 # Neither is a store that cannot answer back sooner, as a rule, nor has a large request ended.
 RETRY_AFTER_SECONDS: Final = 5
@@ -185,7 +184,7 @@ class McpHandler:
         self.origin: Final = found.origin if isinstance(found, OwnRequest) else ""
         self._cors = found.cors if isinstance(found, OwnRequest) else None
         nameless = threshold.sells_to_all and not (b"authorization" in headers or b"x-api-key" in headers)
-        pays = nameless and (asks_price or any(name in headers for name in PAYMENT_HEADERS))
+        pays = nameless and (asks_price or any(name in headers for name in PAYMENT_HEADERS.values()))
         self._shown = _presented(threshold, scope, headers, self.origin, pays)
         # Who speaks MCP is asked to log in, and who speaks plain HTTP to pay (design of the protocol: neither knows the other's answer).
         self._asks_price = nameless and not pays and not _speaks_mcp(headers)
@@ -239,6 +238,8 @@ class McpHandler:
         if body is None:
             return
         unpaid = storefront.poster(_named_tool(body), STRANGER) or storefront.sign()
+        from server.http.storefront import challenge_pairs
+
         told = msgspec.json.encode(unpaid.challenge_v1 or unpaid.challenge)
         await reply.finish(402, told, challenge_pairs(unpaid))
 

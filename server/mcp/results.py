@@ -36,6 +36,7 @@ from server.mcp.versions import MODERN_VERSIONS, Revision
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
+PAYMENT_EXTENSION: Final = "org.x402/payment"
 
 # How long a client may keep a list without asking again. A change notification overrides it for those who listen; this
 # bounds how stale the others get.
@@ -63,6 +64,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     completions: bool = False
     logging: bool = False
     tasks: bool = False
+    payments: bool = False  # asks to be paid by a kind of result of its own (2026-07-28)
     wasmagent: bool = False  # the handshake era's tasks are those of `compat.tasks = "wasmagent"`
     task_list: bool = True
     changes: bool = True  # the caller has a way to hear of changed lists
@@ -326,12 +328,15 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
         declared["completions"] = {}
     if offers.logging:
         declared["logging"] = {}
+    if revision.modern:
+        there = {TASKS_EXTENSION: offers.tasks, PAYMENT_EXTENSION: offers.payments}
+        if extensions := {name: dict[str, Any]() for name, offered in there.items() if offered}:
+            declared["extensions"] = extensions
+        return declared
     listed: dict[str, Any] = {"list": {}} if offers.task_list else {}
     if not offers.tasks:
         return declared
-    if revision.modern:
-        declared["extensions"] = {TASKS_EXTENSION: {}}
-    elif offers.wasmagent:
+    if offers.wasmagent:
         declared["tasks"] = {"create": {}, "cancel": {}, "respond": {}, **listed}
     elif revision.tasks:
         declared["tasks"] = {**listed, "cancel": {}, "requests": {"tools": {"call": {}}}}

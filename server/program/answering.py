@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auth import endpoints
 from auth.people import links
@@ -21,17 +21,23 @@ from server.http.mcp import McpEndpoint
 from server.http.proxy import Proxies
 from server.http.router import Router
 from server.http.sse_2024 import SseEndpoint
-from server.http.storefront import Storefront
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 
+if TYPE_CHECKING:
+    from server.http.storefront import Storefront
+
 # Paths that requests are counted under, besides the MCP endpoints.
-# Where all that is sold to everybody is listed.
+# Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
 PRICES: Final = "/.well-known/x402"
+PAYMENT_STATUS: Final = "/x402/status"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
+
+# None: it was asked for something else.
+Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None]]
 
 # A log line is for reading.
 LOGGED_PATH_CHARACTERS: Final = 200
@@ -76,7 +82,7 @@ def public_router(services: Services) -> Router:
         }
         | _deposit_desks(services, endpoints),
         below=calls,
-        forms=form_handler(_answer_for(services)),
+        forms=form_handler(_answer_for(services, _price_list(services, endpoints))),
         is_form=_is_for_programs,
         pages=LazyApp(partial(_pages_app, services)),
         guard=door,
@@ -90,7 +96,7 @@ def public_router(services: Services) -> Router:
 
 def _is_for_programs(path: str) -> bool:
     """What programs ask for: a login's documents and endpoints, and whether we live. The rest is for people."""
-    return endpoints.is_endpoint(path) or "/.well-known/" in path or path == "/healthz"
+    return endpoints.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
 def _pages_app(services: Services) -> App:
@@ -167,6 +173,8 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
 def _storefront(services: Services, name: str) -> Storefront | None:
     if services.endpoints[name].till is None:
         return None
+    from server.http.storefront import Storefront
+
     site = services.identity.parts.site
     address = site.issuer + site.servers[name]
     return Storefront(
@@ -182,15 +190,42 @@ def _storefront(services: Services, name: str) -> Storefront | None:
     )
 
 
-def _answer_for(services: Services) -> Answer:
-    """What programs ask for: identity's endpoints and documents, and health; else 404."""
+def _price_list(services: Services, endpoints: Mapping[str, McpEndpoint]) -> Prices | None:
+    money = services.money
+    if money is None:
+        return None
+    from server.http.price_list import PATHS, PriceList
+
+    assert {PRICES, PAYMENT_STATUS} <= PATHS
+    sold = [
+        endpoint.threshold.storefront
+        for name, endpoint in endpoints.items()
+        if endpoint.threshold.storefront is not None
+        and (
+            endpoint.threshold.sells_to_all or services.resolved.open_to_all(services.servers.settings[name])
+        )
+    ]
+    facilitators = money.facilitators
+    prices = PriceList(sold, money.assets, probe=facilitators.supported, known=lambda: facilitators.support)
+
+    async def answer(request: wire.WireRequest) -> wire.WireReply | None:
+        return await prices.answer(request) if request.path in PATHS else None
+
+    return answer
+
+
+def _answer_for(services: Services, prices: Prices | None) -> Answer:
+    """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
 
     async def answer(request: wire.WireRequest) -> wire.WireReply:
         reply: wire.WireReply | None = None
         try:
+            if prices is not None:
+                reply = await prices(request)
             # Who sells without a login signs receipts all the same.
-            if asks or (services.money is not None and request.path in (JWKS, RECEIPT_KEYS)):
+            signs = services.money is not None and request.path in (JWKS, RECEIPT_KEYS)
+            if reply is None and (asks or signs):
                 reply = await identity.handle(request)
         except Exception as error:
             return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)

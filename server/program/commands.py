@@ -37,6 +37,13 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
+    cashier = services.cashier
+
+    async def earned(now: int) -> Mapping[str, Any]:
+        assert cashier is not None
+        found = await cashier.takings.look(now)
+        return {"today": found.today, "month": found.month, "unsettled": asdict(found.unsettled)}
+
     admin = Admin(
         store=services.store,
         clock=now_millis,
@@ -45,6 +52,8 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         look_at_store=partial(store_watch.described, services.probe, services.resolved.data_dir),
         origin=lambda: issuer,
         scopes=services.identity.parts.site.scopes,
+        spends=None if cashier is None else cashier.asks,
+        earned=None if cashier is None else earned,
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),

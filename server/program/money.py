@@ -13,13 +13,15 @@ import msgspec
 import trio
 
 from auth.keys.ring import SigningKey
+from server.backends.catalog import Catalog
 from server.endpoint.agents import Subkey
 from server.endpoint.opening import CannotStart, now_millis
 from server.money.amounts import parse
 from server.observe.log import Logger
+from server.observe.metrics import Metrics
 from server.settings.money import FacilitatorConfig, PaymentsConfig
 from server.settings.resolve import Resolved
-from server.settings.sales import accepted_assets, network_named
+from server.settings.sales import AcceptedAsset, accepted_assets, network_named
 from server.settings.secret import read_secret
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
@@ -27,9 +29,11 @@ from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
 from server.till import answers, quotes, till
 from server.till.answers import AnswerVault
 from server.till.caps import CapRules
+from server.till.cashier import TillCashier
 from server.till.claims import Rules
 from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
 from server.till.deposits import Deposits
+from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.offers import CURRENCY
 from server.till.plans import Plans
@@ -37,6 +41,7 @@ from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import Settlements
 from server.till.showcase import Showcase
+from server.till.takings import Takings
 from server.till.till import Till
 from server.x402.chain import Chain
 from server.x402.facilitator_client import FacilitatorAccess
@@ -53,10 +58,32 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     settlements: Settlements
     facilitators: Facilitators
     chains: Mapping[str, Chain]
+    assets: tuple[AcceptedAsset, ...]
     make: Callable[[ServerConfig], Till]
     deposits: (
         Callable[[ServerConfig], Deposits] | None
     )  # None: nobody has a balance that they could fill themselves
+
+    def count(self, metrics: Metrics) -> None:
+        counts = self.settlements.counts
+        metrics.counters(
+            "payments", "Payments by what became of them; unknown: each look that found nothing out", "outcome",
+            lambda: counts.payments,
+        )  # fmt: skip
+        metrics.counters(
+            "charges", "Priced calls that were answered, by what paid for them", "way", lambda: counts.charges
+        )
+        metrics.counter(
+            "facilitator_trouble",
+            "Times that a facilitator was passed over",
+            lambda: counts.facilitator_trouble,
+        )
+        metrics.gauge(
+            "payments_unsettled", "Payments that were sent and have no outcome", lambda: counts.waiting.count
+        )
+        metrics.gauge(
+            "payments_unknown", "Those of them of which nobody could say it", lambda: counts.waiting.unknown
+        )
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         async with trio.open_nursery() as nursery:
@@ -68,6 +95,20 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
         await self.facilitators.aclose()
         for chain in self.chains.values():
             await chain.aclose()
+
+
+def open_cashier(
+    resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
+) -> TillCashier:
+    """`catalogs`: by server; it may be filled in later."""
+    payments = resolved.payments or _NO_PAYMENTS
+    return TillCashier(
+        rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
+        books=Books(subkey(LEDGER_PURPOSE)),
+        store=store,
+        catalogs=catalogs,
+        takings=Takings(store),
+    )
 
 
 def open_money(
@@ -82,11 +123,14 @@ def open_money(
     """Raises `CannotStart` and `SecretUnreadable`."""
     payments = resolved.payments or _NO_PAYMENTS
     boot_id = secrets.token_hex(8)
+    counts = TillCounts()
+
+    def warn(url: str, problem: str) -> None:
+        counts.trouble()
+        log.warning("payment.facilitator_trouble", url=url, reason=problem)
+
     try:
-        facilitators = Facilitators(
-            [_access(each) for each in payments.facilitator],
-            warn=lambda url, problem: log.warning("payment.facilitator_trouble", url=url, reason=problem),
-        )
+        facilitators = Facilitators([_access(each) for each in payments.facilitator], warn=warn)
         chains = _chains(payments)
     except ValueError as error:
         raise CannotStart(f"payments: {error}", HINT) from error
@@ -101,6 +145,7 @@ def open_money(
         clock=now_millis,
         boot_id=boot_id,
         log=log,
+        counts=counts,
     )
     receipts = Receipts(issuer=issuer, key=signing_key, currency=CURRENCY)
     assets = accepted_assets(payments)
@@ -152,6 +197,7 @@ def open_money(
         settlements=settlements,
         facilitators=facilitators,
         chains=chains,
+        assets=assets,
         make=make,
         deposits=deposits if assets and payments.wallets else None,
     )

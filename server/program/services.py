@@ -27,9 +27,10 @@ from auth.values.policy import DAY, MINUTE, DevicePolicy, KeyPolicy, Policy, Reg
 from auth.values.site import Site
 from server import __version__
 from server.admission.credentials import access_of
+from server.backends.catalog import Catalog
 from server.endpoint.agents import Subkey
 from server.endpoint.endpoint import Endpoint
-from server.endpoint.me import Me
+from server.endpoint.me import Me, TellsMoney
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.loads import Loads
 from server.observe.log import Logger
@@ -54,6 +55,7 @@ from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
     from server.program.money import Money
+    from server.till.cashier import TillCashier
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,6 +73,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     trail: TrailHead
     started_at: Millis
     money: Money | None = None  # where something costs money
+    cashier: TillCashier | None = None  # the same
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
 
     @property
@@ -138,6 +141,8 @@ async def build(
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
     )
+    catalogs: dict[str, Catalog] = {}
+    cashier = _cashier(resolved, store, subkey, catalogs)
     documents, fetch = open_documents(store, policy.registration)
     identity = await identities.found(
         store,
@@ -151,6 +156,7 @@ async def build(
         access=access,
         upstreams=upstreams,
         hashing=_hashing(),
+        cashier=cashier,
     )
     store.on_changes(identity.apply_changes)
     money = _money(resolved, store, subkey, log, identity)
@@ -167,16 +173,21 @@ async def build(
         data_dir=resolved.data_dir,
         allowed=identity.credentials.still,
         me=lambda server: (
-            None if resolved.open_to_all(server) else Me(store, home.scopes, server=server.name)
+            None
+            if resolved.open_to_all(server)
+            else Me(store, home.scopes, server=server.name, money=_has(cashier, server.name))
         ),
         payments=resolved.payments,
         till=(lambda _: None) if money is None else money.make,
         loads=loads,
     )
+    catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
     _count(metrics, servers, loads)
+    if money is not None:
+        money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
     return Services(
         resolved=resolved,
@@ -190,6 +201,7 @@ async def build(
         probe=StoreProbe(store, clock=now_millis),
         trail=trail,
         money=money,
+        cashier=cashier,
         started_at=now_millis(),
     )
 
@@ -209,6 +221,23 @@ def _money(resolved: Resolved, store: Store, subkey: Subkey, log: Logger, identi
         issuer=parts.site.issuer,
         signing_key=lambda: parts.keys.ring.signing(now_millis()),
     )
+
+
+def _cashier(
+    resolved: Resolved, store: Store, subkey: Subkey, catalogs: Mapping[str, Catalog]
+) -> TillCashier | None:
+    """`catalogs` is filled in once they are open: whoever shows prices does so later."""
+    if not resolved.sells:
+        return None
+    from server.program.money import open_cashier
+
+    return open_cashier(resolved, store, subkey, catalogs)
+
+
+def _has(cashier: TillCashier | None, server: str) -> TellsMoney | None:
+    if cashier is None:
+        return None
+    return lambda db, principal: cashier.mine(db, principal, server, now_millis())
 
 
 def _hashing() -> Hashing:

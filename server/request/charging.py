@@ -23,7 +23,7 @@ from server.backends.catalog import ToolEntry
 from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
-from server.mcp.results import ToolResult
+from server.mcp.results import InputRequiredResult, RawResult, ToolResult
 from server.request.request import Request
 from server.till import wallets, words
 from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started, Unpaid
@@ -32,7 +32,7 @@ from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
 from server.x402.headers import PAYMENT_HEADERS
-from server.x402.in_band import ERROR_KEY, RECEIPT_KEY
+from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
 
 # What a refusal says for programs.
@@ -227,6 +227,17 @@ def refused(request: Request, unpaid: Unpaid) -> ToolResult:
         meta=meta,
         asks_payment=True,
     )
+
+
+def as_extension(
+    request: Request, result: ToolResult | RawResult | InputRequiredResult
+) -> ToolResult | RawResult | InputRequiredResult:
+    """What asks for payment, for a client that says with this very request that it knows `org.x402/payment`."""
+    challenge = None if request.unpaid is None else request.unpaid.challenge
+    if challenge is None or not isinstance(result, ToolResult):
+        return result
+    meta = {name: value for name, value in (result.meta or {}).items() if name != ERROR_KEY}
+    return RawResult({PAYMENT_REQUIRED_FIELD: challenge, "_meta": meta}, PAYMENT_REQUIRED)
 
 
 def facts_of(refusal: Refusal) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def offers_of(request: Request) -> Offers:
         completions=library,
         logging=library and told_of_changes,
         tasks=face is not None,
+        payments=endpoint.x402_extension,
         wasmagent=face is Face.WASMAGENT,
         task_list=request.principal.identified,
         changes=told_of_changes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 from msgspec import UNSET
@@ -17,13 +17,15 @@ from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound import Headers, Route
 from server.mcp.messages import RequestId
 from server.mcp.questions import abilities
-from server.mcp.results import TASKS_EXTENSION
+from server.mcp.results import PAYMENT_EXTENSION, TASKS_EXTENSION
 from server.mcp.versions import Revision
 from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
 from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
-from server.till.calls import Unpaid
+
+if TYPE_CHECKING:
+    from server.till.calls import Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
@@ -93,6 +95,15 @@ class Request(msgspec.Struct, kw_only=True):
         declared = self.route.params.meta.client_capabilities
         extensions: Any = declared.get("extensions") if declared is not UNSET else None
         return isinstance(extensions, dict) and TASKS_EXTENSION in extensions
+
+    @property
+    def pays_by_extension(self) -> bool:
+        """Whether it says that its client knows what to do with a result that asks for payment, and the server has such."""
+        if not self.endpoint.x402_extension or not self.revision.modern:
+            return False
+        declared = self.route.params.meta.client_capabilities
+        extensions: Any = declared.get("extensions") if declared is not UNSET else None
+        return isinstance(extensions, dict) and PAYMENT_EXTENSION in extensions
 
     @property
     def wants_progress(self) -> bool:

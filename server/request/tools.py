@@ -77,7 +77,12 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
-        return await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        if request.pays_by_extension and request.unpaid is not None:
+            from server.request.charging import as_extension
+
+            return as_extension(request, result)
+        return result
     except MissingCapability as error:
         if request.revision.modern:
             raise

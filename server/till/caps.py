@@ -98,7 +98,7 @@ def unspend(db: StoreDb, spent: SpentMoney) -> None:
 
 
 def _limits(
-    db: StoreDb, rules: CapRules, *, tool: str, wallet: str | None, login: str | None
+    db: StoreDb, rules: CapRules, *, tool: str | None, wallet: str | None, login: str | None
 ) -> Mapping[tuple[str, PeriodKind], Micros]:
     found: dict[tuple[str, PeriodKind], Micros] = {}
     subjects: list[str] = []
@@ -106,11 +106,12 @@ def _limits(
         subjects.append(login_subject(login))
         _tighten(found, subjects[-1], "ever", rules.per_login)
     if wallet is not None:
-        whole, at_tool = wallet_subject(wallet), tool_subject(wallet, tool)
-        subjects += [whole, at_tool]
-        _tighten(found, whole, "day", rules.per_day)
-        _tighten(found, whole, "month", rules.per_month)
-        _tighten(found, at_tool, "day", rules.per_tool)
+        subjects.append(wallet_subject(wallet))
+        _tighten(found, subjects[-1], "day", rules.per_day)
+        _tighten(found, subjects[-1], "month", rules.per_month)
+        if tool is not None:
+            subjects.append(tool_subject(wallet, tool))
+            _tighten(found, subjects[-1], "day", rules.per_tool)
     if subjects:
         places = ", ".join("?" * len(subjects))
         sql = f"SELECT subject, period, amount FROM spend_caps WHERE subject IN ({places}) LIMIT {_MOST_ROWS}"
@@ -166,3 +167,36 @@ def drop_cap(db: StoreDb, subject: str, period: PeriodKind) -> bool:
 def caps_of(db: StoreDb, subject: str) -> list[Cap]:
     found = db.fetch_all("SELECT * FROM spend_caps WHERE subject = ? ORDER BY period", subject)
     return [msgspec.convert(row, Cap) for row in found]
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CapStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """A cap that counts, whoever set it, and how much of it is used up."""
+
+    subject: str
+    period: PeriodKind
+    limit: Micros
+    spent: Micros
+
+    @property
+    def words(self) -> str:
+        """`$5.00 a day`."""
+        return f"{shown(self.limit)} {_OF[self.period]}"
+
+
+def standing(
+    db: StoreDb, rules: CapRules, *, wallet: str | None, login: str | None, now: Millis
+) -> list[CapStanding]:
+    """Of a wallet, and of one login. A job that reads."""
+    limits = _limits(db, rules, tool=None, wallet=wallet, login=login)
+    return [
+        CapStanding(
+            subject=subject,
+            period=period,
+            limit=limit,
+            spent=read_meter(db, subject, period_at(period, now)),
+        )
+        for (subject, period), limit in limits.items()
+    ]

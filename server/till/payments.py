@@ -223,6 +223,16 @@ def due(db: StoreDb, *, now: int, at_most: int) -> list[PaymentRow]:
     return [PaymentRow.of(row) for row in rows]
 
 
+def unsettled(db: StoreDb, *, after: str, at_most: int) -> list[PaymentRow]:
+    """Those without an outcome whose ids come after this one, in the order of their ids."""
+    rows = db.fetch_all(
+        "SELECT * FROM payments WHERE state IN ('settling', 'unknown') AND id > ? ORDER BY id LIMIT ?",
+        after,
+        at_most,
+    )
+    return [PaymentRow.of(row) for row in rows]
+
+
 def left_behind(db: StoreDb, *, boot_id: str) -> list[PaymentRow]:
     """Some of those that a process which is gone had in hand."""
     rows = db.fetch_all(

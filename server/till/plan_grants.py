@@ -44,6 +44,17 @@ def active_plans(db: StoreDb, wallet: str, now: Millis) -> list[str]:
     return [row["plan"] for row in rows]
 
 
+def active_grants(db: StoreDb, wallet: str, now: Millis) -> list[PlanGrant]:
+    """The same, whole."""
+    rows = db.fetch_all(
+        f"SELECT * FROM plan_grants WHERE wallet = ? AND {_ACTIVE} ORDER BY created_at, id LIMIT {MOST_PLANS}",
+        wallet,
+        now,
+        now,
+    )
+    return [msgspec.convert(row, PlanGrant) for row in rows]
+
+
 def grant_plan(
     db: StoreDb,
     *,

@@ -18,9 +18,11 @@ from server.observe.log import Logger
 from server.store.jobs import Store, StoreDb, StoreUnavailable
 from server.till import claims, payments
 from server.till.answers import AnswerVault
+from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
+from server.till.takings import unsettled
 from server.till.under_way import UnderWay
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
@@ -34,6 +36,8 @@ LONGEST_MS: Final = 600_000
 # A settlement may be at work for so long; nobody else tries meanwhile.
 SENT_MS: Final = 120_000
 LOOK_SECONDS: Final = 1.0
+# How often those without an outcome are counted, for whoever watches.
+COUNT_SECONDS: Final = 15.0
 AT_ONCE: Final = 16
 MOST_MARKS: Final = 500
 
@@ -57,7 +61,9 @@ class Settlements:
         clock: Callable[[], int],
         boot_id: str,
         log: Logger,
+        counts: TillCounts | None = None,
     ) -> None:
+        self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
         self.under_way: Final = UnderWay()
         self._store = store
@@ -68,6 +74,7 @@ class Settlements:
         self._boot_id = boot_id
         self._log = log
         self._nursery: trio.Nursery | None = None
+        self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
         self._later: list[Job] = []
 
@@ -147,6 +154,7 @@ class Settlements:
             next_try_at=self._clock() + min(FIRST_LOOK_MS << min(row.tries - 1, 20), LONGEST_MS),
         )
         await self._store.write(job)
+        self.counts.payment("unknown")
         self._log.warning("payment.unknown", payment=row.id, tries=row.tries, reason=problem[:200])
         return None
 
@@ -189,11 +197,13 @@ class Settlements:
             now=self._clock(),
         )
         if await self._store.write(job):
+            self.counts.payment("settled")
             self._log.info("payment.settled", payment=row.id, transaction=transaction, amount=row.amount)
 
     async def _refused(self, row: PaymentRow, problem: str) -> None:
         job = partial(claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock())
         if await self._store.write(job):
+            self.counts.payment("refused")
             self._log.info("payment.refused", payment=row.id, reason=problem[:200])
 
     # ── all the others ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -202,6 +212,9 @@ class Settlements:
         try:
             await self._flush()
             now = self._clock()
+            if trio.current_time() >= self._counted_again_at:
+                self._counted_again_at = trio.current_time() + COUNT_SECONDS
+                self.counts.waiting = await self._store.read(unsettled)
             for row in await self._store.read(partial(payments.due, now=now, at_most=AT_ONCE)):
                 if row.id in self.under_way:
                     continue

@@ -442,6 +442,7 @@ class Till:
                     return refusal
             else:
                 await self._charge_wallet(started, sealed)
+            self._settlements.counts.charge(started.charge.how)
             meta = self._meta(started.charge, started.settlement)
             earlier = Earlier(
                 charge_id=started.id,

@@ -23,6 +23,7 @@ ERROR_KEY: Final = "x402/error"
 EXTENSION: Final = "org.x402/payment"
 CAPABILITIES_KEY: Final = "io.modelcontextprotocol/clientCapabilities"
 PAYMENT_REQUIRED: Final = "payment_required"
+PAYMENT_REQUIRED_FIELD: Final = "paymentRequired"
 # Codes of JSON-RPC errors by which other servers ask for payment.
 ERROR_CODES: Final = (402, -32042)
 
@@ -65,7 +66,7 @@ def knows_extension(meta: Mapping[str, Any] | None) -> bool:
 def extension_result(
     challenge: Mapping[str, Any], *, receipt: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    found: dict[str, Any] = {"resultType": PAYMENT_REQUIRED, "paymentRequired": dict(challenge)}
+    found: dict[str, Any] = {"resultType": PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD: dict(challenge)}
     if receipt is not None:
         found["_meta"] = {RECEIPT_KEY: dict(receipt)}
     return found
@@ -77,7 +78,7 @@ def extension_result(
 def find_challenge(result: Mapping[str, Any]) -> dict[str, Any] | None:
     """What a result of another server asks to be paid, by whichever binding, or None: then it is an ordinary result."""
     if result.get("resultType") == PAYMENT_REQUIRED:
-        return _challenge(result.get("paymentRequired"))
+        return _challenge(result.get(PAYMENT_REQUIRED_FIELD))
     if result.get("isError") is not True:
         return None
     places: list[object] = [result.get("structuredContent"), _first_text(result.get("content"))]

@@ -10,7 +10,7 @@ import hashlib
 import html
 import re
 import sqlite3
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -44,6 +44,10 @@ ELSEWHERE = "198.51.100.9"
 PASSPHRASE = "four calm herons wading"
 SCOPES = "mcp mcp:tools"
 CHAIN = AuditChain(b"house audit chain")
+MOVEMENT = (
+    "at", "kind", "source", "target", "amount", "currency", "principal", "client_id", "grant_id", "server",
+    "tool", "call_id", "charge_id", "payment_id", "price", "refers", "note",
+)  # fmt: skip
 
 
 class MemoryDb:
@@ -83,6 +87,15 @@ class MemoryDb:
 
     def audit(self, entry: AuditEntry) -> None:
         CHAIN.append(cast("Any", self), entry)
+
+    def post(self, values: Sequence[object], *, once: str | None = None) -> int:
+        """A movement, in a chain of its own. What is booked once is so by its index."""
+        columns = ", ".join(MOVEMENT)
+        row = self.fetch_one("SELECT coalesce(max(seq), 0) + 1 AS seq FROM movements")
+        assert row is not None
+        marks = ", ".join("?" * (len(values) + 2))
+        self.execute(f"INSERT INTO movements (seq, {columns}, mac) VALUES ({marks})", row["seq"], *values, "")
+        return row["seq"]
 
 
 def subkey(name: str) -> bytes:

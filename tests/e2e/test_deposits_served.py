@@ -79,7 +79,8 @@ def test_a_deposit_asks_for_exactly_its_amount_and_pays_for_calls_without_the_ch
         assert answer.status_code == 200, answer.text
         assert "payment-response" not in answer.headers
     assert shop.settled() == before + 1
-    assert shop.program.at_machine("ledger", "balance", "--wallet", told["wallet"])["balance"] == 4_800_000
+    (kept,) = shop.program.at_machine("ledger", "balance", "--wallet", told["wallet"])["wallets"]
+    assert kept["balance"] == 4_800_000
 
 
 def test_without_a_login_a_private_server_asks_for_one(shop: Shop) -> None:

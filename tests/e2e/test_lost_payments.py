@@ -18,7 +18,7 @@ from programs import until
 
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
-LOSERS = ("httpx-v2", "httpx-v1", "fetch-v2", "mcp")
+LOSERS = ("httpx-v2", "httpx-v1", "fetch-v2", "mcp", "by hand")
 LEAKS = SECRET_WORDS.split()  # what a facilitator said, and no payer may read
 
 

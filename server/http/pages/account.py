@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quart import Blueprint, Response
 
-from auth.account import api_keys, browsers, consents, logins, passphrase, people
+from auth.account import api_keys, browsers, consents, logins, money, passphrase, people
 from auth.account import page as overview
 from server.http.pages.door import show
 
@@ -34,6 +34,21 @@ async def end_browser() -> Response:
 @account.post("/account/consents/forget")
 async def forget_consent() -> Response:
     return await show(consents.forget)
+
+
+@account.post("/account/money/redeem")
+async def redeem_voucher() -> Response:
+    return await show(money.redeem)
+
+
+@account.post("/account/money/cap")
+async def set_cap() -> Response:
+    return await show(money.cap)
+
+
+@account.post("/account/money/uncap")
+async def remove_cap() -> Response:
+    return await show(money.uncap)
 
 
 @account.post("/account/people")

@@ -1,0 +1,225 @@
+"""Money on the account page: what somebody has and what moved of it, a voucher to redeem, and caps that they set themselves, of all they have or
+of one login. And for the owner, what was earned.
+
+What money is, the server's cashier knows (`Parts.cashier`); where nothing costs anything there is none, and no section.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Final, Literal, Protocol, cast
+
+import msgspec
+
+from auth.account import notices
+from auth.device.code_entry import sign_in_then
+from auth.grants import admin as grants
+from auth.grants.admin import LoginRecord
+from auth.pages import redirect
+from auth.people import sessions
+from auth.people.sessions import BrowserSession
+from auth.people.users import User
+from auth.values.cashier import ANY_LOGIN, CapPeriod, Cashier, CashierRefusal, MoneyHeld, MoneyTaken
+from auth.values.db import Db
+from auth.values.entropy import SEED_BYTES
+from auth.values.model import Millis, PrincipalKind
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
+
+PURPOSE: Final = "account money"
+PERIODS: Final[Mapping[str, str]] = {"day": "a day", "month": "a month", "ever": "in all"}
+# Of somebody's own logins, those that a cap can be chosen for here.
+LOGINS: Final = 100
+TYPED: Final = 60  # characters of an amount or a voucher: nobody needs as many
+
+
+class CapRow(msgspec.Struct, frozen=True, kw_only=True):
+    login: str
+    period: str
+    name: str
+    words: str
+    spent: str
+    own: bool
+
+
+class LoginChoice(msgspec.Struct, frozen=True, kw_only=True):
+    id: str
+    name: str
+
+
+class MoneyStep(Protocol):
+    async def __call__(self, visit: PageVisit, cashier: Cashier) -> str:
+        """What the account page says then. Raises `CashierRefusal`."""
+        ...
+
+
+class MoneySection(msgspec.Struct, frozen=True, kw_only=True):
+    held: MoneyHeld
+    caps: tuple[CapRow, ...]
+    logins: tuple[LoginChoice, ...]
+    periods: Mapping[str, str]
+    form_token: str
+    problem: str = ""
+    about: str = ""  # which form the problem is about: voucher, cap
+
+
+class EarningsSection(msgspec.Struct, frozen=True):
+    taken: MoneyTaken
+
+
+async def look(visit: PageVisit, session: BrowserSession) -> MoneySection | None:
+    return await _section(visit, session)
+
+
+async def look_at_earnings(visit: PageVisit, session: BrowserSession) -> EarningsSection | None:
+    cashier = visit.parts.cashier
+    if cashier is None or session.user.role != "owner":
+        return None
+    return EarningsSection(await cashier.taken(visit.now))
+
+
+async def _section(
+    visit: PageVisit, session: BrowserSession, *, problem: str = "", about: str = ""
+) -> MoneySection | None:
+    cashier = visit.parts.cashier
+    if cashier is None:
+        return None
+    found, logins = await visit.parts.store.read(
+        partial(_read, cashier=cashier, person=session.user.id, now=visit.now)
+    )
+    names = {login.grant.id: _name(login) for login in logins}
+    return MoneySection(
+        held=found,
+        caps=tuple(
+            CapRow(
+                login=cap.login,
+                period=cap.period,
+                name=_whose(cap.login, names),
+                words=cap.words,
+                spent=cap.spent,
+                own=cap.own,
+            )
+            for cap in found.caps
+        ),
+        logins=tuple(LoginChoice(id=login_id, name=name) for login_id, name in names.items()),
+        periods=PERIODS,
+        form_token=visit.token(PURPOSE),
+        problem=problem,
+        about=about,
+    )
+
+
+def _read(db: Db, *, cashier: Cashier, person: str, now: Millis) -> tuple[MoneyHeld, list[LoginRecord]]:
+    found = grants.sessions(db, now, subject=person, limit=LOGINS)
+    logins = [login for login in found if login.grant.principal_kind == PrincipalKind.USER]
+    return cashier.look(db, person, [login.grant.id for login in logins], now), logins
+
+
+def _name(login: LoginRecord) -> str:
+    said = login.grant.client_name or login.registered_name or "a program without a name"
+    return f"{said} on {login.grant.hostname}" if login.grant.hostname else said
+
+
+def _whose(login: str, names: Mapping[str, str]) -> str:
+    if login == ANY_LOGIN:
+        return "Any one login"
+    return names.get(login, "A login that ended") if login else "Everything of yours"
+
+
+# ── the buttons ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def redeem(visit: PageVisit) -> WireReply:
+    async def act(visit: PageVisit, cashier: Cashier) -> str:
+        job = partial(
+            _redeem,
+            cashier=cashier,
+            cookie=visit.cookie,
+            typed=visit.form.get("voucher", "")[:TYPED],
+            seed=visit.parts.entropy(SEED_BYTES),
+            now=visit.now,
+        )
+        return "voucher-redeemed" if await visit.parts.store.write(job) else "gone"
+
+    return await _acted(visit, act, about="voucher")
+
+
+def _redeem(db: Db, *, cashier: Cashier, cookie: str, typed: str, seed: bytes, now: Millis) -> str | None:
+    user = _person(db, cookie, now)
+    return None if user is None else cashier.redeem(db, user.id, typed, seed=seed, now=now)
+
+
+async def cap(visit: PageVisit) -> WireReply:
+    async def act(visit: PageVisit, cashier: Cashier) -> str:
+        job = partial(
+            _cap,
+            cashier=cashier,
+            cookie=visit.cookie,
+            login=visit.form.get("login", ""),
+            period=visit.form.get("period", ""),
+            typed=visit.form.get("amount", "")[:TYPED],
+            now=visit.now,
+        )
+        return {"set": "cap-set", "gone": "gone"}[await visit.parts.store.write(job)]
+
+    return await _acted(visit, act, about="cap")
+
+
+def _cap(
+    db: Db, *, cashier: Cashier, cookie: str, login: str, period: str, typed: str, now: Millis
+) -> Literal["set", "gone"]:
+    user = _person(db, cookie, now)
+    if user is None or period not in PERIODS or not _is_theirs(db, login, user):
+        return "gone"
+    written = cast("CapPeriod", period)
+    cashier.cap(db, user.id, login, typed, written, by=user.id, now=now)
+    return "set"
+
+
+async def uncap(visit: PageVisit) -> WireReply:
+    async def act(visit: PageVisit, cashier: Cashier) -> str:
+        job = partial(
+            _uncap,
+            cashier=cashier,
+            cookie=visit.cookie,
+            login=visit.form.get("login", ""),
+            period=visit.form.get("period", ""),
+            now=visit.now,
+        )
+        return "cap-removed" if await visit.parts.store.write(job) else "gone"
+
+    return await _acted(visit, act, about="cap")
+
+
+def _uncap(db: Db, *, cashier: Cashier, cookie: str, login: str, period: str, now: Millis) -> bool:
+    user = _person(db, cookie, now)
+    if user is None or period not in PERIODS or not _is_theirs(db, login, user):
+        return False
+    return cashier.uncap(db, user.id, login, cast("CapPeriod", period), by=user.id, now=now)
+
+
+async def _acted(visit: PageVisit, act: MoneyStep, *, about: str) -> WireReply:
+    session, cashier = await visit.session(), visit.parts.cashier
+    if session is None or cashier is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(PURPOSE):
+        return visit.stale_form()
+    try:
+        return notices.back(await act(visit, cashier))
+    except CashierRefusal as refusal:
+        section = await _section(visit, session, problem=str(refusal), about=about)
+        return visit.page("money.html", title="Your money", status=400, it=section)
+
+
+def _person(db: Db, cookie: str, now: Millis) -> User | None:
+    session = sessions.find(db, cookie, now)
+    return None if session is None else session.user
+
+
+def _is_theirs(db: Db, login: str, user: User) -> bool:
+    if not login:
+        return True
+    row = db.fetch_one("SELECT principal_kind, subject FROM grants WHERE id = ?", login)
+    return row is not None and row["principal_kind"] == PrincipalKind.USER and row["subject"] == user.id

@@ -1,0 +1,60 @@
+"""What the till says, in the words of x402 over HTTP: which headers and which body (transports-v2/http.md, transports-v1/http.md).
+
+Loaded where something is sold. Everything goes by values that the till made (`Unpaid`), nothing by the text of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from server.http.handler import Pairs
+from server.http.plain import PlainReply
+from server.http.storefront import challenge_pairs
+from server.request.charging import REPLAYED, facts_of
+from server.till.calls import Unpaid
+from server.x402.headers import receipt_header
+from server.x402.in_band import RECEIPT_KEY
+from server.x402.networks import find_network
+from server.x402.requirements import V1, V2
+
+IDEMPOTENT: Final = (b"x-x402-idempotent", b"replay")
+_encode: Final = msgspec.json.Encoder().encode
+
+
+async def demand(
+    reply: PlainReply, unpaid: Unpaid, *, version: int = V2, status: int = 0, extra: Pairs = (), **more: Any
+) -> None:
+    """Payment, or whatever else the till said. `version`: of the payment that came, if one did."""
+    refusal = unpaid.refusal
+    headers = [*challenge_pairs(unpaid), *extra]
+    if refusal.retry_after is not None:
+        headers.append((b"retry-after", b"%d" % refusal.retry_after))
+    if refusal.settlement is not None:
+        headers += receipt_pairs(refusal.settlement, version)
+    await reply.finish(status or refusal.status, _encode(told(unpaid) | more), tuple(headers))
+
+
+def told(unpaid: Unpaid) -> dict[str, Any]:
+    """The body: the challenge of version 1, which has no header for it, and the reason for programs."""
+    facts = facts_of(unpaid.refusal)
+    challenge = unpaid.challenge_v1 or unpaid.challenge
+    if challenge is None:
+        return {"error": unpaid.refusal.reason, "error_description": unpaid.refusal.text, **facts}
+    return {**challenge, **facts}
+
+
+def receipt_pairs(settlement: Mapping[str, Any], version: int) -> Pairs:
+    if version == V1 and (network := find_network(str(settlement.get("network")))) is not None:
+        settlement = {**settlement, "network": network.v1_name or network.caip2}
+    name, value = receipt_header(settlement, version)
+    return ((name.encode("ascii"), value.encode("ascii")),)
+
+
+def paid_pairs(meta: Mapping[str, Any], version: int) -> Pairs:
+    """Of an answer that had a price: the receipt of its payment, and whether it was given before."""
+    paid = meta.get(RECEIPT_KEY)
+    receipt = () if paid is None else receipt_pairs(paid, version)
+    return (*receipt, IDEMPOTENT) if meta.get(REPLAYED) else receipt
