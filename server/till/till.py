@@ -430,7 +430,7 @@ class Till:
             sealed = self._answers.seal(started.id, answer)
         except AnswerTooLarge:
             await self.release(started)
-            return words.answer_too_large(MAX_ANSWER_BYTES)
+            return words.answer_too_large(MAX_ANSWER_BYTES, paid=started.paid)
         except BaseException:
             await self.release(started)
             raise
