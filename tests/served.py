@@ -48,6 +48,9 @@ class AsgiCycle:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    def has_left(self) -> bool:
+        return False
+
     async def answer(self, status: int, headers: Pairs, body: bytes) -> None:
         length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.start(status, (*headers, *length))
@@ -59,6 +62,12 @@ class AsgiCycle:
 
     async def piece(self, body: bytes, *, more: bool) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def has_left(self) -> bool:
+        return False
+
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Nobody sends a second request here."""
 
     def abandon(self) -> None:
         self.running.cancel()

@@ -47,6 +47,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     servers: Callable[[], Mapping[str, SelectableNames]] = dict  # by name: what a selection of tools may name
     # What was earned, and which payments have no outcome; None where nothing costs anything.
     earned: Callable[[Millis], Awaitable[Mapping[str, Any]]] | None = None
+    examine_money: Callable[[], Awaitable[Mapping[str, Any]]] | None = None
     # What a program could spend that this person lets in at that server, with that scope. A job; None where nothing costs anything.
     spends: Callable[[Db, str, str, str, Millis], str] | None = None
     # Of keys and the audit trail.
@@ -55,6 +56,7 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
     def commands(self) -> dict[str, Handler]:
         table: dict[str, Handler] = {
             "status": self.show_status,
+            "money": self.money,
             "claim": self.claim,
             "pending": self.pending,
             "find": self.find,
@@ -102,6 +104,10 @@ class Admin(msgspec.Struct, frozen=True, kw_only=True):
             found = {}
             store |= {"problem": str(error), "hint": error.hint or ""}
         return {**self.status(), "store": store, **found}
+
+    async def money(self, arguments: Mapping[str, Any], actor: str) -> Any:
+        """What is sold, who could pay it, and what they would see; None where nothing costs anything."""
+        return None if self.examine_money is None else await self.examine_money()
 
     async def claim(self, arguments: Mapping[str, Any], actor: str) -> Any:
         if self.status().get("auth") == "none":  # there is no page behind a link either

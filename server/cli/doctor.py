@@ -119,6 +119,9 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+        if status.get("money") is not None:
+            for step in _money(resolved.data_dir):
+                report.add(step)
     # A running server knows best where it listens: a flag may have moved it for one run.
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
@@ -146,6 +149,18 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _money(data_dir: Path) -> list[CheckStep]:
+    """Prices, facilitators, where payments go, and what somebody is shown who has not paid."""
+    from server.cli.doctor_money import money_steps
+    from server.client.checkup import CheckStep
+
+    try:
+        found = local.ask("money", data_dir=str(data_dir))
+    except terminal.CliError as error:
+        return [CheckStep(name="prices", state="failed", detail=str(error), hint=error.hint)]
+    return [] if found is None else money_steps(found)
 
 
 def _store(store: dict[str, Any]) -> CheckStep:

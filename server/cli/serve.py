@@ -193,6 +193,7 @@ def _announce_json(started: StartedServer) -> None:
             "endpoints": [started.origin + path for path in started.paths],
             "admin": started.admin_origin,
             "needs_login": started.needs_login,
+            **({"sold": started.sold} if started.sold else {}),
         }
     )
     sys.stdout.flush()
@@ -209,6 +210,8 @@ def _announce(started: StartedServer) -> None:
     pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
+    if started.sold:
+        pairs.append(("sold", started.sold))
     if started.claim_url:
         from server.client.address import is_loopback
 

@@ -194,7 +194,7 @@ def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[
         hints.append(server["store"]["hint"])
     if server is not None and server.get("backups") is not None and server["backups"]["hint"]:
         hints.append(server["backups"]["hint"])
-    if server is not None and (server.get("money") or {}).get("unsettled", {}).get("unknown"):
+    if server is not None and server.get("money") is not None and server["money"]["unsettled"]["unknown"]:
         hints.append("ostiary ledger unsettled lists the payments of which nobody knows what became")
     if server is not None and server.get("waiting"):
         hints.append("ostiary pending, then ostiary approve CODE")

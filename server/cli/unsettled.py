@@ -21,7 +21,7 @@ HEADINGS = ("payment", "state", "since", "amount", "from", "tries", "problem")
 @terminal.json_option
 def unsettled(data_dir: str | None, config: str | None, as_json: bool) -> None:
     """List payments that were sent to be settled, and have no outcome yet."""
-    found = local.ask("ledger.unsettled", data_dir=data_dir, config=config)
+    found: list[dict[str, Any]] = local.ask("ledger.unsettled", data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(found)
         return

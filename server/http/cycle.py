@@ -58,6 +58,7 @@ class CycleConnection(Protocol):
     cut: bool
     sent: bool
     at_drain: Callable[[], None] | None
+    when_heard_of: Callable[[], None] | None
 
     async def read(self) -> bytes: ...
 
@@ -198,6 +199,10 @@ class ConnectionCycle:
     def has_left(self) -> bool:
         """Whether the peer is known to have left, without waiting for it."""
         return self._connection.has_left()
+
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Call it when the peer sends another request: it has the answer to this one."""
+        self._connection.when_heard_of = call
 
     def abandon(self) -> None:
         """There is nobody to answer: what answers is cancelled, and the connection ends."""

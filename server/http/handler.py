@@ -87,6 +87,10 @@ class Cycle(Protocol):
         """The request is over."""
         ...
 
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Call it when the peer sends another request: it has the answer to this one."""
+        ...
+
     def at_drain(self, end: Callable[[], None]) -> None:
         """Call it when the server is about to go, which may be now."""
         ...

@@ -49,7 +49,7 @@ class TaskCompleted(msgspec.Struct, frozen=True, tag="completed", omit_defaults=
     """The tool answered. An answer that says `is_error` is an answer, too."""
 
     result: ToolResult
-    # Called, without arguments, once the result is kept as the task's, or was given to whoever waited for it. Not kept itself.
+    # As `when_written` of the request, called once the result is kept as the task's, or was given to whoever waited for it. Not kept itself.
     when_kept: Any = None
 
 

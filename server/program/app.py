@@ -78,6 +78,7 @@ class StartedServer(msgspec.Struct, frozen=True, kw_only=True):
     claim_url: str | None  # a secret: for a terminal only
     needs_login: bool
     first_call: str | None  # a call that works as typed, where the demo is served
+    sold: str | None = None  # what costs money here, and to whom it is paid
 
 
 def run(
@@ -207,6 +208,7 @@ async def serve(
                             boot=services.boot_id,
                         )
                         _warn_of_open_servers(services)
+                        _warn_of_prices(services)
                         background.start_soon(
                             store_watch.keep_ballast, ballast, log
                         )  # the start has what it needs
@@ -241,6 +243,22 @@ def _warn_of_open_servers(services: Services) -> None:
     resolved = services.resolved
     for name in sorted(resolved.open_servers) if not resolved.loopback else ():
         services.log.warning("server.open_to_the_network", server=name, path=resolved.paths[name])
+
+
+def _warn_of_prices(services: Services) -> None:
+    if services.money is not None:
+        from server.program import sales
+
+        for sentence in sales.warnings(services.resolved):
+            services.log.warning("price.unpayable", reason=sentence)
+
+
+def _sold(services: Services) -> str | None:
+    if services.money is None:
+        return None
+    from server.program import sales
+
+    return sales.sold(services.resolved, services.endpoints)
 
 
 def _tls(resolved: Resolved) -> Tls | None:
@@ -399,6 +417,7 @@ async def _started(
         claim_url=await _claim_link(services) if needs_login and shows_claim_link else None,
         needs_login=needs_login,
         first_call="echo text=hello" if has_echo else None,
+        sold=_sold(services),
     )
 
 

@@ -44,6 +44,12 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         found = await cashier.takings.look(now)
         return {"today": found.today, "month": found.month, "unsettled": asdict(found.unsettled)}
 
+    async def examine_money() -> Mapping[str, Any]:
+        from server.program import sales
+
+        assert services.money is not None
+        return await sales.examine(services.resolved, services.endpoints, services.money)
+
     admin = Admin(
         store=services.store,
         clock=now_millis,
@@ -79,6 +85,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 plans=lambda: [plan.name for plan in services.resolved.plans],
             ).commands(),
         },
+        examine_money=None if services.money is None else examine_money,
         servers=lambda: {
             name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
             for name, endpoint in services.endpoints.items()

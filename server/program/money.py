@@ -31,9 +31,9 @@ from server.till.answers import AnswerVault
 from server.till.caps import CapRules
 from server.till.cashier import TillCashier
 from server.till.claims import Rules
+from server.till.counts import TillCounts
 from server.till.deposits import KEY_PURPOSE as DEPOSIT_PURPOSE
 from server.till.deposits import Deposits
-from server.till.counts import TillCounts
 from server.till.ledger import Books
 from server.till.offers import CURRENCY
 from server.till.plans import Plans

@@ -34,6 +34,7 @@ from server.till.till import Till
 from server.x402.headers import PAYMENT_HEADERS
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
+from server.x402.requirements import V1
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
@@ -57,6 +58,8 @@ async def charged(
             return await run(False)
         if isinstance(begun, tuple):
             return begun
+    if request.unhurried:  # it may have been begun before it was a task
+        begun.call = msgspec.structs.replace(begun.call, patient=True)
     try:
         answer, outcome = await _in_time(partial(run, begun.withholds), tool, begun.seconds)
     except Paused:
@@ -71,7 +74,15 @@ async def charged(
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
-    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
+    charge = begun.charge
+    _when_written(
+        request,
+        till,
+        charge.id,
+        keyed=charge.keyed,
+        keeps_ms=begun.keeps_ms,
+        on_chain=charge.payment_id is not None,
+    )
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
@@ -130,7 +141,9 @@ async def _begun(
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
+    _when_written(
+        request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms, on_chain=begun.on_chain
+    )
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
@@ -167,6 +180,10 @@ def shown_by(request: Request) -> Shown:
     if raw is None and key is None:
         return NOTHING_SHOWN
     payment = None if raw is None else read_payment(raw)
+    if payment is not None and payment.version == V1 and request.route.params.meta.payment is not UNSET:
+        raise BadPayment(
+            "invalid_x402_version", "Payments inside MCP are of version 2; version 1 is for headers alone."
+        )
     if key is None and payment is not None:
         key = payment.identifier
     if key is None:
@@ -277,5 +294,9 @@ def _failed(text: str) -> ToolResult:
     return ToolResult(content=(TextContent(text=text),), is_error=True)
 
 
-def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:
-    request.when_written = lambda: till.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms)
+def _when_written(
+    request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+) -> None:
+    request.when_written = partial(
+        till.answered, charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain
+    )

@@ -79,7 +79,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
         result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
-        if request.pays_by_extension and request.unpaid is not None:
+        if request.unpaid is not None and request.pays_by_extension:
             from server.request.charging import as_extension
 
             return as_extension(request, result)

@@ -322,8 +322,9 @@ class Tasks:
             order = work.order
             outcome = "completed" if isinstance(ending, TaskCompleted) else "failed"
             self._log.info("task.ended", tool=order.tool, outcome=outcome, request=order.call_id)
-            if when_kept is not None:
-                when_kept()
+            # Whoever has the task's id can fetch it from now on.
+            if when_kept is not None and (has_it := when_kept()) is not None:
+                has_it()
             self._announce(work.snapshot.server, work.snapshot.id)
 
     async def _release(self, outlet: TaskOutlet) -> None:

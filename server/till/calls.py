@@ -76,6 +76,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     answer: ToolResult
     keyed: bool = False
     keeps_ms: int = 0  # as of `Started`
+    on_chain: bool = False  # paid for by itself
     meta: Mapping[str, Any] = {}
 
 

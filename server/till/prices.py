@@ -189,4 +189,4 @@ def _or_payment(schema: Mapping[str, Any]) -> Mapping[str, Any]:
     kind = {"type": "object"} if schema.get("type") == "object" else {}
     definitions = {name: schema[name] for name in ("$schema", "$defs", "definitions") if name in schema}
     answer = {name: value for name, value in schema.items() if name not in definitions}
-    return {**definitions, **kind, "anyOf": [answer, _ASKS_PAYMENT]}
+    return {**definitions, **kind, "anyOf": [answer, dict(_ASKS_PAYMENT)]}

@@ -47,6 +47,8 @@ KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
+# How long an answer that was paid for on a chain may take to its caller, through whatever lies between.
+GRACE_MS: Final = 3_000
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
@@ -418,6 +420,7 @@ class Till:
             answer=answer,
             keyed=charge.keyed,
             keeps_ms=offer.dedupe_seconds * 1000,
+            on_chain=charge.payment_id is not None,
             meta=meta,
         )
 
@@ -449,6 +452,7 @@ class Till:
                 answer=answer,
                 keyed=started.charge.keyed,
                 keeps_ms=started.keeps_ms,
+                on_chain=started.charge.payment_id is not None,
                 meta=meta,
             )
             return Served(charge_id=started.id, meta=meta)
@@ -503,9 +507,18 @@ class Till:
         """None: it was begun by a process that is gone, and came to nothing with it."""
         return self._handed_over.pop(charge_id, None)
 
-    def answered(self, started_id: str, *, keyed: bool, keeps_ms: int) -> None:
-        """The answer was fully given to its caller."""
-        self._settlements.mark(Mark(charge_id=started_id, keyed=keyed, keeps_ms=keeps_ms))
+    def answered(
+        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool = False
+    ) -> Callable[[], None] | None:
+        """The answer was written to its caller. What comes back is to be called once it is known that the caller has it.
+
+        `on_chain`: it was paid for by itself. Between here and its caller it may still get lost, and whoever lost it signs anew:
+        so for a moment the call leads to the same answer, unless the caller is heard of before."""
+        if on_chain and not keyed and keeps_ms < GRACE_MS:
+            self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
+            return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=keyed, keeps_ms=keeps_ms))
+        return None
 
     async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
         """None: it is settled."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -249,3 +251,47 @@ def test_the_owner_sees_what_was_bought_and_no_secret_is_logged(shop: Shop) -> N
     assert any(row["actor"] == told["wallet"] for row in rows)
     said = shop.server.said()
     assert told["access_token"] not in said and told["refresh_token"] not in said
+
+
+def test_where_no_login_is_taken_nobody_is_sold_a_token(tmp_path: Path) -> None:
+    with selling(tmp_path, 'name = "keys"\nanonymous_pay = true\naccepts = ["api-key"]') as shop:
+        assert shop.pay("/keys/call/look_up", WORD).status_code == 200
+        answer = shop.post("/keys/deposit", FIVE)
+        assert answer.status_code == 403 and answer.json()["error"] == "no_wallet"
+
+
+@pytest.mark.parametrize("mode", ["slow:3", "lost", "504-after-settle", "hang"])
+def test_a_server_that_is_killed_while_it_deposits_finds_the_money_when_it_is_back(
+    tmp_path: Path, mode: str
+) -> None:
+    who = buyer(41)
+    with selling(tmp_path, SHARED.replace(f"tokens = [{TOKENS}]", "")) as shop, ThreadPoolExecutor(1) as pool:
+        payment = signed(shop, who, FIVE)
+        shop.switch(settle=mode, times=1)
+        asked = pool.submit(cut_off, shop, payment)
+        until("the settlement to be asked for", lambda: shop.ledger()["totals"]["settle_calls"] or None)
+        shop.server.process.kill()
+        shop.server.process.wait()
+        asked.result(WAIT_SECONDS)
+        with shop.program.serving("--config", "ostiary.toml") as again:
+            shop = Shop(program=shop.program, server=again, facilitator=shop.facilitator)
+
+            def deposited() -> httpx2.Response | None:
+                answer = shop.post("/shared/deposit", FIVE, payment_signature=payment)
+                assert answer.status_code in (200, 503), answer.text
+                return answer if answer.status_code == 200 else None
+
+            told = until("the deposit", deposited).json()
+            assert told["balance"] == "$5.00" and told["wallet"].endswith(who.address.lower())
+            assert shop.settled() == 1
+            assert "access_token" not in told, (
+                "it was shown before, and nobody but its payer could prove that"
+            )
+            more = shop.pay("/shared/deposit", {"amount": "$1"}, who).json()
+            assert more["balance"] == "$6.00" and more["access_token"]
+            shop.program.run("ledger", "check", "--data-dir", str(shop.program.data_dir))
+
+
+def cut_off(shop: Shop, payment: str) -> None:
+    with contextlib.suppress(httpx2.HTTPError):
+        shop.post("/shared/deposit", FIVE, payment_signature=payment)

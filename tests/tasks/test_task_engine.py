@@ -499,7 +499,7 @@ async def test_whoever_gave_a_result_is_told_once_it_is_kept_and_not_before(
     told: list[str] = []
 
     async def sell(_order: TaskOrder, _outlet: Outlet) -> Ending:
-        return TaskCompleted(text("sold").result, when_kept=lambda: told.append("kept"))
+        return TaskCompleted(text("sold").result, when_kept=lambda: lambda: told.append("kept"))
 
     async with engine(store, {"t": sell}) as made:
         ended = await made.ended(await made.start())

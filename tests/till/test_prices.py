@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from msgspec import UNSET
@@ -294,3 +295,11 @@ def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
     backend = Mute(a_tool(meta={PRICE_META: "cheap"}))
     with pytest.raises(CatalogError, match="its price"):
         Catalog([Source(name="a", backend=backend)], None, prices(payments=PAYMENTS))
+
+
+def test_an_output_schema_that_allows_for_a_challenge_can_be_sent() -> None:
+    found = prices("$0.01")
+    tool = a_tool(output_schema={"type": "object", "properties": {"now": {"type": "string"}}})
+    shown = found.shown(tool, found.price(tool))
+    schema = msgspec.json.decode(msgspec.json.encode(shown.output_schema))
+    assert schema["anyOf"][1]["required"] == ["x402Version", "accepts"]
