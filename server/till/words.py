@@ -171,6 +171,16 @@ def payment_used() -> Refusal:
     )
 
 
+def without_its_key() -> Refusal:
+    """Of a payment by somebody of whom nothing else is known."""
+    return Refusal(
+        reason="idempotency_key_differs",
+        text="This payment was shown with an idempotency key, and the answer that it pays for is given with that key alone. Do not pay again."
+        " Make the same call again with the same key and the same payment.",
+        status=409,
+    )
+
+
 def other_call_of_key() -> Refusal:
     return Refusal(
         reason="idempotency_conflict",

@@ -31,7 +31,7 @@ async def _withheld(at: OpenTill, **offer: Any) -> bool:
     begun = await at.till.begin(a_call(), an_offer(**offer), Shown())
     assert isinstance(begun, Started)
     at.till.hand_over(begun)
-    request: Any = SimpleNamespace(charge=begun.id, when_written=None)
+    request: Any = SimpleNamespace(charge=begun.id, unhurried=False, when_written=None)
     asked: list[bool] = []
 
     async def run(withheld: bool) -> tuple[ToolResult, str]:
