@@ -43,7 +43,8 @@ IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 
 LONGEST_KEY: Final = 128
 
-Run: TypeAlias = Callable[[], Awaitable[tuple[ToolResult, str]]]
+# Told whether its caller is to hear nothing of the answer before it is there.
+Run: TypeAlias = Callable[[bool], Awaitable[tuple[ToolResult, str]]]
 
 
 async def charged(
@@ -54,13 +55,13 @@ async def charged(
     if begun is None:
         begun = await _begun(request, tool, till, arguments)
         if begun is None:
-            return await run()
+            return await run(False)
         if isinstance(begun, tuple):
             return begun
     if request.unhurried:  # it may have been begun before it was a task
         begun.call = msgspec.structs.replace(begun.call, patient=True)
     try:
-        answer, outcome = await _in_time(run, tool, begun.seconds)
+        answer, outcome = await _in_time(partial(run, begun.withholds), tool, begun.seconds)
     except Paused:
         await till.release(begun, asked=True)
         raise
@@ -195,7 +196,9 @@ def shown_by(request: Request) -> Shown:
     return Shown(payment=payment, key=key)
 
 
-async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[ToolResult, str]:
+async def _in_time(
+    run: Callable[[], Awaitable[tuple[ToolResult, str]]], tool: ToolEntry, seconds: float | None
+) -> tuple[ToolResult, str]:
     """As long as its payment leaves time for it. Raises `AgentTooSlow`."""
     if seconds is None:
         return await run()

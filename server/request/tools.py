@@ -7,7 +7,7 @@ can read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from server.backends.base import Outlet, ToolCall, ToolCrashed
 from server.backends.catalog import ToolEntry
+from server.backends.outlets import Withheld
 from server.endpoint.endpoint import Endpoint, TaskRules
 from server.mcp.errors import (
     AgentError,
@@ -124,10 +125,7 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    # Whoever has the task's id can fetch it from now on.
-    if request.when_written is not None and (has_it := request.when_written()) is not None:
-        has_it()
-    return TaskCompleted(result)
+    return TaskCompleted(result, when_kept=request.when_written)
 
 
 def settle_tool(request: Request, name: str) -> None:
@@ -195,7 +193,11 @@ async def _run_priced(
         return misfit, "invalid"
     till = request.endpoint.till
     assert till is not None
-    return await charged(request, tool, till, arguments, partial(_run, request, tool, resumed, outlet))
+
+    def run(withheld: bool) -> Awaitable[tuple[ToolResult, str]]:
+        return _run(request, tool, resumed, Withheld(outlet) if withheld else outlet)
+
+    return await charged(request, tool, till, arguments, run)
 
 
 async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) -> tuple[ToolResult, str]:
@@ -364,7 +366,8 @@ async def _order_by_hand(
     match found:
         case Snapshot():
             return created(face, found)
-        case TaskCompleted(result):
+        case TaskCompleted(result, when_kept):
+            request.when_written = when_kept
             return result
         case TaskFailed(code, message, data):
             raise AgentError(code, message, data)
