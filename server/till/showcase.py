@@ -19,10 +19,12 @@ from server.x402.payments import Payment
 from server.x402.requirements import EXACT, PaidResource, Requirements, payment_required, payment_required_v1
 
 # Of a payment's time, what settling it may take at the end, and what may pass before it arrives.
-SETTLE_SECONDS: Final = 10
+SETTLE_ROOM_SECONDS: Final = 10
 ARRIVAL_SECONDS: Final = 30
 # A tool always has so long, or payments for it are refused for being too short.
 LEAST_SECONDS: Final = 5
+# For which tool this is not enough must be paid with what is new, or from a balance.
+ENOUGH_SECONDS: Final = 20
 QUOTE: Final = "quote"
 
 
@@ -81,11 +83,16 @@ class Showcase:
 
     def tool_seconds(self, deadline_seconds: float) -> float:
         """How long a tool may run whose payment is settled afterwards."""
-        return min(deadline_seconds, max(LEAST_SECONDS, self._timeout - SETTLE_SECONDS - ARRIVAL_SECONDS))
+        return min(
+            deadline_seconds, max(LEAST_SECONDS, self._timeout - SETTLE_ROOM_SECONDS - ARRIVAL_SECONDS)
+        )
 
     def needed_seconds(self, deadline_seconds: float, *, upfront: bool) -> int:
-        """What must be left of a payment's time when it comes."""
-        return SETTLE_SECONDS if upfront else int(self.tool_seconds(deadline_seconds)) + SETTLE_SECONDS
+        """What must be left of a payment's time when it comes. It may come again, after a question was answered or while a facilitator
+        was away: so not all that a tool may take, which has what is left of it."""
+        if upfront:
+            return SETTLE_ROOM_SECONDS
+        return SETTLE_ROOM_SECONDS + int(min(ENOUGH_SECONDS, self.tool_seconds(deadline_seconds)))
 
 
 @lru_cache(maxsize=1024)

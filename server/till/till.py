@@ -36,7 +36,7 @@ from server.till.penalties import Penalties
 from server.till.quotes import BadQuote, Quotes
 from server.till.receipts import SIGNED_RECEIPT, Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
-from server.till.showcase import Showcase, quote_in
+from server.till.showcase import SETTLE_ROOM_SECONDS, Showcase, quote_in
 from server.till.signed_terms import OFFER_RECEIPT, SignedTerms
 from server.x402.facilitators import FacilitatorDown
 from server.x402.in_band import RECEIPT_KEY
@@ -202,7 +202,9 @@ class Till:
         now = self._clock()
         wait = self._penalties.wait_seconds(call.caller, call.address)
         if wait:
-            return words.too_many_failures(wait)
+            known = await self._known(payment, call, offer)  # what was paid for is nobody's try
+            earlier = None if known is None else await self._of_known(known, call, offer, key)
+            return earlier or words.too_many_failures(wait)
         try:
             requirements = match(
                 payment,
@@ -311,7 +313,7 @@ class Till:
         if not claimed:
             earlier = await self._earlier(charge, call, offer)
             return earlier or await self._with_payment(call, offer, payment, key)
-        started = self._started(charge, call, offer)
+        started = self._started(charge, call, offer, valid_before=payment.authorization.valid_before)
         if not offer.upfront:
             return started
         refusal: Refusal | None = None
@@ -662,15 +664,15 @@ class Till:
             expires_at=max(now + KEPT_MS, authorization.valid_before * 1000),
         )
 
-    def _started(self, charge: Charge, call: PricedCall, offer: Offer) -> Started:
-        timed = charge.payment_id is not None and not offer.upfront
-        return Started(
-            charge=charge,
-            call=call,
-            offer=offer,
-            paid=charge.paid,
-            seconds=self._showcase.tool_seconds(call.deadline_seconds) if timed else None,
-        )
+    def _started(
+        self, charge: Charge, call: PricedCall, offer: Offer, *, valid_before: int | None = None
+    ) -> Started:
+        """`valid_before`: of a payment that is settled once the tool has answered, which must be in time for that."""
+        seconds = None
+        if valid_before is not None and not offer.upfront:
+            left = valid_before - self._clock() / 1000 - SETTLE_ROOM_SECONDS
+            seconds = min(self._showcase.tool_seconds(call.deadline_seconds), left)
+        return Started(charge=charge, call=call, offer=offer, paid=charge.paid, seconds=seconds)
 
     def _meta(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What goes with an answer that was paid for."""
