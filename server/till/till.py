@@ -409,10 +409,13 @@ class Till:
                 return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
             again = await self._store.read(lambda db: charges.find(db, charge.id))
             return words.tried_often_enough() if again is not None and again.state == "owed" else None
-        stored = await self._store.read(lambda db: charges.find(db, charge.id))
-        if stored is None or stored.answer is None:
-            return None if stored is None else words.answer_gone()
-        answer = self._answers.open(charge.id, stored.answer)
+        kept_of_it = await self._store.read(lambda db: charges.find_with_answer(db, charge.id))
+        if kept_of_it is None:
+            return None
+        stored, sealed = kept_of_it
+        if sealed is None:
+            return words.answer_gone()
+        answer = self._answers.open(charge.id, sealed)
         meta = self._meta(stored, await self._settlement_of(stored))
         return Earlier(
             charge_id=charge.id,
