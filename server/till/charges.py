@@ -198,7 +198,8 @@ def is_unanswered(db: StoreDb, charge_id: str) -> bool:
 def forgiven(db: StoreDb, charge_id: str) -> None:
     """What was paid for it was given back: it is owed no longer, and the same call is a new one."""
     db.execute(
-        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL WHERE id = ? AND state = 'owed'", charge_id
+        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL WHERE id = ? AND state = 'owed'",
+        charge_id,
     )
 
 

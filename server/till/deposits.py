@@ -185,7 +185,11 @@ class Deposits:
     async def _shown_before(self, amount: Micros, row: PaymentRow) -> Deposited | Unpaid | None:
         """It was good when it came first; now what became of it is asked for. None: it was not shown before."""
         job = partial(
-            payments.find_authorization, network=row.network, asset=row.asset, payer=row.payer, nonce=row.nonce
+            payments.find_authorization,
+            network=row.network,
+            asset=row.asset,
+            payer=row.payer,
+            nonce=row.nonce,
         )
         found = await self._store.read(job)
         return None if found is None else await self._again(amount, found, row)

@@ -260,7 +260,9 @@ class Settlements:
         while self._later:
             try:
                 await self._store.write(self._later[0])
-            except JobError:  # nor would it be another time; what is left of it is found when the next process begins
+            except (
+                JobError
+            ):  # nor would it be another time; what is left of it is found when the next process begins
                 self._log.exception("payment.job_failed")
             self._later.pop(0)
         while self._marks:

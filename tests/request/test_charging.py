@@ -1,4 +1,4 @@
-"""Where a call meets the till: what its caller hears before it has paid, and when an answer counts as given."""
+"""Where a call meets the till: what its caller hears before it has paid."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.results import ToolResult
-from server.mcp.tasks import TaskCompleted
 from server.request.charging import charged
 from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till

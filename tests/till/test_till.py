@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
+from server.mcp.messages import TextContent
+from server.mcp.results import ToolResult
 from server.store.jobs import JobTooSlow, StoreUnavailable
 from server.till.calls import Earlier, Served, Shown, Started
 from server.till.refunds import RefundOrder, refund
@@ -23,8 +26,6 @@ from tests.till.open_till import (
     open_till,
     reason,
 )
-
-import pytest
 
 
 async def _nothing_is_left(at: OpenTill) -> None:
@@ -302,7 +303,9 @@ async def test_a_call_with_a_key_is_joined_by_nobody_without_it() -> None:
                 assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), Served)
 
             nursery.start_soon(pay)
-            await trio.testing.wait_all_tasks_blocked()  # its transaction can be seen now, and the payment in it
+            await (
+                trio.testing.wait_all_tasks_blocked()
+            )  # its transaction can be seen now, and the payment in it
             seen: list[object] = []
 
             async def join() -> None:
@@ -377,10 +380,7 @@ async def test_an_answer_that_is_too_large_says_whether_something_was_taken() ->
         assert "Nothing was taken" not in getattr(refusal, "text", "")
 
 
-def a_large_answer() -> object:
-    from server.mcp.messages import TextContent
-    from server.mcp.results import ToolResult
-
+def a_large_answer() -> ToolResult:
     return ToolResult(content=(TextContent(text="x" * (8 * 1024 * 1024)),))
 
 
