@@ -28,7 +28,7 @@ from auth.values.cashier import Cashier
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
-from auth.values.paths import JWKS, RECEIPT_KEYS
+from auth.values.paths import DID_DOCUMENT, JWKS, KEY_DOCUMENTS
 from auth.values.policy import Policy
 from auth.values.site import Site
 from auth.values.wire import WireReply, WireRequest
@@ -60,7 +60,7 @@ class Identity:
         if special is not None:
             return await special(parts, request)
         published = metadata.document(parts.site, parts.policy, request.path, request.origin)
-        is_keys = request.path in (JWKS, RECEIPT_KEYS)
+        is_keys = request.path in KEY_DOCUMENTS
         if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
         if request.method == "OPTIONS":
@@ -69,9 +69,11 @@ class Identity:
             return replies.wrong_method(READ)
         if is_keys:
             await parts.reload_keys()
-            if request.path == RECEIPT_KEYS:
-                return replies.document(request, parts.keys.receipts)
-            return replies.document(request, parts.keys.ring.jwks(parts.clock()))
+            if request.path == JWKS:
+                return replies.document(request, parts.keys.ring.jwks(parts.clock()))
+            if request.path == DID_DOCUMENT:
+                return replies.document(request, keys.did_document(parts.keys.receipts, parts.site.issuer))
+            return replies.document(request, parts.keys.receipts)
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
 
     def check_nowait(self, shown: Presentation) -> Principal | BearerRefusal | None:

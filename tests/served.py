@@ -60,11 +60,8 @@ class AsgiCycle:
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
-
-    def has_left(self) -> bool:
-        return False
 
     def when_heard_of(self, call: Callable[[], None] | None) -> None:
         """Nobody sends a second request here."""

@@ -12,6 +12,7 @@ import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from auth.jose import es256
 from auth.jose.es256 import ALGORITHM, PrivateKey
@@ -141,6 +142,35 @@ def receipt_keys(found: Sequence[Row]) -> bytes:
                 key["revoked"] = {"revoked_at": ends // 1000}
         listed.append(key)
     return json_bytes({"keys": listed})
+
+
+def did_of(issuer: str) -> str:
+    """The decentralised identifier that an address is (did:web §3.1)."""
+    parts = urlsplit(issuer)
+    return f"did:web:{parts.netloc.replace(':', '%3A')}"
+
+
+def did_document(receipts: bytes, issuer: str) -> bytes:
+    """The same keys as `receipt_keys` gives, without those that were dropped, for whoever follows a `kid` that is a DID URL."""
+    did = did_of(issuer)
+    listed = [key for key in json.loads(receipts)["keys"] if "revoked" not in key]
+    methods = [
+        {
+            "id": f"{did}#{key['kid']}",
+            "type": "JsonWebKey",
+            "controller": did,
+            "publicKeyJwk": {name: value for name, value in key.items() if name not in ("nbf", "exp")},
+        }
+        for key in listed
+    ]
+    return json_bytes(
+        {
+            "@context": ["https://www.w3.org/ns/did/v1", "https://w3id.org/security/jwk/v1"],
+            "id": did,
+            "verificationMethod": methods,
+            "assertionMethod": [method["id"] for method in methods],
+        }
+    )
 
 
 def _retired(key: SigningKey, now: Millis) -> bool:

@@ -11,6 +11,8 @@ PROTECTED_RESOURCE: Final = "/.well-known/oauth-protected-resource"
 JWKS: Final = "/.well-known/jwks.json"
 # Those that sign no more are there as well: what they signed is kept for years.
 RECEIPT_KEYS: Final = "/.well-known/receipt-keys.json"
+DID_DOCUMENT: Final = "/.well-known/did.json"
+KEY_DOCUMENTS: Final = frozenset((JWKS, RECEIPT_KEYS, DID_DOCUMENT))
 AUTHORIZE: Final = "/authorize"  # a page
 PAR: Final = "/par"
 REGISTER: Final = "/register"

@@ -321,8 +321,8 @@ class ConnectionCycle:
             connection.sent = True
             await connection.write(head)
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
-        """Raises `Disconnected`, and waits as long as the peer does not read."""
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
+        """Raises `Disconnected`, and waits as long as the peer does not read. `yields`: others have their turn before it returns."""
         connection = self._connection
         response = self._response
         if response is None or self._ended:
@@ -337,7 +337,7 @@ class ConnectionCycle:
             await connection.write(data)
         elif connection.gone:
             raise Disconnected("the peer is gone")
-        if more:
+        if more and yields:
             await trio.lowlevel.checkpoint()  # a producer that never waits must still be cancellable
 
     async def _with_head(self, data: bytes) -> bytes:

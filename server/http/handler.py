@@ -71,7 +71,7 @@ class Cycle(Protocol):
         """The head of a response whose body comes in pieces."""
         ...
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
         """Waits for as long as the peer does not read."""
         ...
 

@@ -175,7 +175,9 @@ async def _pass_on(
         elif event is None:
             return Parting.MORE if reader.left else Parting.DONE
         else:
-            await reply.push(framed(event))
+            await reply.push(framed(event), yields=False)
+            if not reader.at_end:
+                await trio.lowlevel.checkpoint()
 
 
 def opening(stream: EventStream, revision: Revision) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
-from auth.values.paths import JWKS, RECEIPT_KEYS
+from auth.values.paths import KEY_DOCUMENTS
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
@@ -225,7 +225,7 @@ def _answer_for(services: Services, prices: Prices | None) -> Answer:
             if prices is not None:
                 reply = await prices(request)
             # Who sells without a login signs receipts all the same.
-            signs = services.money is not None and request.path in (JWKS, RECEIPT_KEYS)
+            signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):
                 reply = await identity.handle(request)
         except Exception as error:

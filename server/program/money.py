@@ -41,6 +41,7 @@ from server.till.quotes import Quotes
 from server.till.receipts import Receipts
 from server.till.settlement import Settlements
 from server.till.showcase import Showcase
+from server.till.signed_terms import SignedTerms
 from server.till.takings import Takings
 from server.till.till import Till
 from server.x402.chain import Chain
@@ -148,6 +149,7 @@ def open_money(
         counts=counts,
     )
     receipts = Receipts(issuer=issuer, key=signing_key, currency=CURRENCY)
+    terms = SignedTerms(issuer=issuer, key=signing_key, clock=now_millis)
     assets = accepted_assets(payments)
 
     def showcase(settings: ServerConfig, below: str) -> Showcase:
@@ -157,6 +159,7 @@ def open_money(
             title=settings.title or settings.name,
             assets=assets,
             max_timeout_seconds=payments.max_timeout_seconds,
+            signs=terms if payments.signed_offers else None,
         )
 
     def deposits(settings: ServerConfig) -> Deposits:
@@ -191,6 +194,7 @@ def open_money(
             entropy=secrets.token_bytes,
             boot_id=boot_id,
             log=log,
+            terms=terms,
         )
 
     return Money(

@@ -125,6 +125,8 @@ class PaymentsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     max_timeout_seconds: Annotated[int, Meta(ge=10, le=3600, description="seconds from 10 to 3600")] = (
         TIMEOUT_SECONDS
     )
+    # x402's offer-and-receipt extension, in challenges: some 700 characters for each asset, which models read as well.
+    signed_offers: Annotated[bool, Meta(description="true or false")] = False
     wallets: Annotated[bool, Meta(description="true or false")] = True
     # what one payment may put into a wallet
     deposit_least: Annotated[PriceText, Meta(description=AMOUNT)] = "$0.10"

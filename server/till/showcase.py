@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 from server.money.amounts import BadAmount, to_atomic
 from server.settings.sales import AcceptedAsset
 from server.till.offers import Offer
+from server.till.signed_terms import OFFER_RECEIPT, SignedTerms
 from server.x402 import bazaar
 from server.x402.identifiers import PAYMENT_IDENTIFIER, declaration
 from server.x402.payments import Payment
@@ -37,6 +38,7 @@ class Showcase:
         assets: Sequence[AcceptedAsset],
         max_timeout_seconds: int,
         describe: Mapping[str, tuple[str, Mapping[str, Any]]] | None = None,
+        signs: SignedTerms | None = None,
     ) -> None:
         """`base`: where tools are called by plain HTTP, without their name."""
         self._server = server
@@ -45,6 +47,7 @@ class Showcase:
         self._assets = tuple(each for each in assets if each.pay_to)
         self._timeout = max_timeout_seconds
         self._describe = describe or {}
+        self._signs = signs  # offers; None: they are not signed
 
     @property
     def takes_payments(self) -> bool:
@@ -69,6 +72,8 @@ class Showcase:
         found = bazaar.mcp_tool(offer.tool, description=description, input_schema=schema) if schema else None
         if found is not None:
             extensions[bazaar.BAZAAR] = found
+        if self._signs is not None:
+            extensions[OFFER_RECEIPT] = self._signs.offers(requirements, self.resource(offer.tool).url)
         return payment_required(requirements, self.resource(offer.tool), text, extensions)
 
     def challenge_v1(self, offer: Offer, text: str) -> Mapping[str, Any] | None:

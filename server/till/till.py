@@ -37,6 +37,7 @@ from server.till.quotes import BadQuote, Quotes
 from server.till.receipts import SIGNED_RECEIPT, Receipts
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import Showcase, quote_in
+from server.till.signed_terms import OFFER_RECEIPT, SignedTerms
 from server.x402.facilitators import FacilitatorDown
 from server.x402.in_band import RECEIPT_KEY
 from server.x402.payments import BadPayment, Payment, check_window, match
@@ -76,6 +77,7 @@ class Till:
         entropy: Callable[[int], bytes],
         boot_id: str,
         log: Logger,
+        terms: SignedTerms | None = None,
     ) -> None:
         self.server: Final = server
         self._quotes = quotes
@@ -86,6 +88,7 @@ class Till:
         self._answers = answers
         self._settlements = settlements
         self._receipts = receipts
+        self._terms = terms  # signs receipts as x402 has them
         self._under_way = settlements.under_way
         self._penalties = Penalties(clock)
         self._handed_over: dict[str, tuple[Started, int]] = {}  # and since when
@@ -371,9 +374,10 @@ class Till:
         # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
         if charge.keyed:
             return charge if self._is_key_of(charge, call, key) else words.without_its_key()
-        if charge.state != "done" or await self._store.read(lambda db: charges.is_unanswered(db, charge_id)):
+        if charge.state != "done":
             return charge
-        return words.payment_used()
+        job = partial(charges.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)
+        return charge if await self._store.read(job) else words.payment_used()
 
     async def _earlier(
         self, charge: Charge, call: PricedCall, offer: Offer
@@ -674,11 +678,12 @@ class Till:
     def _meta(self, charge: Charge, settlement: Mapping[str, Any] | None) -> Mapping[str, Any]:
         """What goes with an answer that was paid for."""
         receipt = self._receipts.of(charge, settlement, at=self._clock())
-        return (
-            {SIGNED_RECEIPT: receipt}
-            if settlement is None
-            else {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
-        )
+        if settlement is None:
+            return {SIGNED_RECEIPT: receipt}
+        if self._terms is not None:
+            signed = self._terms.receipt(settlement, self._showcase.resource(charge.tool).url)
+            settlement = {**settlement, "extensions": {OFFER_RECEIPT: signed}}
+        return {RECEIPT_KEY: settlement, SIGNED_RECEIPT: receipt}
 
     async def _let_go(self, payment_id: str) -> None:
         job = partial(payments.let_go, payment_id=payment_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import json
+import socket
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +14,7 @@ from typing import Any
 import httpx2
 import pytest
 from programs import WAIT_SECONDS, until
-from sold import Buyer, Shop, packed, selling, unpacked
+from sold import AGENT, Buyer, Shop, packed, selling, unpacked
 
 from server.evm.secp256k1 import PrivateKey
 
@@ -161,6 +163,46 @@ def test_a_settlement_whose_answer_is_lost_is_looked_after_and_deposits_once(sho
     answer = until("the deposit", deposited)
     assert answer.json()["balance"] == "$5.00"
     assert shop.settled() == before + 1
+
+
+LINGERS = (
+    AGENT
+    + """
+import asyncio
+from pathlib import Path
+
+@tool(price="$0.03")
+async def lingers(mark: str) -> str:
+    Path(mark).touch()
+    await asyncio.sleep(3600)
+    return "at last"
+"""
+)
+
+
+def test_whoever_leaves_a_call_that_runs_has_paid_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m0").write_text(secret(0), "utf-8")
+    (tmp_path / "m0").chmod(0o600)
+    tokens = 'tokens = [{ name = "m0", token = "file:m0", scope = "mcp:tools" }]'
+    with selling(tmp_path, f'name = "main"\n{tokens}', agent=LINGERS) as shop:
+        wallet = shop.pay("/main/deposit", FIVE, x_api_key=secret(0)).json()["wallet"]
+        mark = tmp_path / "begun"
+
+        def kept() -> dict[str, Any]:
+            (found,) = shop.program.at_machine("ledger", "balance", "--wallet", wallet)["wallets"]
+            return found
+
+        body = json.dumps({"mark": str(mark)})
+        host, port = shop.server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as line:
+            line.sendall(
+                f"POST /main/call/lingers HTTP/1.1\r\nHost: {host}:{port}\r\nX-API-Key: {secret(0)}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            until("the tool to run", lambda: mark.exists() or None)
+            assert kept()["held"] == 30_000
+        until("the hold to be released", lambda: kept()["held"] == 0 or None)
+        assert kept()["balance"] == 5_000_000
 
 
 # ── a token that was bought ──────────────────────────────────────────────────────────────────────────────────────────

@@ -300,6 +300,8 @@ def test_an_agent_whose_price_is_none_cannot_be_offered() -> None:
 def test_an_output_schema_that_allows_for_a_challenge_can_be_sent() -> None:
     found = prices("$0.01")
     tool = a_tool(output_schema={"type": "object", "properties": {"now": {"type": "string"}}})
-    shown = found.shown(tool, found.price(tool, Mute()))
+    price = found.price(tool, Mute())
+    assert price is not None
+    shown = found.shown(tool, price)
     schema = msgspec.json.decode(msgspec.json.encode(shown.output_schema))
     assert schema["anyOf"][1]["required"] == ["x402Version", "accepts"]

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from auth.jose.base64url import pack, unpack
+from auth.jose.public_keys import read_key
 from auth.keys import ring as keys
 from auth.keys.ring import SealedKey, SigningKey
 from server.till.charges import Charge
@@ -21,6 +22,8 @@ from server.till.receipt_check import (
     verify,
 )
 from server.till.receipts import Receipts
+from server.till.signed_terms import SignedTerms
+from server.x402.requirements import Requirements
 
 NOW = 1_795_000_000_000
 DAY = 86_400_000
@@ -189,3 +192,46 @@ def test_receipts_are_found_alone_in_lines_and_in_results() -> None:
     for kept in (text, f"{text}\n", json.dumps(result), json.dumps([result]), json.dumps({"result": result})):
         assert receipts_in(kept) == [text]
     assert receipts_in(f"{text}\n\n{text}\n") == [text, text]
+
+
+# ── as x402 has them ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def claims_of(signed: dict[str, Any], document: bytes) -> dict[str, Any]:
+    """What it says, if the key that its `kid` leads to has signed it."""
+    assert sorted(signed) == ["format", "signature"]
+    head, claims, _ = signed["signature"].split(".")
+    kid = json.loads(unpack(head))["kid"]
+    methods = {each["id"]: each["publicKeyJwk"] for each in json.loads(document)["verificationMethod"]}
+    key = read_key(methods[kid])
+    assert key is not None
+    assert key.is_signed(f"{head}.{claims}".encode(), unpack(signed["signature"].split(".")[2]), "ES256")
+    return json.loads(unpack(claims))
+
+
+def test_signed_offers_and_receipts_are_checked_with_the_did_document_of_the_issuer() -> None:
+    key, dropped, successor = a_key(), a_key(NOW - DAY), a_key(NOW + 5)
+    rows = [row(dropped, retires_at=NOW + 5, sealed_private=""), row(key), row(successor)]
+    document = keys.did_document(keys.receipt_keys(rows), "https://agent.example:8443")
+    terms = SignedTerms(issuer="https://agent.example:8443", key=lambda: opened(key), clock=lambda: NOW)
+    assert dropped.kid not in document.decode()
+    wanted = Requirements(
+        scheme="exact",
+        network="eip155:84532",
+        amount="10000",
+        asset="0xA",
+        pay_to="0xB",
+        max_timeout_seconds=60,
+        extra={},
+    )
+    url = "https://agent.example:8443/main/call/search"
+    [offer] = terms.offers([wanted], url)["info"]["offers"]
+    assert claims_of(offer, document) == {
+        "version": 1, "resourceUrl": url, "scheme": "exact", "network": "eip155:84532", "asset": "0xA",
+        "payTo": "0xB", "amount": "10000", "validUntil": NOW // 1000 + 60,
+    }  # fmt: skip
+    assert claims_of(terms.receipt(SETTLED, url)["info"]["receipt"], document) == {
+        "version": 1, "resourceUrl": url, "network": "eip155:84532", "payer": PAYER, "issuedAt": NOW // 1000,
+        "transaction": SETTLED["transaction"],
+    }  # fmt: skip
+    assert json.loads(document)["id"] == "did:web:agent.example%3A8443"
