@@ -400,6 +400,9 @@ class Till:
         if charge.state == "owed":
             if ended := await self._under_way.wait(charge.id, within=limit):
                 return ended.answer  # somebody is about to take it up
+            told = await self._settlement_of(
+                charge
+            )  # once it is taken up nothing is waited for: who has it must end it
             job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
             self._under_way.begin(charge.id)
             taken = False
@@ -409,7 +412,6 @@ class Till:
                 if not taken:
                     self._under_way.end(charge.id)
             if taken:
-                told = await self._settlement_of(charge)
                 return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
             again = await self._store.read(lambda db: charges.find(db, charge.id))
             return words.tried_often_enough() if again is not None and again.state == "owed" else None
