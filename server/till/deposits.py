@@ -20,7 +20,7 @@ import trio
 from auth.values.model import PAYER
 from server.money.amounts import Micros, shown
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreError
 from server.till import claims, payments, wallets, words
 from server.till.answers import AnswerVault
 from server.till.calls import Refusal, Unpaid
@@ -303,5 +303,5 @@ class Deposits:
         with trio.CancelScope(shield=True):
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except StoreError:
                 self._settlements.later(job)
