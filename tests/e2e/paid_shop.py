@@ -39,8 +39,8 @@ networks = ["base-sepolia"]
 
 [[payments.facilitator]]
 url = "{facilitator}"
-timeout_seconds = 1
-settle_timeout_seconds = 1
+timeout_seconds = 2
+settle_timeout_seconds = 2
 
 [[server]]
 name = "main"
@@ -94,15 +94,13 @@ class Customer:
 
     def sign_for(self, asked: Mapping[str, Any], **changed: Any) -> dict[str, Any]:
         (wanted, *_) = asked["accepts"]
-        payload = self.payer.signed(
-            **{
-                "value": int(wanted["amount"]),
-                "nonce": secrets.randbits(255),
-                "to": wanted["payTo"],
-                "valid_before": int(time.time()) + wanted["maxTimeoutSeconds"],
-                **changed,
-            }
-        )
+        said: dict[str, Any] = {
+            "value": int(wanted["amount"]),
+            "nonce": secrets.randbits(255),
+            "to": wanted["payTo"],
+            "valid_before": int(time.time()) + wanted["maxTimeoutSeconds"],
+        }
+        payload = self.payer.signed(**{**said, **changed})
         return {"x402Version": 2, "resource": asked["resource"], "accepted": wanted, "payload": payload}
 
     def call(

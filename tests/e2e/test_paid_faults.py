@@ -132,7 +132,7 @@ VERIFY = {
     "lost": UNAVAILABLE,
     "500": UNAVAILABLE,
     "garbage": UNAVAILABLE,
-    "slow:0.2": "",
+    "slow:0.1": "",
 }
 SETTLE = {
     "fail:insufficient_funds": "settlement_failed",
@@ -143,7 +143,7 @@ SETTLE = {
     "504-after-settle": UNKNOWN,
     "late:0.5": UNKNOWN,
     "pending": UNKNOWN,
-    "slow:0.2": "",
+    "slow:0.1": "",
 }
 
 

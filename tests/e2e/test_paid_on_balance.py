@@ -232,7 +232,7 @@ def answered(member: Customer, tool: str, name: str, colours: int) -> tuple[dict
             "inputResponses": {key: accepted({"colour": "red"}) for key in result["inputRequests"]},
             "requestState": result["requestState"],
         }
-    raise AssertionError(result)
+    raise AssertionError(f"it asked more than {colours} times")
 
 
 def test_a_call_that_asks_is_charged_at_the_round_that_answers(
@@ -301,7 +301,7 @@ def test_a_task_has_its_result_only_once_it_is_paid_for(shop: Shop, version: str
     payment = orderer.sign("waited_for", name)
     shop.switch(settle="500", times=1)
     face = tasks_of(orderer)
-    more = {} if version == MODERN else {"task": {}}
+    more: dict[str, Any] = {} if version == MODERN else {"task": {}}
     made = orderer.call("waited_for", name, payment=payment, **more).result
     task = made["taskId"] if "taskId" in made else made["task"]["taskId"]
     shop.await_note(f"{name} runs")

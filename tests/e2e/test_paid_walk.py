@@ -92,9 +92,21 @@ def log_in(walk: Walk) -> None:
 def test_the_walk_leads_to_a_paid_call_its_receipt_and_books_that_agree(home: Path) -> None:
     with walking(home) as walk:
         assert list(walk.steps) == [
-            *("folder", "settings", "facilitator", "server", "login", "approve", "price", "wallet", "pay"),
-            *("quietly", "receipt", "statement", "lost", "found", "balance", "deposit", "plain"),
+            *("folder", "settings", "facilitator", "server", "doctor", "login", "approve", "price"),
+            *(
+                "wallet",
+                "pay",
+                "quietly",
+                "receipt",
+                "statement",
+                "lost",
+                "found",
+                "balance",
+                "deposit",
+                "plain",
+            ),
         ]
+        walk.done("doctor")
         log_in(walk)
         walk.done("price", ends=1)
         walk.done("wallet")
