@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 
 from server.mcp.results import ToolResult
 from server.store.jobs import StoreUnavailable
