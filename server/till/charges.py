@@ -47,13 +47,16 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     owner: str | None
     created_at: int
     expires_at: int
-    answer: bytes | None = None
 
     @classmethod
     def of(cls, row: Row) -> Charge:
         values: dict[str, Any] = {name: row[name] for name in cls.__struct_fields__}
         values["keyed"], values["paid"] = bool(row["keyed"]), bool(row["paid"])
         return cls(**values)
+
+
+# All but the answer, which may be large: whoever looks at a charge does not read it.
+_COLUMNS: Final = ", ".join(Charge.__struct_fields__)
 
 
 def insert(db: StoreDb, charge: Charge) -> None:
@@ -86,13 +89,19 @@ def insert(db: StoreDb, charge: Charge) -> None:
 
 
 def find(db: StoreDb, charge_id: str) -> Charge | None:
-    row = db.fetch_one("SELECT * FROM charges WHERE id = ?", charge_id)
+    row = db.fetch_one(f"SELECT {_COLUMNS} FROM charges WHERE id = ?", charge_id)
     return None if row is None else Charge.of(row)
+
+
+def find_with_answer(db: StoreDb, charge_id: str) -> tuple[Charge, bytes | None] | None:
+    """The answer as it is kept; None: it is not any more."""
+    row = db.fetch_one(f"SELECT {_COLUMNS}, answer FROM charges WHERE id = ?", charge_id)
+    return None if row is None else (Charge.of(row), row["answer"])
 
 
 def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
     """The charge that the same call leads to. One that has ended and is past its time does not stand in the way."""
-    row = db.fetch_one("SELECT * FROM charges WHERE call_key = ? AND stands = 1", call_key)
+    row = db.fetch_one(f"SELECT {_COLUMNS} FROM charges WHERE call_key = ? AND stands = 1", call_key)
     if row is None:
         return None
     charge = Charge.of(row)
@@ -133,7 +142,7 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
     """Its payment was settled: with its answer it is done, without one it is owed. None: it was not waiting for that."""
     row = db.fetch_one(
         "UPDATE charges SET state = CASE WHEN answer IS NULL THEN 'owed' ELSE 'done' END, paid = 1, owner = NULL, ended_at = ?,"
-        " expires_at = ? WHERE id = ? AND state = 'settling' RETURNING *",
+        f" expires_at = ? WHERE id = ? AND state = 'settling' RETURNING {_COLUMNS}",
         now,
         expires_at,
         charge_id,
@@ -174,7 +183,7 @@ def take_out(db: StoreDb, charge_id: str, *states: str) -> Charge | None:
     """Away with one that is not paid for: what it held and raised is whoever asks to give back. None: it is not there like that."""
     marks = ", ".join("?" * len(states))
     row = db.fetch_one(
-        f"DELETE FROM charges WHERE id = ? AND paid = 0 AND state IN ({marks}) RETURNING *",
+        f"DELETE FROM charges WHERE id = ? AND paid = 0 AND state IN ({marks}) RETURNING {_COLUMNS}",
         charge_id,
         *states,
     )
@@ -187,6 +196,14 @@ def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
     return row is not None and (row["answered_at"] is None or row["answered_at"] >= since)
 
 
+def forgiven(db: StoreDb, charge_id: str) -> None:
+    """What was paid for it was given back: it is owed no longer, and the same call is a new one."""
+    db.execute(
+        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL WHERE id = ? AND state = 'owed'",
+        charge_id,
+    )
+
+
 def disowned(db: StoreDb, charge_id: str) -> None:
     """Whoever ran it is gone, and what became of its payment is to be found out."""
     db.execute("UPDATE charges SET owner = NULL WHERE id = ?", charge_id)
@@ -195,7 +212,7 @@ def disowned(db: StoreDb, charge_id: str) -> None:
 def left_behind(db: StoreDb, *, boot_id: str) -> list[Charge]:
     """Some of those that a process which is gone was running."""
     rows = db.fetch_all(
-        "SELECT * FROM charges WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
+        f"SELECT {_COLUMNS} FROM charges WHERE owner IS NOT NULL AND owner <> ? ORDER BY owner, id LIMIT ?",
         boot_id,
         PIECE,
     )

@@ -20,7 +20,7 @@ import trio
 from auth.values.model import PAYER
 from server.money.amounts import Micros, shown
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreError
 from server.till import claims, payments, wallets, words
 from server.till.answers import AnswerVault
 from server.till.calls import Refusal, Unpaid
@@ -116,11 +116,18 @@ class Deposits:
         try:
             wanted = self._showcase.requirements(self._offer(amount))
             requirements = match(payment, wanted, {self._showcase.resource(PURPOSE).url})
-            check_window(payment, now // 1000, SETTLE_SECONDS)
         except BadPayment as error:
             self._penalties.failed(who.caller, who.address)
             return self._bad(amount, error.reason_code, error.sentence)
         row = self._row(amount, payment, requirements, who, now)
+        try:
+            check_window(payment, now // 1000, SETTLE_SECONDS)
+        except BadPayment as error:
+            outcome = await self._shown_before(amount, row)
+            if outcome is not None:
+                return outcome
+            self._penalties.failed(who.caller, who.address)
+            return self._bad(amount, error.reason_code, error.sentence)
         while True:
             self._under_way.begin(row.id)
             job = partial(claims.reserve, row=row, call_key=None, marks=(), now=self._clock())
@@ -174,6 +181,18 @@ class Deposits:
             return Unpaid(refusal=words.in_flight())
         outcome = await self._outcome(amount, row.id, fresh=True, known=True)
         return outcome or Unpaid(refusal=words.unknown_outcome(row.id))
+
+    async def _shown_before(self, amount: Micros, row: PaymentRow) -> Deposited | Unpaid | None:
+        """It was good when it came first; now what became of it is asked for. None: it was not shown before."""
+        job = partial(
+            payments.find_authorization,
+            network=row.network,
+            asset=row.asset,
+            payer=row.payer,
+            nonce=row.nonce,
+        )
+        found = await self._store.read(job)
+        return None if found is None else await self._again(amount, found, row)
 
     async def _again(self, amount: Micros, found: PaymentRow, row: PaymentRow) -> Deposited | Unpaid | None:
         """What became of a payment that was shown before. None: look again."""
@@ -284,5 +303,5 @@ class Deposits:
         with trio.CancelScope(shield=True):
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except StoreError:
                 self._settlements.later(job)

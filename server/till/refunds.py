@@ -16,7 +16,7 @@ from auth import audit
 from auth.values.model import Millis
 from server.money.amounts import Micros, shown
 from server.store.jobs import Row, StoreDb
-from server.till import wallets
+from server.till import charges, wallets
 from server.till.ledger import GRANTED, PAID_OUT, Books, Movement, MovementKind
 
 # What takes back a movement of which kind, and where to: back to where it came from, or out of here. The first is usual.
@@ -74,6 +74,8 @@ def refund(db: StoreDb, books: Books, order: RefundOrder, *, by: str, now: Milli
     if not _has(db, movement):
         return NotRefunded(reason="spent", left=left, currency=row["currency"])
     seq = books.post(db, movement, now)
+    if amount == left and row["charge_id"] is not None:
+        charges.forgiven(db, row["charge_id"])
     event = "ledger.paid_out" if kind == "payout" else "ledger.refunded"
     said = f"movement {seq} takes back {shown(amount, movement.currency)} of {order.refers}"
     audit.record(db, at=now, event=event, actor=audit.actor(by), reason=said)

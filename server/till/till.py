@@ -402,6 +402,9 @@ class Till:
         if charge.state == "owed":
             if ended := await self._under_way.wait(charge.id, within=limit):
                 return ended.answer  # somebody is about to take it up
+            told = await self._settlement_of(
+                charge
+            )  # once it is taken up nothing is waited for: who has it must end it
             job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
             self._under_way.begin(charge.id)
             taken = False
@@ -411,14 +414,16 @@ class Till:
                 if not taken:
                     self._under_way.end(charge.id)
             if taken:
-                told = await self._settlement_of(charge)
                 return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
             again = await self._store.read(lambda db: charges.find(db, charge.id))
             return words.tried_often_enough() if again is not None and again.state == "owed" else None
-        stored = await self._store.read(lambda db: charges.find(db, charge.id))
-        if stored is None or stored.answer is None:
-            return None if stored is None else words.answer_gone()
-        answer = self._answers.open(charge.id, stored.answer)
+        kept_of_it = await self._store.read(lambda db: charges.find_with_answer(db, charge.id))
+        if kept_of_it is None:
+            return None
+        stored, sealed = kept_of_it
+        if sealed is None:
+            return words.answer_gone()
+        answer = self._answers.open(charge.id, sealed)
         meta = self._meta(stored, await self._settlement_of(stored))
         return Earlier(
             charge_id=charge.id,

@@ -1,4 +1,4 @@
-"""Where a call meets the till: what its caller hears before it has paid, and when an answer counts as given."""
+"""Where a call meets the till: what its caller hears before it has paid."""
 
 from __future__ import annotations
 

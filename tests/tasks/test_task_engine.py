@@ -513,8 +513,7 @@ async def test_whoever_gave_a_result_that_nobody_wants_any_more_is_told_nothing(
 
     async def sell(_order: TaskOrder, _outlet: Outlet) -> Ending:
         await made.tasks.cancel(task.id, OWNER, reason="not any more")
-        with trio.CancelScope(shield=True):
-            return TaskCompleted(text("sold").result, when_kept=lambda: told.append("kept"))
+        return TaskCompleted(text("sold").result, when_kept=lambda: told.append("kept"))
 
     async with engine(store, {"t": sell}) as made:
         task = await made.start()

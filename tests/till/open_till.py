@@ -90,20 +90,34 @@ class FakeFacilitators:
 
 
 class FaultyStore:
-    """The store, except that writes fail when they are told to. `failing` is asked with the name of each job."""
+    """The store, except that jobs fail when they are told to. `failing` is asked with the name of each that writes, `before` and `after`
+    are called with the number of each."""
 
     def __init__(self, store: InlineStore) -> None:
         self.inner: Final = store
         self.failing: Callable[[str], Exception | None] = lambda name: None
+        self.before: Callable[[int], None] = lambda number: None
+        self.after: Callable[[int], None] = lambda number: None
+        self.jobs = 0
 
     async def write(self, job: Callable[[StoreDb], Any]) -> Any:
         error = self.failing(_name(job))
         if error is not None:
             raise error
-        return await self.inner.write(job)
+        return await self._counted(self.inner.write, job)
 
     async def read(self, job: Callable[[StoreDb], Any]) -> Any:
-        return await self.inner.read(job)
+        return await self._counted(self.inner.read, job)
+
+    async def _counted(
+        self, do: Callable[[Callable[[StoreDb], Any]], Any], job: Callable[[StoreDb], Any]
+    ) -> Any:
+        self.jobs += 1
+        number = self.jobs
+        self.before(number)
+        done = await do(job)
+        self.after(number)
+        return done
 
 
 def _name(job: Any) -> str:

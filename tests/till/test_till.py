@@ -6,8 +6,11 @@ import pytest
 import trio
 import trio.testing
 
+from server.mcp.messages import TextContent
+from server.mcp.results import ToolResult
 from server.store.jobs import JobTooSlow, StoreUnavailable
 from server.till.calls import Earlier, Served, Shown, Started
+from server.till.refunds import RefundOrder, refund
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
 from tests.till.open_till import (
@@ -347,6 +350,22 @@ async def test_what_was_paid_beforehand_is_owed_and_tried_three_times_more() -> 
         assert len(at.facilitators.settled) == 1
 
 
+async def test_what_was_given_back_is_not_tried_again_for_nothing() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(upfront=True), Shown())
+        assert isinstance(begun, Started)
+        await at.till.release(begun)
+        (movement,) = [row for row in await at.rows("movements") if row["kind"] == "charge"]
+        order = RefundOrder(refers=movement["seq"])
+        await at.store.inner.write(lambda db: refund(db, at.books, order, by="local:0", now=at.now))
+        assert (await at.wallet())["balance"] == 50_000
+        again = await at.till.begin(a_call(), an_offer(upfront=True), Shown())
+        assert isinstance(again, Started)
+        assert again.id != begun.id
+        assert (await at.wallet())["balance"] == 40_000
+
+
 async def test_an_answer_that_is_too_large_says_whether_something_was_taken() -> None:
     async with open_till() as at:
         await at.give(50_000)
@@ -361,10 +380,7 @@ async def test_an_answer_that_is_too_large_says_whether_something_was_taken() ->
         assert "Nothing was taken" not in getattr(refusal, "text", "")
 
 
-def a_large_answer() -> object:
-    from server.mcp.messages import TextContent
-    from server.mcp.results import ToolResult
-
+def a_large_answer() -> ToolResult:
     return ToolResult(content=(TextContent(text="x" * (8 * 1024 * 1024)),))
 
 

@@ -1,0 +1,46 @@
+"""Deposits whose answer got lost: the same payment is told what became of it, also when its time is over."""
+
+from __future__ import annotations
+
+from server.till.calls import Unpaid
+from server.till.deposits import Deposited, Depositor
+from server.till.offers import Offer
+from tests.till.open_till import ANN, NOT_CERTAIN, WALLET, open_till
+
+AMOUNT = 5_000_000
+OFFER = Offer(server="main", tool="deposit", amount=AMOUNT, version="deposit")
+WHO = Depositor(wallet=WALLET, caller=ANN)
+
+
+async def test_a_payment_whose_time_is_over_is_told_that_it_was_deposited() -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        first = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(first, Deposited)
+        at.now += 3_600_000
+        again = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(again, Deposited)
+        assert (again.fresh, again.payment_id) == (False, first.payment_id)
+        assert (await at.wallet())["balance"] == AMOUNT
+
+
+async def test_one_that_nobody_knows_the_end_of_is_not_told_to_pay_again() -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes.append(NOT_CERTAIN)
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        first = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(first, Unpaid)
+        at.now += 3_600_000
+        again = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(again, Unpaid)
+        assert (again.refusal.reason, again.challenge) == ("settlement_unknown", None)
+
+
+async def test_one_whose_time_is_over_and_that_nobody_has_seen_is_refused() -> None:
+    async with open_till() as at:
+        deposits, payment = at.deposits(), at.payment(OFFER, below="")
+        at.now += 3_600_000
+        refused = await deposits.take(AMOUNT, payment, WHO)
+        assert isinstance(refused, Unpaid)
+        assert refused.challenge is not None
+        assert at.facilitators.verified == 0

@@ -1,0 +1,97 @@
+"""Calls that are cut off at each of their steps, by their caller or by the store: the same call made again is answered, and paid for once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+
+from server.mcp.results import ToolResult
+from server.store.jobs import StoreUnavailable
+from server.till.calls import Earlier, Refusal, Served, Shown, Started
+from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
+
+# More than a call has, with all that it waits for.
+STEPS = range(1, 16)
+
+
+async def _call(at: OpenTill, shown: Shown, *, upfront: bool, fails: bool = False) -> Any:
+    """As charging.py makes it."""
+    begun = await at.till.begin(a_call(), an_offer(upfront=upfront), shown)
+    if not isinstance(begun, Started):
+        return begun
+    try:
+        await trio.lowlevel.checkpoint()
+        answer = ToolResult(content=(), is_error=True) if fails else ANSWER
+    except BaseException:
+        await at.till.release(begun)
+        raise
+    if fails:
+        await at.till.release(begun)
+        return answer
+    return await at.till.finish(begun, answer)
+
+
+def _shown(at: OpenTill, *, paying: bool, upfront: bool) -> Shown:
+    until = str(at.now // 1000 + 7200)
+    return Shown(payment=at.payment(an_offer(upfront=upfront), validBefore=until)) if paying else Shown()
+
+
+async def _until_quiet(at: OpenTill) -> None:
+    at.now += 500_000
+    for _ in range(3):
+        await at.look()
+
+
+async def _is_answered_and_paid_for_once(at: OpenTill, shown: Shown, *, upfront: bool) -> None:
+    await _until_quiet(at)
+    found: Any = None
+    with trio.move_on_after(0.2):
+        found = await _call(at, shown, upfront=upfront)
+        assert isinstance(found, Served | Earlier), found
+    assert found is not None, "it waits for somebody who is gone"
+    movements = [row["kind"] for row in await at.rows("movements")]
+    assert len(movements) == 2, movements  # one is the grant
+    assert all(row["held"] == 0 for row in await at.rows("wallets"))
+    assert all(row["state"] == "done" for row in await at.rows("charges"))
+
+
+@pytest.mark.parametrize("owed", [False, True])
+@pytest.mark.parametrize("upfront", [False, True])
+@pytest.mark.parametrize("paying", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+async def test_by_a_caller_who_leaves(step: int, paying: bool, upfront: bool, owed: bool) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown = _shown(at, paying=paying, upfront=upfront)
+        if owed:  # or let go
+            await _call(at, shown, upfront=upfront, fails=True)
+        scope, first = trio.CancelScope(), at.store.jobs
+        at.store.after = lambda number: scope.cancel() if number == first + step else None
+        with scope:
+            await _call(at, shown, upfront=upfront)
+        at.store.after = lambda number: None
+        await _is_answered_and_paid_for_once(at, shown, upfront=upfront)
+
+
+@pytest.mark.parametrize("upfront", [False, True])
+@pytest.mark.parametrize("paying", [False, True])
+@pytest.mark.parametrize("step", STEPS)
+async def test_by_a_store_that_has_no_room_for_a_while(step: int, paying: bool, upfront: bool) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        shown, first = _shown(at, paying=paying, upfront=upfront), at.store.jobs
+
+        def full(number: int) -> None:
+            if number >= first + step:
+                raise StoreUnavailable("no room")
+
+        at.store.before = full
+        try:
+            found = await _call(at, shown, upfront=upfront)
+            assert isinstance(found, Served | Refusal)
+        except StoreUnavailable:
+            pass
+        at.store.before = lambda number: None
+        await _is_answered_and_paid_for_once(at, shown, upfront=upfront)
