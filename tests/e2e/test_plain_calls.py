@@ -139,6 +139,16 @@ def test_a_payment_of_version_1_is_taken_and_receipted_in_its_own_words(shop: Sh
     assert "payment-response" not in answer.headers
 
 
+def test_a_login_whose_balance_does_not_do_pays_for_the_call_beside_its_token(shop: Shop, key: str) -> None:
+    before = shop.settled()
+    asked = shop.post("/private/call/look_up", WORD, x_api_key=key)
+    assert asked.status_code == 402 and asked.json()["reason"] == "balance_too_low"
+    paid = shop.pay("/private/call/look_up", WORD, x_api_key=key)
+    assert paid.status_code == 200, paid.text
+    assert unpacked(paid.headers["payment-response"])["success"] is True
+    assert shop.settled() == before + 1
+
+
 def test_a_price_by_arguments_is_quoted_and_paid(shop: Shop) -> None:
     challenge = shop.challenge("/shared/call/render", {"pages": 3})
     wanted = challenge["accepts"][0]
