@@ -301,7 +301,9 @@ async def test_a_call_with_a_key_is_joined_by_nobody_without_it() -> None:
                 assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), Served)
 
             nursery.start_soon(pay)
-            await trio.testing.wait_all_tasks_blocked()  # its transaction can be seen now, and the payment in it
+            await (
+                trio.testing.wait_all_tasks_blocked()
+            )  # its transaction can be seen now, and the payment in it
             seen: list[object] = []
 
             async def join() -> None:
