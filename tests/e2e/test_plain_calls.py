@@ -31,6 +31,12 @@ def key(shop: Shop) -> str:
     return shop.key()
 
 
+@pytest.fixture
+def word(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Of each test its own: the same call of the same payer may be given the answer of the one before."""
+    return {"word": request.node.name}
+
+
 # ── who may, and what they are told ──────────────────────────────────────────────────────────────────────────────────
 
 
@@ -117,11 +123,11 @@ def test_a_wrong_verb_shows_the_price(shop: Shop, verb: str) -> None:
 # ── calls that are paid ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_payment_of_version_2_is_taken_and_receipted(shop: Shop) -> None:
+def test_a_payment_of_version_2_is_taken_and_receipted(shop: Shop, word: dict[str, str]) -> None:
     before = shop.settled()
-    answer = shop.pay("/shared/call/look_up", WORD)
+    answer = shop.pay("/shared/call/look_up", word)
     assert answer.status_code == 200, answer.text
-    assert answer.json()["content"][0]["text"].startswith("ostium")
+    assert answer.json()["content"][0]["text"].startswith(word["word"])
     receipt = unpacked(answer.headers["payment-response"])
     assert receipt["success"] is True and receipt["transaction"] and receipt["network"] == "eip155:84532"
     assert answer.headers["cache-control"] == "private"
@@ -129,14 +135,28 @@ def test_a_payment_of_version_2_is_taken_and_receipted(shop: Shop) -> None:
     assert shop.settled() == before + 1
 
 
-def test_a_payment_of_version_1_is_taken_and_receipted_in_its_own_words(shop: Shop) -> None:
-    (wanted,) = shop.post("/open/call/look_up", WORD).json()["accepts"]
+def test_a_payment_of_version_1_is_taken_and_receipted_in_its_own_words(
+    shop: Shop, word: dict[str, str]
+) -> None:
+    (wanted,) = shop.post("/open/call/look_up", word).json()["accepts"]
     payment = packed(Buyer().payment(wanted, version=1))
-    answer = shop.post("/open/call/look_up", WORD, x_payment=payment)
+    answer = shop.post("/open/call/look_up", word, x_payment=payment)
     assert answer.status_code == 200, answer.text
     receipt = unpacked(answer.headers["x-payment-response"])
     assert receipt["success"] is True and receipt["network"] == "base-sepolia" and receipt["payer"]
     assert "payment-response" not in answer.headers
+
+
+def test_a_login_whose_balance_does_not_do_pays_for_the_call_beside_its_token(
+    shop: Shop, key: str, word: dict[str, str]
+) -> None:
+    before = shop.settled()
+    asked = shop.post("/private/call/look_up", word, x_api_key=key)
+    assert asked.status_code == 402 and asked.json()["reason"] == "balance_too_low"
+    paid = shop.pay("/private/call/look_up", word, x_api_key=key)
+    assert paid.status_code == 200, paid.text
+    assert unpacked(paid.headers["payment-response"])["success"] is True
+    assert shop.settled() == before + 1
 
 
 def test_a_price_by_arguments_is_quoted_and_paid(shop: Shop) -> None:
@@ -151,22 +171,22 @@ def test_a_price_by_arguments_is_quoted_and_paid(shop: Shop) -> None:
     assert paid.status_code == 200 and paid.json()["content"][0]["text"] == "3 pages"
 
 
-def test_a_tool_that_fails_is_422_and_costs_nothing(shop: Shop) -> None:
+def test_a_tool_that_fails_is_422_and_costs_nothing(shop: Shop, word: dict[str, str]) -> None:
     before = shop.settled()
-    answer = shop.pay("/shared/call/breaks", WORD)
+    answer = shop.pay("/shared/call/breaks", word)
     assert answer.status_code == 422
     assert answer.json()["isError"] is True
     assert "payment-response" not in answer.headers
     assert shop.settled() == before
 
 
-def test_the_same_payment_many_times_at_once_is_one_call(shop: Shop) -> None:
+def test_the_same_payment_many_times_at_once_is_one_call(shop: Shop, word: dict[str, str]) -> None:
     before = shop.settled()
-    wanted = shop.challenge("/shared/call/look_up", WORD)["accepts"][0]
+    wanted = shop.challenge("/shared/call/look_up", word)["accepts"][0]
     payment = packed(Buyer().payment(wanted))
     with ThreadPoolExecutor(10) as pool:
         answers = list(
-            pool.map(lambda _: shop.post("/shared/call/look_up", WORD, payment_signature=payment), range(10))
+            pool.map(lambda _: shop.post("/shared/call/look_up", word, payment_signature=payment), range(10))
         )
     good = [each for each in answers if each.status_code == 200]
     assert good and {each.status_code for each in answers} <= {200, 409}
@@ -174,18 +194,19 @@ def test_the_same_payment_many_times_at_once_is_one_call(shop: Shop) -> None:
     assert shop.settled() == before + 1
 
 
-def test_an_idempotency_key_is_honoured_and_a_replay_says_so(shop: Shop) -> None:
+def test_an_idempotency_key_is_honoured_and_a_replay_says_so(shop: Shop, word: dict[str, str]) -> None:
     before = shop.settled()
-    wanted = shop.challenge("/shared/call/look_up", WORD)["accepts"][0]
+    wanted = shop.challenge("/shared/call/look_up", word)["accepts"][0]
     payment = packed(Buyer().payment(wanted))
     headers = {"payment_signature": payment, "idempotency_key": "a-call-of-mine"}
-    first = shop.post("/shared/call/look_up", WORD, **headers)
-    again = shop.post("/shared/call/look_up", WORD, **headers)
+    first = shop.post("/shared/call/look_up", word, **headers)
+    again = shop.post("/shared/call/look_up", word, **headers)
     assert first.status_code == again.status_code == 200
     assert first.json()["content"] == again.json()["content"]
     assert "x-x402-idempotent" not in first.headers
     assert again.headers["x-x402-idempotent"] == "replay"
-    assert unpacked(again.headers["payment-response"]) == unpacked(first.headers["payment-response"])
+    receipts = [unpacked(each.headers["payment-response"]) for each in (first, again)]
+    assert receipts[0]["transaction"] == receipts[1]["transaction"]
     other = shop.post("/shared/call/look_up", {"word": "other"}, **headers)
     assert other.status_code == 409
     assert shop.settled() == before + 1
@@ -204,19 +225,21 @@ def test_a_settlement_that_fails_withholds_the_answer_and_says_so_in_the_header(
     "header", ["", "%%%", "bm90IGpzb24=", "e30=", "W10=", packed({"x402Version": 3}), "A" * 30_000]
 )
 @pytest.mark.parametrize("name", ["payment_signature", "x_payment"])
-def test_a_payment_that_cannot_be_read_is_refused_with_the_price(shop: Shop, name: str, header: str) -> None:
+def test_a_payment_that_cannot_be_read_is_refused_with_the_price(
+    shop: Shop, name: str, header: str, word: dict[str, str]
+) -> None:
     headers: dict[str, Any] = {name: header}
-    answer = shop.post("/open/call/look_up", WORD, **headers)
+    answer = shop.post("/open/call/look_up", word, **headers)
     assert answer.status_code in (400, 402, 431), answer.text
     if answer.status_code == 400:
         assert unpacked(answer.headers["payment-required"])["accepts"]
         assert answer.json()["reason"]
 
 
-def test_a_payment_for_another_amount_is_402_with_the_reason(shop: Shop) -> None:
-    wanted = shop.challenge("/open/call/look_up", WORD)["accepts"][0]
+def test_a_payment_for_another_amount_is_402_with_the_reason(shop: Shop, word: dict[str, str]) -> None:
+    wanted = shop.challenge("/open/call/look_up", word)["accepts"][0]
     payment = packed(Buyer().payment(wanted, value=9_999))
-    answer = shop.post("/open/call/look_up", WORD, payment_signature=payment)
+    answer = shop.post("/open/call/look_up", word, payment_signature=payment)
     assert answer.status_code == 402
     assert answer.json()["reason"] == "invalid_exact_evm_payload_authorization_value_mismatch"
 
