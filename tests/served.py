@@ -48,6 +48,9 @@ class AsgiCycle:
         while (await self.receive())["type"] != "http.disconnect":
             pass
 
+    def has_left(self) -> bool:
+        return False
+
     async def answer(self, status: int, headers: Pairs, body: bytes) -> None:
         length = () if status == 204 else ((b"content-length", b"%d" % len(body)),)
         await self.start(status, (*headers, *length))
@@ -57,8 +60,11 @@ class AsgiCycle:
         self.status = status
         await self._send({"type": "http.response.start", "status": status, "headers": list(headers)})
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": more})
+
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Nobody sends a second request here."""
 
     def abandon(self) -> None:
         self.running.cancel()

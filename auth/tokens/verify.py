@@ -193,6 +193,8 @@ class TokenVerifier:
             and live.client_id == claims.client_id
             and live.server == server
             and claims.audience == self._site.audience(server)
+            # Only what was bought has no scopes.
+            and (claims.scopes or live.kind == PrincipalKind.PAYER)
         )
         if not sound:
             return None
@@ -277,7 +279,6 @@ def _claims(claims: dict[str, Any], kid: str, issuer: str, now: Millis, *, expir
         client_id=_text(claims, "client_id"),
         grant_id=_text(claims, "sid"),
         audience=_text(claims, "aud"),
-        # A token that was bought has none.
         scopes=frozenset() if claims.get("scope") == "" else frozenset(scopes.parse(_text(claims, "scope"))),
         expires_at=expires_at,
         kid=kid,

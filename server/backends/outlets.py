@@ -1,4 +1,5 @@
-"""Outlets between an agent and its caller: one that lets a deadline stand still, and one behind which there is nobody."""
+"""Outlets between an agent and its caller: one that lets a deadline stand still, one that keeps the answer back until it is paid for, and
+one behind which there is nobody."""
 
 from __future__ import annotations
 
@@ -35,6 +36,30 @@ class Unhurried:
 
     async def emit(self, event: Progress | LogMessage) -> None:
         await self._outlet.emit(event)
+
+    async def checkpoint(self, data: Any) -> None:
+        await self._outlet.checkpoint(data)
+
+    async def become_task(self) -> bool:
+        return await self._outlet.become_task()
+
+    async def close_stream(self) -> None:
+        await self._outlet.close_stream()
+
+
+class Withheld:
+    """The caller's, except that it hears nothing of what the answer will be: how far the work is, and what it is asked. For calls that
+    are paid for when they are done, because whoever has heard enough could leave without paying."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        if isinstance(event, Progress):
+            await self._outlet.emit(Progress(progress=event.progress, total=event.total))
+
+    async def ask(self, questions: Mapping[str, Question]) -> Mapping[str, Mapping[str, Any]]:
+        return await self._outlet.ask(questions)
 
     async def checkpoint(self, data: Any) -> None:
         await self._outlet.checkpoint(data)

@@ -15,6 +15,7 @@ HOW: Final[Mapping[str, str]] = {
     "code": "by browser",
     "client_credentials": "by itself",
     "assertion": "by provider",
+    "payment": "by paying",
 }
 
 

@@ -123,6 +123,7 @@ HOW = {
     "code": "in a browser",
     "client_credentials": "as a program",
     "assertion": "by the word of an identity provider",
+    "payment": "by paying",
 }
 
 

@@ -125,9 +125,7 @@ class ToolCalls:
         if request.unpaid is not None:
             if request.unpaid.refusal.status == 401:
                 return await visit.plain_head.ask_login(visit)
-            from server.http.demands import demand
-
-            return await demand(visit.plain, request.unpaid, version=visit.payment_version)
+            return await visit.plain.demand(request.unpaid, version=visit.payment_version)
         if isinstance(result, McpError):
             return await self._fail(visit, result)
         if isinstance(result, StoreUnavailable):
@@ -147,9 +145,10 @@ class ToolCalls:
             meta=meta or UNSET,
         )
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
+        lost = request.when_written is not None and visit.cycle.has_left()
         await visit.plain.give(422 if result.is_error else 200, _encode(answer), (*kind, *extra))
-        if visit.plain.written and request.when_written is not None:
-            request.when_written()
+        if visit.plain.written and not lost and request.when_written is not None:
+            visit.cycle.when_heard_of(request.when_written())
         return None
 
     async def _fail(self, visit: PlainVisit, error: McpError) -> None:

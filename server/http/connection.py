@@ -54,6 +54,7 @@ class Connection:
         "sent",
         "server",
         "serving",
+        "when_heard_of",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,9 @@ class Connection:
         self.scheme = "http" if tls is None else "https"
         self.buffer = b""
         self.deadline = math.inf
+        self.when_heard_of: Callable[[], None] | None = (
+            None  # the next request says that the answer before it has arrived
+        )
         self.at_drain: Callable[[], None] | None = None  # of the request in progress, if it wants to know
         self.at_end: Callable[[], None] | None = None  # of the connection, however it comes
         self.idle = False  # between requests: closed without loss when the drain begins
@@ -244,6 +248,9 @@ class Connection:
                     if end < 0:
                         break
                 self.deadline = math.inf
+                if self.when_heard_of is not None:
+                    heard_of, self.when_heard_of = self.when_heard_of, None
+                    heard_of()
                 raw, self.buffer = self.buffer[: end + 4], self.buffer[end + 4 :]
                 head = known.get(raw) or serving.heads.read(raw)
                 handler: Handler | None = head.handlers.get(self._kind)

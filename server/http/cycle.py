@@ -58,6 +58,7 @@ class CycleConnection(Protocol):
     cut: bool
     sent: bool
     at_drain: Callable[[], None] | None
+    when_heard_of: Callable[[], None] | None
 
     async def read(self) -> bytes: ...
 
@@ -199,6 +200,10 @@ class ConnectionCycle:
         """Whether the peer is known to have left, without waiting for it."""
         return self._connection.has_left()
 
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Call it when the peer sends another request: it has the answer to this one."""
+        self._connection.when_heard_of = call
+
     def abandon(self) -> None:
         """There is nobody to answer: what answers is cancelled, and the connection ends."""
         self._connection.abandon()
@@ -316,8 +321,8 @@ class ConnectionCycle:
             connection.sent = True
             await connection.write(head)
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
-        """Raises `Disconnected`, and waits as long as the peer does not read."""
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
+        """Raises `Disconnected`, and waits as long as the peer does not read. `yields`: others have their turn before it returns."""
         connection = self._connection
         response = self._response
         if response is None or self._ended:
@@ -332,7 +337,7 @@ class ConnectionCycle:
             await connection.write(data)
         elif connection.gone:
             raise Disconnected("the peer is gone")
-        if more:
+        if more and yields:
             await trio.lowlevel.checkpoint()  # a producer that never waits must still be cancellable
 
     async def _with_head(self, data: bytes) -> bytes:

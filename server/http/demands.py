@@ -11,30 +11,34 @@ from typing import Any, Final
 import msgspec
 
 from server.http.handler import Pairs
-from server.http.plain import PlainReply
-from server.http.storefront import challenge_pairs
 from server.request.charging import REPLAYED, facts_of
 from server.till.calls import Unpaid
-from server.x402.headers import receipt_header
+from server.x402.headers import challenge_header, receipt_header
 from server.x402.in_band import RECEIPT_KEY
 from server.x402.networks import find_network
-from server.x402.requirements import V1, V2
+from server.x402.requirements import V1
 
 IDEMPOTENT: Final = (b"x-x402-idempotent", b"replay")
 _encode: Final = msgspec.json.Encoder().encode
 
 
-async def demand(
-    reply: PlainReply, unpaid: Unpaid, *, version: int = V2, status: int = 0, extra: Pairs = (), **more: Any
-) -> None:
-    """Payment, or whatever else the till said. `version`: of the payment that came, if one did."""
+def demand_of(unpaid: Unpaid, version: int, more: Mapping[str, Any]) -> tuple[Pairs, bytes]:
+    """Headers and body. `version`: of the payment that came, if one did; `more`: what the body says besides."""
     refusal = unpaid.refusal
-    headers = [*challenge_pairs(unpaid), *extra]
+    headers = [*challenge_pairs(unpaid)]
     if refusal.retry_after is not None:
         headers.append((b"retry-after", b"%d" % refusal.retry_after))
     if refusal.settlement is not None:
         headers += receipt_pairs(refusal.settlement, version)
-    await reply.finish(status or refusal.status, _encode(told(unpaid) | more), tuple(headers))
+    return tuple(headers), _encode(told(unpaid) | {**more})
+
+
+def challenge_pairs(unpaid: Unpaid) -> Pairs:
+    """The header of version 2, where there is something to be paid."""
+    if unpaid.challenge is None:
+        return ()
+    name, value = challenge_header(unpaid.challenge)
+    return ((name.encode("ascii"), value.encode("ascii")),)
 
 
 def told(unpaid: Unpaid) -> dict[str, Any]:

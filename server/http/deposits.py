@@ -15,7 +15,7 @@ from auth.values.model import PrincipalKind
 from auth.values.network import counted_as
 from auth.values.requester import USER_AGENT_LENGTH, Requester, clean
 from server.http.calls import NOT_NOW
-from server.http.demands import IDEMPOTENT, demand, receipt_pairs
+from server.http.demands import IDEMPOTENT, receipt_pairs
 from server.http.handler import Scope
 from server.http.plain import NOT_STORED, PlainHandler, PlainVisit
 from server.http.threshold import ALLOW, Threshold
@@ -43,7 +43,8 @@ _encode: Final = msgspec.json.Encoder().encode
 class DepositDesk:
     """Of one server."""
 
-    def __init__(self, deposits: Deposits, threshold: Threshold, issue: IssueTokens) -> None:
+    def __init__(self, deposits: Deposits, threshold: Threshold, issue: IssueTokens | None) -> None:
+        """`issue` None: tokens are nothing here, so that whoever has no login pays for each call."""
         self._deposits = deposits
         self._threshold = threshold
         self._issue = issue
@@ -57,7 +58,7 @@ class DepositDesk:
             return await reply.say(405, "invalid_request", 'POST {"amount": "$5"} here', (ALLOW,))
         stranger = principal.kind is PrincipalKind.PAYER and not principal.identified
         wallet = wallets.wallet_of(principal)
-        if wallet is None and not stranger:
+        if wallet is None and not (stranger and self._issue is not None):
             return await reply.say(403, "no_wallet", NO_WALLET)
         told = await visit.json_object()
         if told is None:
@@ -69,7 +70,7 @@ class DepositDesk:
         try:
             outcome = await self._deposit(visit, amount, wallet, "" if stranger else principal.key())
             if isinstance(outcome, Unpaid):
-                return await demand(reply, outcome, version=visit.payment_version)
+                return await reply.demand(outcome, version=visit.payment_version)
             return await self._answer(visit, outcome, stranger)
         except StoreUnavailable as problem:
             self._threshold.log.warning("store.unavailable", method="deposit", reason=str(problem))
@@ -104,14 +105,14 @@ class DepositDesk:
             "network": made.settlement["network"],
             "transaction": made.settlement["transaction"],
         }
-        if stranger:
-            told |= await self._tokens(visit, made)
+        if stranger and self._issue is not None:
+            told |= await self._tokens(visit, made, self._issue)
         extra = [*receipt_pairs(made.settlement, visit.payment_version)]
         if not made.fresh:
             extra.append(IDEMPOTENT)
         await visit.plain.give(200, _encode(told), (*NOT_STORED, *extra))
 
-    async def _tokens(self, visit: PlainVisit, made: Deposited) -> Mapping[str, Any]:
+    async def _tokens(self, visit: PlainVisit, made: Deposited, issue: IssueTokens) -> Mapping[str, Any]:
         if not made.known:
             return {"message": TOKEN_GIVEN}
         agent = visit.headers.get(b"user-agent", b"").decode("latin-1")
@@ -121,7 +122,7 @@ class DepositDesk:
             network=counted_as(visit.address),
             user_agent=clean(agent, USER_AGENT_LENGTH),
         )
-        tokens = await self._issue(made.wallet, self._deposits.server, made.payment_id, requester)
+        tokens = await issue(made.wallet, self._deposits.server, made.payment_id, requester)
         return tokens or {"message": "The deposit is made; tokens are not given at the moment."}
 
     def _amount(self, written: object) -> Micros:

@@ -71,7 +71,7 @@ class Cycle(Protocol):
         """The head of a response whose body comes in pieces."""
         ...
 
-    async def piece(self, body: bytes, *, more: bool) -> None:
+    async def piece(self, body: bytes, *, more: bool, yields: bool = True) -> None:
         """Waits for as long as the peer does not read."""
         ...
 
@@ -85,6 +85,10 @@ class Cycle(Protocol):
 
     async def part(self, companion: Companion) -> None:
         """The request is over."""
+        ...
+
+    def when_heard_of(self, call: Callable[[], None] | None) -> None:
+        """Call it when the peer sends another request: it has the answer to this one."""
         ...
 
     def at_drain(self, end: Callable[[], None]) -> None:

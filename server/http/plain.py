@@ -7,7 +7,7 @@ it: 401 with the challenge of a login, and 402 only where nobody needs one (x402
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -23,6 +23,9 @@ from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
 from server.surrogates import decode_mended
+
+if TYPE_CHECKING:
+    from server.till.calls import Unpaid
 
 NOT_STORED: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 # What was paid for is nobody else's, and a good answer all the same.
@@ -67,6 +70,15 @@ class PlainReply(McpReply):
         """What goes wrong before anything is run."""
         status = status or WIRE[type(error)].modern
         await self.say(status, "server_error" if status >= 500 else "invalid_request", str(error), extra)
+
+    async def demand(
+        self, unpaid: Unpaid, *, version: int = 2, status: int = 0, extra: Pairs = (), **more: Any
+    ) -> None:
+        """Payment, or whatever else the till said. `version`: of the payment that came, if one did."""
+        from server.http.demands import demand_of
+
+        headers, body = demand_of(unpaid, version, more)
+        await self.finish(status or unpaid.refusal.status, body, (*headers, *extra))
 
 
 class PlainVisit(McpVisit):
@@ -168,10 +180,7 @@ class PlainHandler(McpHandler):
         poster = storefront.poster(self.thing) if storefront is not None and refusal.status == 401 else None
         if storefront is None or poster is None:
             return await reply.finish(refusal.status, refusal.body, tuple(extra))
-        from server.http.demands import demand
-
-        return await demand(
-            reply,
+        return await reply.demand(
             poster,
             status=401,
             extra=tuple(extra),
@@ -185,9 +194,7 @@ async def wrong_verb(visit: PlainVisit, thing: str) -> None:
     storefront = visit.head.threshold.storefront
     poster = None if storefront is None else storefront.poster(thing, visit.principal)
     if poster is not None:
-        from server.http.demands import demand
-
-        return await demand(visit.plain, poster, extra=(ALLOW,))
+        return await visit.plain.demand(poster, extra=(ALLOW,))
     return await visit.plain.say(405, "invalid_request", "POST a JSON object here", (ALLOW,))
 
 

@@ -15,7 +15,7 @@ import trio
 
 from auth import replies
 from auth.values.wire import WireReply, WireRequest
-from server.http.storefront import Storefront
+from server.request.storefront import Storefront
 from server.settings.sales import AcceptedAsset
 from server.x402.facilitators import Support
 from server.x402.requirements import EXACT, V1, V2

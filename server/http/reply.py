@@ -159,15 +159,15 @@ class McpReply:
         """A sign of life. It opens the stream, since a proxy closes what stays silent for a minute."""
         await self.push(KEEP_ALIVE)
 
-    async def push(self, framed: bytes, *, more: bool = True) -> None:
-        """A piece of the stream as it is, the last one unless `more`. The first piece opens the stream."""
+    async def push(self, framed: bytes, *, more: bool = True, yields: bool = True) -> None:
+        """A piece of the stream as it is, the last one unless `more`. The first piece opens the stream. `yields`: as of `Cycle.piece`."""
         if not self.streaming:
             if not self.takes_events:
                 return
             self.streaming = True
             await self._cycle.start(200, _stream_headers(self.revision.version, self._cors))
             framed = self.opening + framed
-        await self._cycle.piece(framed, more=more)
+        await self._cycle.piece(framed, more=more, yields=yields)
 
     async def close(self, last: bytes = b"") -> None:
         """The end of a stream that has no answer, or not on this connection; it is opened for `last` if need be."""

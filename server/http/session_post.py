@@ -74,6 +74,11 @@ class SessionLine:
             self.resumable = True
             self.stream.let_go()
 
+    def given(self) -> None:
+        """All of the stream was written."""
+        if self.resumable and self.outcome is not None:
+            self.outcome.written()
+
     def finish(self, outcome: Outcome | None) -> None:
         """None: it was cancelled, and nothing is answered."""
         self.outcome = outcome
@@ -97,14 +102,11 @@ async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: 
 
     crew.start(work, visit.load)
     with session.stream_open(), line.stream.read() as reader:
-        parting = await follow(visit, reader, on_ping=line.open)
+        parting = await follow(visit, reader, on_ping=line.open, on_done=line.given)
     if parting is Parting.GONE:
         return line.lose()
     if parting is Parting.MORE or line.resumable:
-        await reply.close(farewell(parting, session.revision))
-        if parting is Parting.DONE and line.outcome is not None:
-            line.outcome.written()
-        return None
+        return await reply.close(farewell(parting, session.revision))
     if line.outcome is not None:
         return await visit.finish(line.outcome)
     return await (reply.close() if reply.streaming else reply.empty(202))
@@ -120,6 +122,7 @@ async def follow(
     *,
     until: trio.Event | None = None,
     on_ping: Callable[[], None] = lambda: None,
+    on_done: Callable[[], None] = lambda: None,
     framed: Callable[[Event], bytes] = as_event,
 ) -> Parting:
     """Write what is read, with signs of life, until there is no more, `until` is set, or the caller may not be here any
@@ -142,6 +145,8 @@ async def follow(
             nursery.start_soon(end_with, until)
         try:
             parting = await _pass_on(visit, reader, on_ping, framed)
+            if parting is Parting.DONE:
+                on_done()  # before the client can do anything about it
         except OSError:
             parting = Parting.GONE
         nursery.cancel_scope.cancel()
@@ -170,7 +175,9 @@ async def _pass_on(
         elif event is None:
             return Parting.MORE if reader.left else Parting.DONE
         else:
-            await reply.push(framed(event))
+            await reply.push(framed(event), yields=False)
+            if not reader.at_end:
+                await trio.lowlevel.checkpoint()
 
 
 def opening(stream: EventStream, revision: Revision) -> bytes:

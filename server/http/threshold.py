@@ -21,7 +21,7 @@ from server.loads import Loads
 from server.observe.log import Logger
 
 if TYPE_CHECKING:
-    from server.http.storefront import Storefront
+    from server.request.storefront import Storefront
 
 # Larger than any message that a model writes; the connection layer stops reading there, too.
 MAX_BODY_BYTES: Final = 2 * 1024 * 1024

@@ -123,7 +123,7 @@ class McpVisit:
             lost = outcome.when_written is not None and self.cycle.has_left()
             await reply.finish(200, outcome.body)
             if reply.written and not lost:
-                outcome.written()
+                self.cycle.when_heard_of(outcome.written())
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))
@@ -238,7 +238,7 @@ class McpHandler:
         if body is None:
             return
         unpaid = storefront.poster(_named_tool(body), STRANGER) or storefront.sign()
-        from server.http.storefront import challenge_pairs
+        from server.http.demands import challenge_pairs
 
         told = msgspec.json.encode(unpaid.challenge_v1 or unpaid.challenge)
         await reply.finish(402, told, challenge_pairs(unpaid))

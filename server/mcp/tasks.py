@@ -45,10 +45,12 @@ class Face(StrEnum):
     WASMAGENT = "wasmagent"
 
 
-class TaskCompleted(msgspec.Struct, frozen=True, tag="completed"):
+class TaskCompleted(msgspec.Struct, frozen=True, tag="completed", omit_defaults=True):
     """The tool answered. An answer that says `is_error` is an answer, too."""
 
     result: ToolResult
+    # As `when_written` of the request, called once the result is kept as the task's, or was given to whoever waited for it. Not kept itself.
+    when_kept: Any = None
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):

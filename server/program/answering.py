@@ -26,7 +26,7 @@ from server.http.values import Answer, form_handler
 from server.program.services import Services
 
 if TYPE_CHECKING:
-    from server.http.storefront import Storefront
+    from server.request.storefront import Storefront
 
 # Paths that requests are counted under, besides the MCP endpoints.
 # Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
@@ -144,7 +144,8 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
 
 def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> dict[str, Resolve]:
     money = services.money
-    if money is None or money.deposits is None:
+    make = None if money is None else money.deposits
+    if make is None:
         return {}
     from auth.grants.purchase import NotForSale, issue_tokens
     from server.http.deposits import DepositDesk
@@ -162,18 +163,18 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
             services.log.warning("token.not_sold", server=server, payment=payment_id)
             return None
 
-    return {
-        f"/{name}/deposit": DepositDesk(
-            money.deposits(services.servers.settings[name]), endpoint.threshold, issue
-        ).resolve
-        for name, endpoint in endpoints.items()
-    }
+    def desk(name: str, endpoint: McpEndpoint) -> DepositDesk:
+        settings = services.servers.settings[name]
+        sells_tokens = "login" in settings.accepts and not services.resolved.open_to_all(settings)
+        return DepositDesk(make(settings), endpoint.threshold, issue if sells_tokens else None)
+
+    return {f"/{name}/deposit": desk(name, endpoint).resolve for name, endpoint in endpoints.items()}
 
 
 def _storefront(services: Services, name: str) -> Storefront | None:
     if services.endpoints[name].till is None:
         return None
-    from server.http.storefront import Storefront
+    from server.request.storefront import Storefront
 
     site = services.identity.parts.site
     address = site.issuer + site.servers[name]

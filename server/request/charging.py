@@ -34,6 +34,7 @@ from server.till.till import Till
 from server.x402.headers import PAYMENT_HEADERS
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
+from server.x402.requirements import V1
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
@@ -42,7 +43,8 @@ IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 
 LONGEST_KEY: Final = 128
 
-Run: TypeAlias = Callable[[], Awaitable[tuple[ToolResult, str]]]
+# Told whether its caller is to hear nothing of the answer before it is there.
+Run: TypeAlias = Callable[[bool], Awaitable[tuple[ToolResult, str]]]
 
 
 async def charged(
@@ -53,11 +55,13 @@ async def charged(
     if begun is None:
         begun = await _begun(request, tool, till, arguments)
         if begun is None:
-            return await run()
+            return await run(False)
         if isinstance(begun, tuple):
             return begun
+    if request.unhurried:  # it may have been begun before it was a task
+        begun.call = msgspec.structs.replace(begun.call, patient=True)
     try:
-        answer, outcome = await _in_time(run, tool, begun.seconds)
+        answer, outcome = await _in_time(partial(run, begun.withholds), tool, begun.seconds)
     except Paused:
         await till.release(begun, asked=True)
         raise
@@ -70,7 +74,15 @@ async def charged(
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
-    _when_written(request, till, begun.id, keyed=begun.charge.keyed, keeps_ms=begun.keeps_ms)
+    charge = begun.charge
+    _when_written(
+        request,
+        till,
+        charge.id,
+        keyed=charge.keyed,
+        keeps_ms=begun.keeps_ms,
+        on_chain=charge.payment_id is not None,
+    )
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
 
 
@@ -129,7 +141,9 @@ async def _begun(
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"
     if isinstance(begun, Started):
         return begun
-    _when_written(request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms)
+    _when_written(
+        request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms, on_chain=begun.on_chain
+    )
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
@@ -166,6 +180,10 @@ def shown_by(request: Request) -> Shown:
     if raw is None and key is None:
         return NOTHING_SHOWN
     payment = None if raw is None else read_payment(raw)
+    if payment is not None and payment.version == V1 and request.route.params.meta.payment is not UNSET:
+        raise BadPayment(
+            "invalid_x402_version", "Payments inside MCP are of version 2; version 1 is for headers alone."
+        )
     if key is None and payment is not None:
         key = payment.identifier
     if key is None:
@@ -178,7 +196,9 @@ def shown_by(request: Request) -> Shown:
     return Shown(payment=payment, key=key)
 
 
-async def _in_time(run: Run, tool: ToolEntry, seconds: float | None) -> tuple[ToolResult, str]:
+async def _in_time(
+    run: Callable[[], Awaitable[tuple[ToolResult, str]]], tool: ToolEntry, seconds: float | None
+) -> tuple[ToolResult, str]:
     """As long as its payment leaves time for it. Raises `AgentTooSlow`."""
     if seconds is None:
         return await run()
@@ -274,5 +294,9 @@ def _failed(text: str) -> ToolResult:
     return ToolResult(content=(TextContent(text=text),), is_error=True)
 
 
-def _when_written(request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int) -> None:
-    request.when_written = lambda: till.answered(charge_id, keyed=keyed, keeps_ms=keeps_ms)
+def _when_written(
+    request: Request, till: Till, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool
+) -> None:
+    request.when_written = partial(
+        till.answered, charge_id, keyed=keyed, keeps_ms=keeps_ms, on_chain=on_chain
+    )

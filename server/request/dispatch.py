@@ -168,9 +168,14 @@ async def answer_batch(
         if outcome is not None:
             outcomes.append(outcome)
 
-    def written() -> None:
-        for outcome in outcomes:
-            outcome.written()
+    def written() -> Callable[[], None]:
+        told = [heard_of for outcome in outcomes if (heard_of := outcome.written()) is not None]
+
+        def all_heard_of() -> None:
+            for heard_of in told:
+                heard_of()
+
+        return all_heard_of
 
     async with trio.open_nursery() as nursery:
         for place, item in enumerate(items):

@@ -65,8 +65,8 @@ class Request(msgspec.Struct, kw_only=True):
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
     unpaid: Unpaid | None = None  # how it was refused at the till, if it was
-    # Called once the answer has been written to its caller, whole.
-    when_written: Callable[[], None] | None = None
+    # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
+    when_written: Callable[[], Callable[[], None] | None] | None = None
 
     @property
     def id(self) -> RequestId:
@@ -132,9 +132,8 @@ class Outcome(msgspec.Struct, frozen=True):
 
     body: bytes
     error: McpError | None = None
-    when_written: Callable[[], None] | None = None
+    when_written: Callable[[], Callable[[], None] | None] | None = None
 
-    def written(self) -> None:
-        """The answer was given, whole."""
-        if self.when_written is not None:
-            self.when_written()
+    def written(self) -> Callable[[], None] | None:
+        """The answer was given, whole. What comes back is to be called once it is known that the caller has it."""
+        return None if self.when_written is None else self.when_written()

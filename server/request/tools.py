@@ -7,7 +7,7 @@ can read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
@@ -17,6 +17,7 @@ from msgspec import UNSET
 
 from server.backends.base import Outlet, ToolCall, ToolCrashed
 from server.backends.catalog import ToolEntry
+from server.backends.outlets import Withheld
 from server.endpoint.endpoint import Endpoint, TaskRules
 from server.mcp.errors import (
     AgentError,
@@ -78,7 +79,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             )
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
         result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
-        if request.pays_by_extension and request.unpaid is not None:
+        if request.unpaid is not None and request.pays_by_extension:
             from server.request.charging import as_extension
 
             return as_extension(request, result)
@@ -124,9 +125,7 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    if request.when_written is not None:  # whoever has the task's id can fetch it from now on
-        request.when_written()
-    return TaskCompleted(result)
+    return TaskCompleted(result, when_kept=request.when_written)
 
 
 def settle_tool(request: Request, name: str) -> None:
@@ -194,7 +193,11 @@ async def _run_priced(
         return misfit, "invalid"
     till = request.endpoint.till
     assert till is not None
-    return await charged(request, tool, till, arguments, partial(_run, request, tool, resumed, outlet))
+
+    def run(withheld: bool) -> Awaitable[tuple[ToolResult, str]]:
+        return _run(request, tool, resumed, Withheld(outlet) if withheld else outlet)
+
+    return await charged(request, tool, till, arguments, run)
 
 
 async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) -> tuple[ToolResult, str]:
@@ -363,7 +366,8 @@ async def _order_by_hand(
     match found:
         case Snapshot():
             return created(face, found)
-        case TaskCompleted(result):
+        case TaskCompleted(result, when_kept):
+            request.when_written = when_kept
             return result
         case TaskFailed(code, message, data):
             raise AgentError(code, message, data)

@@ -280,6 +280,11 @@ class StreamReader:
             await self._wake.wait()
         return None
 
+    @property
+    def at_end(self) -> bool:
+        """Whether `next` would say so without waiting."""
+        return self._stream.ended and self._stream.event_after(self.handed) is None
+
     def rouse(self) -> None:
         if self._wake is not None:
             self._wake.set()

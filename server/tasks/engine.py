@@ -303,6 +303,9 @@ class Tasks:
         """Also while the server stops, for as long as it may take; else for as long as it takes."""
         assert work.snapshot is not None
         events = outlet.events
+        when_kept = None
+        if isinstance(ending, TaskCompleted) and ending.when_kept is not None:
+            when_kept, ending = ending.when_kept, TaskCompleted(ending.result)
 
         async def write() -> bool:
             return await self._ledger.finish(
@@ -319,6 +322,9 @@ class Tasks:
             order = work.order
             outcome = "completed" if isinstance(ending, TaskCompleted) else "failed"
             self._log.info("task.ended", tool=order.tool, outcome=outcome, request=order.call_id)
+            # Whoever has the task's id can fetch it from now on.
+            if when_kept is not None and (has_it := when_kept()) is not None:
+                has_it()
             self._announce(work.snapshot.server, work.snapshot.id)
 
     async def _release(self, outlet: TaskOutlet) -> None:

@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from server.mcp.results import ToolResult
 
 KEY_PURPOSE: Final = "till-answers"
-# A larger one cannot be sold: it could not be given again.
-MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024
+# A larger one cannot be sold: it could not be given again. With its receipt it still fits in what a task may keep.
+MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024 - 64 * 1024
 _NONCE_BYTES: Final = 12
 
 _encode: Final = msgspec.json.Encoder().encode

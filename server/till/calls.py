@@ -59,6 +59,11 @@ class Started(msgspec.Struct, kw_only=True):
         return self.charge.id
 
     @property
+    def withholds(self) -> bool:
+        """Nothing of the answer is given before the call is done: whoever leaves before that has paid, or spent, nothing."""
+        return not self.paid and self.charge.how != "pass"
+
+    @property
     def keeps_ms(self) -> int:
         """How long a fully given answer is given again to the same call."""
         return self.offer.dedupe_seconds * 1000
@@ -71,6 +76,7 @@ class Earlier(msgspec.Struct, frozen=True, kw_only=True):
     answer: ToolResult
     keyed: bool = False
     keeps_ms: int = 0  # as of `Started`
+    on_chain: bool = False  # paid for by itself
     meta: Mapping[str, Any] = {}
 
 

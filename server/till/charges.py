@@ -181,9 +181,10 @@ def take_out(db: StoreDb, charge_id: str, *states: str) -> Charge | None:
     return None if row is None else Charge.of(row)
 
 
-def is_unanswered(db: StoreDb, charge_id: str) -> bool:
+def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
+    """Whether nobody was given its answer before `since`."""
     row = db.fetch_one("SELECT answered_at FROM charges WHERE id = ?", charge_id)
-    return row is not None and row["answered_at"] is None
+    return row is not None and (row["answered_at"] is None or row["answered_at"] >= since)
 
 
 def disowned(db: StoreDb, charge_id: str) -> None:

@@ -191,9 +191,11 @@ def settled(
     """The money has moved. None: that was known."""
     row = db.fetch_one(
         "UPDATE payments SET state = 'settled', transaction_hash = ?, problem = '', sealed = NULL, owner = NULL, next_try_at = NULL,"
-        " ended_at = ?, expires_at = ? WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        " ended_at = ?, expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END"
+        " WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
         transaction,
         now,
+        expires_at,
         expires_at,
         payment_id,
     )
@@ -204,9 +206,11 @@ def refused(db: StoreDb, payment_id: str, *, problem: str, now: int, expires_at:
     """The money has certainly not moved, and will not."""
     row = db.fetch_one(
         "UPDATE payments SET state = 'refused', problem = ?, sealed = NULL, owner = NULL, next_try_at = NULL, ended_at = ?,"
-        " expires_at = ? WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
+        " expires_at = CASE WHEN expires_at > ? THEN expires_at ELSE ? END"
+        " WHERE id = ? AND state IN ('settling', 'unknown') RETURNING *",
         problem,
         now,
+        expires_at,
         expires_at,
         payment_id,
     )

@@ -9,6 +9,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
+from auth.values.network import counted_as
+
 # The first one is free: payments expire, and clocks differ.
 FREE: Final = 1
 LONGEST_MS: Final = 300_000
@@ -49,6 +51,5 @@ class Penalties:
 
 
 def _names(caller: str, address: str) -> list[str]:
-    return [
-        name for name in (f"caller {caller}" if caller else "", f"at {address}" if address else "") if name
-    ]
+    at = f"at {counted_as(address)}" if address else ""
+    return [name for name in (f"caller {caller}" if caller else "", at) if name]

@@ -7,7 +7,7 @@ survives a restart. Nothing is booked twice, however often an outcome is heard o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -15,7 +15,7 @@ import msgspec
 import trio
 
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreDb, StoreUnavailable
+from server.store.jobs import JobError, Store, StoreDb, StoreError, StoreUnavailable
 from server.till import claims, payments
 from server.till.answers import AnswerVault
 from server.till.counts import TillCounts
@@ -33,8 +33,8 @@ from server.x402.settlements import AlreadyUsed, Rejected, Settled, Unknown
 # The first look after an answer that did not come, and the longest between two later ones.
 FIRST_LOOK_MS: Final = 2_000
 LONGEST_MS: Final = 600_000
-# A settlement may be at work for so long; nobody else tries meanwhile.
-SENT_MS: Final = 120_000
+# A settlement may be at work for so long, with the longest time that the settings allow; nobody else tries meanwhile.
+SENT_MS: Final = 420_000
 LOOK_SECONDS: Final = 1.0
 # How often those without an outcome are counted, for whoever watches.
 COUNT_SECONDS: Final = 15.0
@@ -77,6 +77,8 @@ class Settlements:
         self._counted_again_at = float("-inf")
         self._marks: list[Mark] = []
         self._later: list[Job] = []
+        # Of the tills: what they look after themselves, as often.
+        self.each_look: Final[list[Callable[[], Awaitable[None]]]] = []
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """What a process that died left is taken up first."""
@@ -90,7 +92,7 @@ class Settlements:
                     await trio.sleep(LOOK_SECONDS)
             finally:
                 with trio.CancelScope(shield=True):
-                    await self._flush()
+                    await self._last_flush()
 
     # ── one payment ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -196,15 +198,23 @@ class Settlements:
             books=self._books,
             now=self._clock(),
         )
-        if await self._store.write(job):
+        if await self._write_outcome(job):
             self.counts.payment("settled")
             self._log.info("payment.settled", payment=row.id, transaction=transaction, amount=row.amount)
 
     async def _refused(self, row: PaymentRow, problem: str) -> None:
         job = partial(claims.book_refused, payment_id=row.id, problem=problem[:200], now=self._clock())
-        if await self._store.write(job):
+        if await self._write_outcome(job):
             self.counts.payment("refused")
             self._log.info("payment.refused", payment=row.id, reason=problem[:200])
+
+    async def _write_outcome(self, job: Job) -> object:
+        """What is known is not asked for again because it could not be written: asked twice, few give an answer that is certain."""
+        try:
+            return await self._store.write(job)
+        except StoreUnavailable:
+            self.later(job)
+            raise
 
     # ── all the others ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -223,8 +233,12 @@ class Settlements:
                     self.under_way.begin(row.id)
                     assert self._nursery is not None
                     self._nursery.start_soon(self._settle, row.id)
+            for look in self.each_look:
+                await look()
         except StoreUnavailable as problem:
             self._log.warning("payment.store_unavailable", reason=str(problem))
+        except Exception:  # whatever it is, it is no reason to look after no payment any more
+            self._log.exception("payment.look_failed")
 
     def later(self, job: Job) -> None:
         """The store could not do it now."""
@@ -242,9 +256,12 @@ class Settlements:
         self._marks[:0] = marks
 
     async def _flush(self) -> None:
+        """Raises `StoreUnavailable`; then all that is not written is still there."""
         while self._later:
-            job = self._later[0]
-            await self._store.write(job)
+            try:
+                await self._store.write(self._later[0])
+            except JobError:  # nor would it be another time; what is left of it is found when the next process begins
+                self._log.exception("payment.job_failed")
             self._later.pop(0)
         while self._marks:
             marks = self.take_marks()
@@ -253,6 +270,12 @@ class Settlements:
             except BaseException:
                 self.put_back(marks)
                 raise
+
+    async def _last_flush(self) -> None:
+        try:
+            await self._flush()
+        except StoreError as problem:
+            self._log.warning("payment.not_flushed", reason=str(problem))
 
 
 def kept(requirements: Requirements, resource: PaidResource) -> str:

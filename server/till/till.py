@@ -21,7 +21,7 @@ import trio
 from auth.values.model import PrincipalKind
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
-from server.store.jobs import Store, StoreUnavailable
+from server.store.jobs import Store, StoreError
 from server.till import charges, claims, payments, words
 from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.till.calls import RETRIES, Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
@@ -48,9 +48,13 @@ KEY_PURPOSE: Final = "till-calls"
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
+# How long an answer that was paid for on a chain may take to its caller, through whatever lies between.
+GRACE_MS: Final = 3_000
 # Whoever waits for somebody else's call is told so before its own time is over.
 MARGIN_SECONDS: Final = 2.0
 LOOK_SECONDS: Final = 1.0
+# A task that a call has become takes it over at once, or never.
+TAKEN_OVER_MS: Final = 60_000
 ID_BYTES: Final = 12
 _encode: Final = msgspec.json.Encoder(order="deterministic").encode
 
@@ -87,12 +91,13 @@ class Till:
         self._terms = terms  # signs receipts as x402 has them
         self._under_way = settlements.under_way
         self._penalties = Penalties(clock)
-        self._handed_over: dict[str, Started] = {}
+        self._handed_over: dict[str, tuple[Started, int]] = {}  # and since when
         self._key = key
         self._clock = clock
         self._entropy = entropy
         self._boot_id = boot_id
         self._log = log
+        settlements.each_look.append(self.release_forgotten)
 
     # ── what it costs ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,7 +206,7 @@ class Till:
         try:
             requirements = match(
                 payment,
-                self._showcase.requirements(offer, quote_in(payment) or ""),
+                self._showcase.requirements(offer, (quote_in(payment) or "") if call.depends else ""),
                 self._showcase.resources(call.tool),
             )
             check_window(
@@ -364,18 +369,15 @@ class Till:
         charge = await self._store.read(lambda db: charges.find(db, charge_id))
         if charge is None:
             return words.payment_used() if found.state in ("settled", "refused") else words.in_flight()
-        if (
-            charge.caller == _payer_of(found)
-            and charge.state == "done"
-            and not self._is_key_of(charge, call, key)
-        ):
-            # Who paid is the only thing known of this caller, and a settled payment can be read on the chain by anybody.
-            return (
-                charge
-                if await self._store.read(lambda db: charges.is_unanswered(db, charge_id))
-                else words.payment_used()
-            )
-        return charge
+        if charge.caller != _payer_of(found):
+            return charge
+        # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
+        if charge.keyed:
+            return charge if self._is_key_of(charge, call, key) else words.without_its_key()
+        if charge.state != "done":
+            return charge
+        job = partial(charges.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)
+        return charge if await self._store.read(job) else words.payment_used()
 
     async def _earlier(
         self, charge: Charge, call: PricedCall, offer: Offer
@@ -421,6 +423,7 @@ class Till:
             answer=answer,
             keyed=charge.keyed,
             keeps_ms=offer.dedupe_seconds * 1000,
+            on_chain=charge.payment_id is not None,
             meta=meta,
         )
 
@@ -433,7 +436,7 @@ class Till:
             sealed = self._answers.seal(started.id, answer)
         except AnswerTooLarge:
             await self.release(started)
-            return words.answer_too_large(MAX_ANSWER_BYTES)
+            return words.answer_too_large(MAX_ANSWER_BYTES, paid=started.paid)
         except BaseException:
             await self.release(started)
             raise
@@ -452,6 +455,7 @@ class Till:
                 answer=answer,
                 keyed=started.charge.keyed,
                 keeps_ms=started.keeps_ms,
+                on_chain=started.charge.payment_id is not None,
                 meta=meta,
             )
             return Served(charge_id=started.id, meta=meta)
@@ -474,7 +478,7 @@ class Till:
         with trio.CancelScope(shield=True):
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except Exception:
                 await self.release(started)
                 raise
 
@@ -493,22 +497,40 @@ class Till:
         with trio.CancelScope(shield=True):
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except StoreError:
                 self._settlements.later(job)
             finally:
                 self._under_way.end(started.id)
 
     def hand_over(self, started: Started) -> None:
         """To whoever runs it, as a task: who takes it over ends it."""
-        self._handed_over[started.id] = started
+        self._handed_over[started.id] = started, self._clock()
 
     def take_over(self, charge_id: str) -> Started | None:
-        """None: it was begun by a process that is gone, and came to nothing with it."""
-        return self._handed_over.pop(charge_id, None)
+        """None: it came to nothing, with the process that began it, or because nobody took it over in time."""
+        found = self._handed_over.pop(charge_id, None)
+        return None if found is None else found[0]
 
-    def answered(self, started_id: str, *, keyed: bool, keeps_ms: int) -> None:
-        """The answer was fully given to its caller."""
-        self._settlements.mark(Mark(charge_id=started_id, keyed=keyed, keeps_ms=keeps_ms))
+    async def release_forgotten(self) -> None:
+        """What was handed over and is not taken: its caller may have been shut out meanwhile. Whoever comes for it later begins anew."""
+        now = self._clock()
+        late = [each for each, at in self._handed_over.values() if now - at >= TAKEN_OVER_MS]
+        for each in late:
+            if self.take_over(each.id) is not None:
+                await self.release(each)
+
+    def answered(
+        self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool = False
+    ) -> Callable[[], None] | None:
+        """The answer was written to its caller. What comes back is to be called once it is known that the caller has it.
+
+        `on_chain`: it was paid for by itself. Between here and its caller it may still get lost, and whoever lost it signs anew:
+        so for a moment the call leads to the same answer, unless the caller is heard of before."""
+        if on_chain and not keyed and keeps_ms < GRACE_MS:
+            self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=GRACE_MS))
+            return lambda: self._settlements.mark(Mark(charge_id=charge_id, keyed=False, keeps_ms=keeps_ms))
+        self._settlements.mark(Mark(charge_id=charge_id, keyed=keyed, keeps_ms=keeps_ms))
+        return None
 
     async def _settle(self, started: Started, sealed: bytes | None) -> Refusal | None:
         """None: it is settled."""
@@ -526,7 +548,7 @@ class Till:
             )
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except Exception:
                 await self.release(started)
                 raise
             self._settlements.begin(payment_id)
@@ -575,7 +597,7 @@ class Till:
         return self._mac("same", caller, call.fingerprint)
 
     def _is_key_of(self, charge: Charge, call: PricedCall, key: str | None) -> bool:
-        return charge.keyed and hmac.compare_digest(charge.call_key, self._call_key(charge.caller, call, key))
+        return hmac.compare_digest(charge.call_key, self._call_key(charge.caller, call, key))
 
     def _mac(self, *what: object) -> str:
         return hmac.new(self._key, _encode(what), hashlib.sha256).hexdigest()
@@ -665,7 +687,7 @@ class Till:
         with trio.CancelScope(shield=True):
             try:
                 await self._store.write(job)
-            except StoreUnavailable:
+            except StoreError:
                 self._settlements.later(job)
 
 

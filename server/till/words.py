@@ -171,6 +171,16 @@ def payment_used() -> Refusal:
     )
 
 
+def without_its_key() -> Refusal:
+    """Of a payment by somebody of whom nothing else is known."""
+    return Refusal(
+        reason="idempotency_key_differs",
+        text="This payment was shown with an idempotency key, and the answer that it pays for is given with that key alone. Do not pay again."
+        " Make the same call again with the same key and the same payment.",
+        status=409,
+    )
+
+
 def other_call_of_key() -> Refusal:
     return Refusal(
         reason="idempotency_conflict",
@@ -196,10 +206,16 @@ def tried_often_enough() -> Refusal:
     )
 
 
-def answer_too_large(limit: int) -> Refusal:
+def answer_too_large(limit: int, *, paid: bool) -> Refusal:
+    """`paid`: it was paid beforehand."""
+    then = (
+        "It was paid for before it was made: it can be made again, or ask whoever runs this server for a refund."
+        if paid
+        else "Nothing was taken."
+    )
     return Refusal(
         reason="answer_too_large",
-        text=f"The tool's answer is larger than {limit // 1048576} MiB, which is more than can be sold. Nothing was taken.",
+        text=f"The tool's answer is larger than {limit / 1048576:.1f} MiB, which is more than can be sold. {then}",
         status=500,
     )
 

@@ -16,7 +16,7 @@ from auth.tokens.api_keys import ApiKeyOrder, NewApiKey
 from auth.tokens.presentation import present
 from auth.values import scopes
 from auth.values.db import Db
-from auth.values.model import Principal, PrincipalKind
+from auth.values.model import STRANGER, Principal, PrincipalKind
 from server.admission.bearer import Admission, EntryRefusal, anybody
 from server.store.jobs import StatementRefused, StoreClosed, StoreError
 from tests.auth.identity_fakes import ORIGIN, logged_in, open_identity
@@ -155,3 +155,30 @@ async def test_a_selection_of_tools_narrows_whoever_is_known() -> None:
         bad = admission.who_nowait(replace(shown, tools="a;" * 40))
         assert isinstance(bad, EntryRefusal)
         assert bad.status == 400
+
+
+@pytest.mark.parametrize(
+    ("sells", "pays", "comes_in"), [(True, True, True), (True, False, False), (False, True, False)]
+)
+async def test_whoever_pays_comes_in_where_the_server_sells_to_all(
+    sells: bool, pays: bool, comes_in: bool
+) -> None:
+    async with open_identity() as identity:
+        shown = present(None, origin=ORIGIN, server="agent", path="/mcp", pays=pays)
+        found = await Admission(identity, sells_to_all=sells).authenticate(shown)
+        assert (found == STRANGER) == comes_in
+        assert comes_in or (isinstance(found, EntryRefusal) and found.status == 401)
+
+
+async def test_where_nobody_logs_in_a_payment_makes_nobody_less_than_they_are() -> None:
+    async with open_identity() as identity:
+        everybody = anybody(identity.parts.site.scopes)
+        shown = present(None, origin=ORIGIN, server="agent", path="/mcp", pays=True)
+        assert await Admission(identity, everybody, sells_to_all=True).authenticate(shown) == everybody
+
+
+async def test_a_selection_of_tools_bounds_whoever_pays_too() -> None:
+    async with open_identity() as identity:
+        shown = present(None, origin=ORIGIN, server="agent", path="/mcp", pays=True, tools="readonly")
+        found = await Admission(identity, sells_to_all=True).authenticate(shown)
+        assert isinstance(found, Principal) and found.tools == ";readonly"

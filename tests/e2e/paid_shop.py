@@ -29,6 +29,7 @@ RECEIPT = "x402/payment-response"
 KEY = "x402/idempotency-key"
 REFUSAL = "io.ostiary/payment"
 REPLAYED = "io.ostiary/replayed"
+POOR = "a-token-of-a-program-that-is-poor-0123456789"
 CENT = 10_000  # micros, and atomic units of the test coin
 SETTINGS = """
 [payments]
@@ -55,6 +56,7 @@ calls_at_once = 200
 [[server]]
 name = "club"
 auth = "oauth"
+tokens = [{{ name = "poor", token = "file:poor.token", scope = "mcp" }}]
 [server.tools.ahead]
 flow = "upfront"
 [server.tools.curious_ahead]
@@ -192,9 +194,9 @@ class Shop:
 
     def member(self, client: str = "one", *, cents: int = 0, **how: Any) -> Customer:
         """Somebody who is logged in; with so much on the balance."""
+        token = self.house.token("club", client)
         if cents:
             self.program.at_machine("ledger", "grant", "owner", f"${cents / 100:.2f}")
-        token = self.house.token("club", client)
         return self.customer(Wire(url=self.house.endpoint("club"), token=token, **how))
 
     # ── the agent ──
@@ -293,6 +295,8 @@ def open_shop(home: Path, *, mortal: bool = False) -> Generator[Shop]:
     house = House(program=program, port=_free_port())
     shop = Shop(program=program, house=house, facilitator_port=_free_port())
     shop.configure(node=False)
+    (home / "poor.token").write_text(POOR, "utf-8")
+    (home / "poor.token").chmod(0o600)
     try:
         shop.begin_facilitating()
         yield shop

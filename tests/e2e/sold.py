@@ -130,8 +130,11 @@ class Shop:
 
     def settled(self) -> int:
         """How many payments moved money."""
-        ledger = httpx2.get(f"{self.facilitator}/test/ledger", trust_env=False).json()
-        return ledger["totals"]["settled"]
+        return self.ledger()["totals"]["settled"]
+
+    def ledger(self) -> dict[str, Any]:
+        """The facilitator's."""
+        return httpx2.get(f"{self.facilitator}/test/ledger", trust_env=False).json()
 
     def key(self) -> str:
         return self.program.at_machine("api-keys", "create", "ci")["key"]

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
+import socket
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 from programs import WAIT_SECONDS, until
-from sold import Buyer, Shop, packed, selling, unpacked
+from sold import AGENT, Buyer, Shop, packed, selling, unpacked
 
 from server.evm.secp256k1 import PrivateKey
 
@@ -161,6 +165,46 @@ def test_a_settlement_whose_answer_is_lost_is_looked_after_and_deposits_once(sho
     assert shop.settled() == before + 1
 
 
+LINGERS = (
+    AGENT
+    + """
+import asyncio
+from pathlib import Path
+
+@tool(price="$0.03")
+async def lingers(mark: str) -> str:
+    Path(mark).touch()
+    await asyncio.sleep(3600)
+    return "at last"
+"""
+)
+
+
+def test_whoever_leaves_a_call_that_runs_has_paid_nothing(tmp_path: Path) -> None:
+    (tmp_path / "m0").write_text(secret(0), "utf-8")
+    (tmp_path / "m0").chmod(0o600)
+    tokens = 'tokens = [{ name = "m0", token = "file:m0", scope = "mcp:tools" }]'
+    with selling(tmp_path, f'name = "main"\n{tokens}', agent=LINGERS) as shop:
+        wallet = shop.pay("/main/deposit", FIVE, x_api_key=secret(0)).json()["wallet"]
+        mark = tmp_path / "begun"
+
+        def kept() -> dict[str, Any]:
+            (found,) = shop.program.at_machine("ledger", "balance", "--wallet", wallet)["wallets"]
+            return found
+
+        body = json.dumps({"mark": str(mark)})
+        host, port = shop.server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port))) as line:
+            line.sendall(
+                f"POST /main/call/lingers HTTP/1.1\r\nHost: {host}:{port}\r\nX-API-Key: {secret(0)}\r\n"
+                f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}".encode()
+            )
+            until("the tool to run", lambda: mark.exists() or None)
+            assert kept()["held"] == 30_000
+        until("the hold to be released", lambda: kept()["held"] == 0 or None)
+        assert kept()["balance"] == 5_000_000
+
+
 # ── a token that was bought ──────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -249,3 +293,47 @@ def test_the_owner_sees_what_was_bought_and_no_secret_is_logged(shop: Shop) -> N
     assert any(row["actor"] == told["wallet"] for row in rows)
     said = shop.server.said()
     assert told["access_token"] not in said and told["refresh_token"] not in said
+
+
+def test_where_no_login_is_taken_nobody_is_sold_a_token(tmp_path: Path) -> None:
+    with selling(tmp_path, 'name = "keys"\nanonymous_pay = true\naccepts = ["api-key"]') as shop:
+        assert shop.pay("/keys/call/look_up", WORD).status_code == 200
+        answer = shop.post("/keys/deposit", FIVE)
+        assert answer.status_code == 403 and answer.json()["error"] == "no_wallet"
+
+
+@pytest.mark.parametrize("mode", ["slow:3", "lost", "504-after-settle", "hang"])
+def test_a_server_that_is_killed_while_it_deposits_finds_the_money_when_it_is_back(
+    tmp_path: Path, mode: str
+) -> None:
+    who = buyer(41)
+    with selling(tmp_path, SHARED.replace(f"tokens = [{TOKENS}]", "")) as shop, ThreadPoolExecutor(1) as pool:
+        payment = signed(shop, who, FIVE)
+        shop.switch(settle=mode, times=1)
+        asked = pool.submit(cut_off, shop, payment)
+        until("the settlement to be asked for", lambda: shop.ledger()["totals"]["settle_calls"] or None)
+        shop.server.process.kill()
+        shop.server.process.wait()
+        asked.result(WAIT_SECONDS)
+        with shop.program.serving("--config", "ostiary.toml") as again:
+            shop = Shop(program=shop.program, server=again, facilitator=shop.facilitator)
+
+            def deposited() -> httpx2.Response | None:
+                answer = shop.post("/shared/deposit", FIVE, payment_signature=payment)
+                assert answer.status_code in (200, 503), answer.text
+                return answer if answer.status_code == 200 else None
+
+            told = until("the deposit", deposited).json()
+            assert told["balance"] == "$5.00" and told["wallet"].endswith(who.address.lower())
+            assert shop.settled() == 1
+            assert "access_token" not in told, (
+                "it was shown before, and nobody but its payer could prove that"
+            )
+            more = shop.pay("/shared/deposit", {"amount": "$1"}, who).json()
+            assert more["balance"] == "$6.00" and more["access_token"]
+            shop.program.run("ledger", "check", "--data-dir", str(shop.program.data_dir))
+
+
+def cut_off(shop: Shop, payment: str) -> None:
+    with contextlib.suppress(httpx2.HTTPError):
+        shop.post("/shared/deposit", FIVE, payment_signature=payment)

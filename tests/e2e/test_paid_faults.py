@@ -240,6 +240,44 @@ def tried_again(shop: Shop, left: list[tuple[Customer, str, dict[str, Any], dict
     return all(row["tries"] > 1 or row["state"] == "settled" for row in rows)
 
 
+def test_an_authorization_that_was_used_before_it_was_sent_pays_for_nothing(shop: Shop) -> None:
+    """Its payer may have cancelled it while the tool ran; that it stays used is then no proof that it was paid."""
+    shop.close()
+    shop.configure(node=False)
+    shop.open()
+    customer, name = shop.stranger(), "cancelled"
+    payment = customer.sign("sold", name)
+    shop.switch(settle="fail:invalid_exact_evm_nonce_already_used")
+    assert reason_of(customer.call("sold", name, payment=payment)) == UNKNOWN
+    shop.kill()
+    shop.open()
+    until("the next try", lambda: [row for row in shop.seen(customer) if row["settle_calls"] == 2] or None)
+    assert reason_of(customer.another().call("sold", name, payment=payment)) in LATER
+    assert shop.booked(customer) == 0
+    shop.switch(settle="ok")
+    shop.kill()
+    shop.open()
+    assert answer_of(until_told(customer.another(), "sold", name, payment)) == f"{name} was run 1"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
+def test_what_was_paid_for_at_another_price_is_found(shop: Shop, hands: ThreadPoolExecutor) -> None:
+    shop.open()
+    customer, name = shop.stranger(), "dearer"
+    payment = customer.sign("sold", name)
+    shop.order("after book_settled")
+    lost = hands.submit(customer.call, "sold", name, payment=payment)
+    shop.await_death()
+    assert lost.exception() is not None
+    agent = shop.program.home / "agent.py"
+    agent.write_text(agent.read_text("utf-8").replace("$0.01", "$0.02"), "utf-8")
+    shop.open()
+    customer = customer.another()
+    assert customer.price("sold", name)["accepts"][0]["amount"] == str(2 * CENT)
+    assert answer_of(customer.call("sold", name, payment=payment)) == f"{name} was run 1"
+    assert (shop.settled(customer), shop.booked(customer)) == (1, CENT)
+
+
 def test_after_all_of_it_the_books_agree_with_the_chain(shop: Shop) -> None:
     shop.open()
     shop.check_books()

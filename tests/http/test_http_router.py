@@ -61,6 +61,27 @@ async def test_exact_paths_go_to_their_mcp_handler_and_all_else_to_the_site(path
         assert (await peer.ask(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).body == body
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (b"/main/call/echo", b"call"),
+        (b"/main/call/", b"call"),
+        (b"/main/call/a/b", b"call"),
+        (b"/main/%63all/echo", b"call"),
+        (b"/main/call", b"site"),
+        (b"/mcp/call/echo", b"site"),
+        (b"//main/call/echo", b"site"),
+        (b"/x/main/call/echo", b"site"),
+        (b"/main/calls/echo", b"site"),
+        (b"/mcp", b"first"),
+    ],
+)
+async def test_what_lies_two_levels_down_goes_by_what_its_path_begins_with(path: bytes, body: bytes) -> None:
+    routed = Routed(below={"/main/call/": hosting(answering(b"call"))})
+    async with running(resolve=routed.resolve) as server, await server.connect() as peer:
+        assert (await peer.ask(b"GET " + path + b" HTTP/1.1\r\nHost: localhost\r\n\r\n")).body == body
+
+
 async def test_the_site_is_not_shown_under_a_foreign_name() -> None:
     async with running(resolve=Routed().resolve) as server, await server.connect() as peer:
         answer = await peer.ask(b"GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n")

@@ -96,6 +96,12 @@ def complaints(resolved: Resolved) -> list[str]:
         ),
         # payments
         ("payments = 1\n" + server(), "payments: cannot be 1; write a table, [payments]"),
+        ('[payments]\ndeposit_least = "some"\n' + server(), 'payments.deposit_least: "some" is no amount'),
+        ('[payments]\ndeposit_most = "$0"\n' + server(), 'payments.deposit_most: "$0" is nothing'),
+        (
+            '[payments]\ndeposit_least = "$5"\ndeposit_most = "$4"\n' + server(),
+            "payments.deposit_least: is more than deposit_most",
+        ),
         ("[payments]\npayto = 1\n" + server(), "payments.payto: is not a setting; write pay_to"),
         ('[payments]\npay_to = "me"\n' + server(), 'payments.pay_to: cannot be "me"'),
         (f'[payments]\npay_to = "{MINE[:-2]}e7"\n' + server(), "payments.pay_to: is mistyped"),

@@ -491,3 +491,33 @@ async def test_who_waits_when_the_server_is_about_to_stop_is_told_to_ask_again_a
         assert told == ["the server is stopping: ask again"] * 2
         assert trio.current_time() == begun
         assert (await made.tasks.wait(done.id, OWNER)).ending == text("done")
+
+
+async def test_whoever_gave_a_result_is_told_once_it_is_kept_and_not_before(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    told: list[str] = []
+
+    async def sell(_order: TaskOrder, _outlet: Outlet) -> Ending:
+        return TaskCompleted(text("sold").result, when_kept=lambda: lambda: told.append("kept"))
+
+    async with engine(store, {"t": sell}) as made:
+        ended = await made.ended(await made.start())
+    assert (ended.ending, told) == (text("sold"), ["kept"])
+
+
+async def test_whoever_gave_a_result_that_nobody_wants_any_more_is_told_nothing(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    told: list[str] = []
+
+    async def sell(_order: TaskOrder, _outlet: Outlet) -> Ending:
+        await made.tasks.cancel(task.id, OWNER, reason="not any more")
+        with trio.CancelScope(shield=True):
+            return TaskCompleted(text("sold").result, when_kept=lambda: told.append("kept"))
+
+    async with engine(store, {"t": sell}) as made:
+        task = await made.start()
+        await made.ended(task)
+        await trio.testing.wait_all_tasks_blocked()
+    assert told == []

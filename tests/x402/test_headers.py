@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from server.http import threshold
 from server.x402.envelopes import UnreadableEnvelope
 from server.x402.headers import (
     EXPOSED,
@@ -47,6 +48,8 @@ def test_a_receipt_comes_back_in_the_header_of_its_payments_version(version: int
 
 def test_the_newer_header_is_looked_for_first() -> None:
     assert PAYMENT_HEADERS == (b"payment-signature", b"x-payment")
+    # Those by which a request is told to bring a payment, where nothing of payments is loaded.
+    assert tuple(threshold.PAYMENT_HEADERS.items()) == ((2, PAYMENT_HEADERS[0]), (1, PAYMENT_HEADERS[1]))
 
 
 @pytest.mark.parametrize("text", ["", "x", "{", "e30=" * 30_000])

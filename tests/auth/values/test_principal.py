@@ -47,6 +47,16 @@ def test_callers_without_a_name_are_told_apart_by_where_they_call_from(caller: P
     assert caller.key("10.0.0.1") != caller.key("10.0.0.2")
 
 
+def test_a_payer_with_a_token_is_the_same_by_whichever_token() -> None:
+    first, second = (
+        Principal(
+            kind=PrincipalKind.PAYER, subject="payer:eip155:8453:0xab", client_id="payers", grant_id=grant
+        )
+        for grant in ("grt_1", "grt_2")
+    )
+    assert first.identified and first.key("10.0.0.1") == second.key("10.0.0.2") == "x402:eip155:8453:0xab"
+
+
 def test_keys_are_written_as_rows_of_tasks_have_them() -> None:
     assert owner_of(ANN, "main").caller == ANN.key() == "user:usr_ann:cli_1"
     assert Principal(kind=PrincipalKind.API_KEY, subject="key_1").key() == "api_key:key_1:"

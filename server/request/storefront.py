@@ -13,10 +13,8 @@ from msgspec import UNSET
 from auth.values.model import STRANGER, Principal, PrincipalKind
 from server.backends.terms import PRICE_META
 from server.endpoint.endpoint import Endpoint
-from server.http.handler import Pairs
 from server.rights.standing import Standing
 from server.till.calls import Refusal, Unpaid
-from server.x402.headers import challenge_header
 from server.x402.requirements import DESCRIPTION_CHARACTERS, PaidResource, payment_required
 
 LOG_IN_FIRST: Final = "This server asks for a login first: the call is then paid from its balance, or by the same payment beside the token."
@@ -82,11 +80,3 @@ class Storefront:
         )
         challenge = payment_required((), PaidResource(url=self._prices), text)
         return Unpaid(refusal=Refusal(reason="payment_required", text=text, asks=True), challenge=challenge)
-
-
-def challenge_pairs(unpaid: Unpaid) -> Pairs:
-    """The header of version 2, where there is something to be paid."""
-    if unpaid.challenge is None:
-        return ()
-    name, value = challenge_header(unpaid.challenge)
-    return ((name.encode("ascii"), value.encode("ascii")),)

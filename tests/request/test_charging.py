@@ -1,0 +1,64 @@
+"""Where a call meets the till: what its caller hears before it has paid, and when an answer counts as given."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from server.backends.base import LogMessage, Progress
+from server.backends.outlets import Nobody, Withheld
+from server.mcp.results import ToolResult
+from server.mcp.tasks import TaskCompleted
+from server.request.charging import charged
+from server.till.calls import Shown, Started
+from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
+
+TOOL: Any = SimpleNamespace(tool=SimpleNamespace(name="search"))
+
+
+class Heard(Nobody):
+    def __init__(self) -> None:
+        super().__init__("nobody")
+        self.events: list[Progress | LogMessage] = []
+
+    async def emit(self, event: Progress | LogMessage) -> None:
+        self.events.append(event)
+
+
+async def _withheld(at: OpenTill, **offer: Any) -> bool:
+    begun = await at.till.begin(a_call(), an_offer(**offer), Shown())
+    assert isinstance(begun, Started)
+    at.till.hand_over(begun)
+    request: Any = SimpleNamespace(charge=begun.id, unhurried=False, when_written=None)
+    asked: list[bool] = []
+
+    async def run(withheld: bool) -> tuple[ToolResult, str]:
+        asked.append(withheld)
+        return ANSWER, "ok"
+
+    await charged(request, TOOL, at.till, {}, run)
+    assert request.when_written is not None
+    return asked.pop()
+
+
+async def test_nothing_of_an_answer_is_heard_before_it_is_paid_for() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        assert await _withheld(at)
+
+
+async def test_what_was_paid_beforehand_is_heard_as_it_comes() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        assert not await _withheld(at, upfront=True)
+
+
+@pytest.mark.parametrize("joins", [False, True])
+async def test_progress_is_heard_without_its_words_and_logs_not_at_all(joins: bool) -> None:
+    heard = Heard()
+    outlet = Withheld(heard)
+    await outlet.emit(Progress(progress=1, total=3, message="the answer is 42", joins=joins))
+    await outlet.emit(LogMessage(level="info", data="the answer is 42"))
+    assert heard.events == [Progress(progress=1, total=3)]

@@ -1,0 +1,252 @@
+"""A till to try out: a store in memory, a clock that stands until it is moved, and facilitators that say what a test wants."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import asynccontextmanager
+from io import StringIO
+from typing import Any, Final
+
+import structlog
+import trio
+import trio.testing
+
+from auth.keys import ring
+from server.mcp.messages import TextContent
+from server.mcp.results import ToolResult
+from server.settings.sales import accepted_assets
+from server.store.inline import InlineStore, open_inline_store
+from server.store.jobs import Row, StoreDb, StoreUnavailable
+from server.till import wallets
+from server.till.answers import AnswerVault
+from server.till.calls import PricedCall, Refusal, Served, Shown, Started
+from server.till.caps import CapRules
+from server.till.claims import Rules
+from server.till.deposits import Deposits
+from server.till.fingerprint import fingerprint
+from server.till.ledger import GRANTED, Books, Movement
+from server.till.offers import CURRENCY, Offer
+from server.till.plans import Plans
+from server.till.quotes import Quotes
+from server.till.receipts import Receipts
+from server.till.settlement import Settlements
+from server.till.showcase import Showcase
+from server.till.till import Till
+from server.x402.facilitators import FacilitatorDown
+from server.x402.payments import Payment, read_payment
+from server.x402.settlements import Rejected, Settled, SettleOutcome, Verified
+from tests.till.till_fakes import NOW, PAYMENTS
+from tests.x402.builders import PAYER, SIGNATURE, TRANSACTION
+
+BOOT: Final = "boot-1"
+ANN: Final = "user:ann:"
+WALLET: Final = "user:ann"
+KEY: Final = b"k" * 32
+ANSWER: Final = ToolResult(content=[TextContent(text="42")])
+REFUSED: Final = Rejected(code="no_funds", sentence="There is not enough.", said="funds", certain=True)
+NOT_CERTAIN: Final = Rejected(code="odd", sentence="No.", said="odd", certain=False)
+
+
+class FakeFacilitators:
+    """What is put in `verdicts` and `outcomes` is said next, else yes. `hold`: a settlement waits for it."""
+
+    def __init__(self) -> None:
+        self.verdicts: list[Rejected | FacilitatorDown] = []
+        self.outcomes: list[SettleOutcome | FacilitatorDown] = []
+        self.verified = 0
+        self.settled: list[str] = []
+        self.repeats: list[bool] = []
+        self.hold: trio.Event | None = None
+        self.verify_hold: trio.Event | None = None
+
+    async def verify(self, payment: Payment, requirements: Any, resource: Any = None) -> Verified | Rejected:
+        self.verified += 1
+        if self.verify_hold is not None:
+            await self.verify_hold.wait()
+        if self.verdicts:
+            said = self.verdicts.pop(0)
+            if isinstance(said, FacilitatorDown):
+                raise said
+            return said
+        return Verified(payer=payment.authorization.from_, facilitator="https://f.example")
+
+    async def settle(
+        self, payment: Payment, requirements: Any, resource: Any = None, *, at: str, repeated: bool = False
+    ) -> SettleOutcome:
+        self.settled.append(payment.authorization.nonce)
+        self.repeats.append(repeated)
+        if self.hold is not None:
+            await self.hold.wait()
+        if self.outcomes:
+            said = self.outcomes.pop(0)
+            if isinstance(said, FacilitatorDown):
+                raise said
+            return said
+        a = payment.authorization
+        return Settled(
+            transaction=TRANSACTION, payer=a.from_, network=requirements.network, amount=requirements.amount
+        )
+
+
+class FaultyStore:
+    """The store, except that writes fail when they are told to. `failing` is asked with the name of each job."""
+
+    def __init__(self, store: InlineStore) -> None:
+        self.inner: Final = store
+        self.failing: Callable[[str], Exception | None] = lambda name: None
+
+    async def write(self, job: Callable[[StoreDb], Any]) -> Any:
+        error = self.failing(_name(job))
+        if error is not None:
+            raise error
+        return await self.inner.write(job)
+
+    async def read(self, job: Callable[[StoreDb], Any]) -> Any:
+        return await self.inner.read(job)
+
+
+def _name(job: Any) -> str:
+    return str(getattr(getattr(job, "func", job), "__name__", ""))
+
+
+class OpenTill:
+    """Everything that a test of the till touches."""
+
+    def __init__(self, store: InlineStore) -> None:
+        self.now = NOW
+        self.store = FaultyStore(store)
+        self.facilitators = FakeFacilitators()
+        self.books = Books(KEY)
+        self.heard = StringIO()
+        self.log: Any = structlog.wrap_logger(structlog.PrintLogger(self.heard))
+        self._ids = itertools.count()
+        self.vault = AnswerVault(KEY, self._entropy)
+        sealed = ring.generate(b"s" * 32, nonce=b"n" * 12, now=NOW)
+        row = {name: getattr(sealed, name) for name in sealed.__slots__}
+        self._signing = ring.unseal(row, b"s" * 32)
+        self.settlements = self.made_settlements(BOOT)
+        self.till = self.made_till(self.settlements, BOOT)
+        self._nonces = itertools.count(1)
+
+    def _entropy(self, size: int) -> bytes:
+        return next(self._ids).to_bytes(size, "big")
+
+    def made_settlements(self, boot_id: str) -> Settlements:
+        facilitators: Any = self.facilitators
+        store: Any = self.store
+        return Settlements(
+            store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
+            clock=lambda: self.now, boot_id=boot_id, log=self.log,
+        )  # fmt: skip
+
+    def showcase(self, below: str) -> Showcase:
+        return Showcase(
+            server="main", base=f"https://shop.example/main/{below}", title="Main", assets=accepted_assets(PAYMENTS),
+            max_timeout_seconds=120,
+        )  # fmt: skip
+
+    def made_till(self, settlements: Settlements, boot_id: str) -> Till:
+        store: Any = self.store
+        return Till(
+            server="main", store=store, books=self.books, quotes=Quotes(KEY, clock=lambda: self.now),
+            answers=self.vault, settlements=settlements,
+            receipts=Receipts(issuer="https://shop.example", key=lambda: self._signing, currency=CURRENCY),
+            showcase=self.showcase("call/"), rules=Rules(plans=Plans(), caps=CapRules()), key=KEY,
+            clock=lambda: self.now, entropy=self._entropy, boot_id=boot_id, log=self.log,
+        )  # fmt: skip
+
+    def deposits(self) -> Deposits:
+        store: Any = self.store
+        return Deposits(
+            server="main", store=store, answers=self.vault, settlements=self.settlements,
+            showcase=self.showcase(""), least=10_000, most=1_000_000_000, key=KEY, clock=lambda: self.now,
+            entropy=self._entropy, boot_id=BOOT, log=self.log,
+        )  # fmt: skip
+
+    # ── what a test brings ───────────────────────────────────────────────────────────────────────────────────────────
+
+    def payment(self, offer: Offer | None = None, *, below: str = "call/", **changes: Any) -> Payment:
+        wanted = self.showcase(below).requirements(offer or an_offer())[0]
+        fields = {
+            "from": PAYER, "to": wanted.pay_to, "value": wanted.amount, "validAfter": "0",
+            "validBefore": str(self.now // 1000 + 300), "nonce": f"0x{next(self._nonces):064x}",
+        }  # fmt: skip
+        payload = {"signature": SIGNATURE, "authorization": {**fields, **changes}}
+        return read_payment({"x402Version": 2, "accepted": wanted.as_json(), "payload": payload})
+
+    async def give(self, amount: int, wallet: str = WALLET) -> None:
+        def job(db: StoreDb) -> None:
+            wallets.open_wallet(db, wallet, CURRENCY, self.now)
+            self.books.post(
+                db,
+                Movement(
+                    kind="grant", source=GRANTED, target=wallets.account_of(wallet), amount=amount,
+                    currency=CURRENCY, principal="local:0",
+                ),
+                self.now,
+            )  # fmt: skip
+
+        await self.store.inner.write(job)
+
+    async def pays(self, call: PricedCall, offer: Offer, **shown: Any) -> Any:
+        """A call from its beginning to its end, whose tool answers."""
+        begun = await self.till.begin(call, offer, Shown(**shown))
+        return await self.till.finish(begun, ANSWER) if isinstance(begun, Started) else begun
+
+    def written(self, served: Served | Any, *, keyed: bool = False, keeps_ms: int = 0) -> None:
+        self.till.answered(served.charge_id, keyed=keyed, keeps_ms=keeps_ms)
+
+    async def look(self) -> None:
+        """What is looked after each second."""
+        await self.settlements._look()  # pyright: ignore[reportPrivateUsage]
+        await trio.testing.wait_all_tasks_blocked()
+
+    # ── what it finds ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def rows(self, table: str) -> list[Row]:
+        return await self.store.inner.read(lambda db: db.fetch_all(f"SELECT * FROM {table}"))
+
+    async def wallet(self, wallet: str = WALLET) -> Mapping[str, Any]:
+        rows = await self.rows("wallets")
+        return next(row for row in rows if row["id"] == wallet)
+
+
+@asynccontextmanager
+async def open_till() -> AsyncGenerator[OpenTill]:
+    async with open_inline_store(clock=lambda: NOW) as store:
+        store.chain_audit(b"a" * 32)
+        made = OpenTill(store)
+        made.books.keep(store)
+        async with trio.open_nursery() as nursery:
+            await nursery.start(made.settlements.run)
+            yield made
+            nursery.cancel_scope.cancel()
+
+
+def an_offer(amount: int = 10_000, **more: Any) -> Offer:
+    fields: dict[str, Any] = {"server": "main", "tool": "search", "amount": amount, "version": "v1", **more}
+    return Offer(**fields)
+
+
+def a_call(arguments: Mapping[str, Any] | None = None, **more: Any) -> PricedCall:
+    told = arguments if arguments is not None else {"q": "x"}
+    fields: dict[str, Any] = {
+        "server": "main", "tool": "search", "arguments": told, "fingerprint": fingerprint(KEY, "main", "search", told),
+        "caller": ANN, "call_id": "call_1", "deadline_seconds": 30.0, "wallet": WALLET,
+    }  # fmt: skip
+    return PricedCall(**{**fields, **more})
+
+
+def anonymous(arguments: Mapping[str, Any] | None = None, **more: Any) -> PricedCall:
+    return a_call(arguments, caller="", wallet=None, **more)
+
+
+def no_room(*names: str) -> Callable[[str], Exception | None]:
+    """Jobs of these names find no room."""
+    return lambda name: StoreUnavailable("no room") if name in names else None
+
+
+def reason(outcome: Any) -> str:
+    assert isinstance(outcome, Refusal), outcome
+    return outcome.reason

@@ -1,0 +1,387 @@
+"""A call at the till, step by step: every outcome of begin, finish and release, and what is left in the rows afterwards."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+from server.store.jobs import JobTooSlow, StoreUnavailable
+from server.till.calls import Earlier, Served, Shown, Started
+from server.x402.facilitators import FacilitatorDown
+from server.x402.settlements import AlreadyUsed, Unknown
+from tests.till.open_till import (
+    ANSWER,
+    NOT_CERTAIN,
+    REFUSED,
+    WALLET,
+    OpenTill,
+    a_call,
+    an_offer,
+    anonymous,
+    no_room,
+    open_till,
+    reason,
+)
+
+import pytest
+
+
+async def _nothing_is_left(at: OpenTill) -> None:
+    """Of a call that came to nothing."""
+    assert await at.rows("charges") == []
+    assert await at.rows("payments") == []
+    assert all(row["held"] == 0 for row in await at.rows("wallets"))
+
+
+# ── on a balance ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_call_is_held_for_then_charged_and_over_when_its_answer_was_given() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        assert (await at.wallet())["held"] == 10_000
+        served = await at.till.finish(begun, ANSWER)
+        assert isinstance(served, Served)
+        wallet = await at.wallet()
+        assert (wallet["balance"], wallet["held"]) == (40_000, 0)
+        at.written(served)
+        await at.look()
+        assert await at.rows("charges") == []
+
+
+async def test_a_call_that_comes_to_nothing_costs_nothing() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        await at.till.release(begun)
+        assert (await at.wallet())["balance"] == 50_000
+        await _nothing_is_left(at)
+
+
+async def test_too_little_is_refused_and_nothing_held() -> None:
+    async with open_till() as at:
+        await at.give(9_999)
+        assert reason(await at.till.begin(a_call(), an_offer(), Shown())) == "balance_too_low"
+        await _nothing_is_left(at)
+
+
+async def test_an_answer_that_was_not_given_is_given_to_the_same_call_and_charged_once() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        assert isinstance(await at.pays(a_call(), an_offer()), Served)
+        again = await at.pays(a_call(), an_offer())
+        assert isinstance(again, Earlier)
+        assert again.answer == ANSWER
+        assert (await at.wallet())["balance"] == 40_000
+
+
+async def test_the_same_call_at_the_same_time_waits_for_the_first() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        found: list[object] = []
+        async with trio.open_nursery() as nursery:
+
+            async def join() -> None:
+                found.append(await at.till.begin(a_call(), an_offer(), Shown()))
+
+            nursery.start_soon(join)
+            await trio.testing.wait_all_tasks_blocked()
+            await at.till.finish(begun, ANSWER)
+        assert [type(each) for each in found] == [Earlier]
+        assert (await at.wallet())["balance"] == 40_000
+
+
+async def test_a_key_is_for_one_call() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        await at.pays(a_call({"q": "one"}), an_offer(), key="k-1")
+        assert reason(await at.pays(a_call({"q": "two"}), an_offer(), key="k-1")) == "idempotency_conflict"
+
+
+@pytest.mark.parametrize("error", [StoreUnavailable("no room"), JobTooSlow("too slow")])
+async def test_what_could_not_be_charged_is_not_held_either(error: Exception) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.store.failing = lambda name: error if name == "finish" else None
+        with pytest.raises(type(error)):
+            await at.till.finish(begun, ANSWER)
+        assert (await at.wallet())["balance"] == 50_000
+        await _nothing_is_left(at)
+
+
+async def test_what_could_not_be_released_is_as_soon_as_there_is_room() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.store.failing = no_room("release")
+        await at.till.release(begun)
+        await at.look()
+        assert (await at.wallet())["held"] == 10_000
+        at.store.failing = lambda name: None
+        await at.look()
+        await _nothing_is_left(at)
+
+
+async def test_a_job_that_can_never_be_done_holds_up_nothing_else() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        first = await at.till.begin(a_call({"q": 1}), an_offer(), Shown())
+        second = await at.till.begin(a_call({"q": 2}), an_offer(), Shown())
+        assert isinstance(first, Started)
+        assert isinstance(second, Started)
+        at.store.failing = no_room("release")
+        await at.till.release(first)
+        await at.till.release(second)
+        errors: list[Exception] = [JobTooSlow("too slow")]
+        at.store.failing = lambda name: errors.pop() if name == "release" and errors else None
+        await at.look()
+        assert [row["id"] for row in await at.rows("charges")] == [first.id]
+
+
+async def test_the_end_of_the_server_is_no_crash_where_nothing_can_be_written() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        served = await at.pays(a_call(), an_offer())
+        at.written(served)
+        at.store.failing = no_room("apply_marks")
+
+
+async def test_what_was_handed_over_and_never_taken_is_released() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        await at.look()
+        assert (await at.wallet())["held"] == 10_000
+        at.now += 10 * 60_000
+        await at.look()
+        assert at.till.take_over(begun.id) is None
+        await _nothing_is_left(at)
+
+
+# ── with a payment ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_payment_is_settled_once_and_its_answer_is_found_again() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=payment), Served)
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=payment), Earlier)
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=at.payment()), Earlier)
+        assert len(at.facilitators.settled) == 1
+        assert [row["state"] for row in await at.rows("payments")] == ["settled"]
+
+
+async def test_a_payment_that_was_answered_pays_for_nothing_more() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        at.written(await at.pays(a_call(), an_offer(), payment=payment))
+        assert reason(await at.pays(a_call(), an_offer(), payment=payment)) == "payment_used"
+        assert reason(await at.pays(a_call({"q": "other"}), an_offer(), payment=payment)) == "payment_used"
+
+
+@pytest.mark.parametrize("verdict", [REFUSED, FacilitatorDown("down")])
+async def test_a_payment_that_is_not_verified_leaves_no_row(verdict: object) -> None:
+    async with open_till() as at:
+        at.facilitators.verdicts.append(verdict)  # type: ignore[arg-type]
+        await at.pays(a_call(), an_offer(), payment=at.payment())
+        await _nothing_is_left(at)
+
+
+async def test_a_tool_that_fails_leaves_the_payment_as_good_as_it_was() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        begun = await at.till.begin(a_call(), an_offer(), Shown(payment=payment))
+        assert isinstance(begun, Started)
+        await at.till.release(begun)
+        await _nothing_is_left(at)
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=payment), Served)
+
+
+async def test_a_refused_settlement_withholds_the_answer() -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes.append(REFUSED)
+        assert reason(await at.pays(a_call(), an_offer(), payment=at.payment())) == "settlement_failed"
+        assert await at.rows("charges") == []
+        assert await at.rows("movements") == []
+
+
+@pytest.mark.parametrize("outcome", [Unknown(problem="cut off"), NOT_CERTAIN, AlreadyUsed(said="used")])
+async def test_what_is_not_known_is_kept_and_found_out(outcome: object) -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes.append(outcome)  # type: ignore[arg-type]
+        payment = at.payment()
+        assert reason(await at.pays(a_call(), an_offer(), payment=payment)) == "settlement_unknown"
+        assert reason(await at.pays(a_call(), an_offer(), payment=at.payment())) == "settlement_unknown"
+        at.now += 5_000
+        await at.look()
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=payment), Earlier)
+        assert at.facilitators.repeats == [False, True]
+        assert len(set(at.facilitators.settled)) == 1
+        assert len(await at.rows("movements")) == 1
+
+
+async def test_an_outcome_that_could_not_be_written_is_written_later() -> None:
+    async with open_till() as at:
+        at.facilitators.outcomes.append(REFUSED)
+        at.store.failing = no_room("book_refused")
+        assert reason(await at.pays(a_call(), an_offer(), payment=at.payment())) == "settlement_unknown"
+        at.store.failing = lambda name: None
+        await at.look()
+        assert [row["state"] for row in await at.rows("payments")] == ["refused"]
+        assert await at.rows("charges") == []
+        assert at.facilitators.repeats == [False]
+
+
+async def test_a_caller_who_leaves_while_its_payment_is_verified_leaves_nothing() -> None:
+    async with open_till() as at:
+        at.facilitators.verify_hold = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(at.till.begin, a_call(), an_offer(), Shown(payment=at.payment()))
+            await trio.testing.wait_all_tasks_blocked()
+            assert len(await at.rows("payments")) == 1
+            nursery.cancel_scope.cancel()
+        await _nothing_is_left(at)
+
+
+async def test_a_caller_who_leaves_while_it_is_settled_finds_the_answer() -> None:
+    async with open_till() as at:
+        payment, at.facilitators.hold = at.payment(), trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def pay() -> None:
+                await at.pays(a_call(), an_offer(), payment=payment)
+
+            nursery.start_soon(pay)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            at.facilitators.hold.set()
+        assert isinstance(await at.pays(a_call(), an_offer(), payment=payment), Earlier)
+
+
+async def test_a_payment_that_is_settled_late_stays_as_long_as_it_could_be_carried_out() -> None:
+    async with open_till() as at:
+        payment = at.payment(validBefore=str(at.now // 1000 + 86_000))
+        begun = await at.till.begin(a_call(), an_offer(), Shown(payment=payment))
+        assert isinstance(begun, Started)
+        at.now -= 3_600_000  # the clock was set back
+        await at.till.finish(begun, ANSWER)
+        (row,) = await at.rows("payments")
+        assert row["expires_at"] >= row["valid_before"] * 1000
+
+
+# ── of nobody in particular ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_whoever_reads_a_settled_payment_on_the_chain_gets_no_answer_that_was_given() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        at.written(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), keyed=True)
+        assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "idempotency_key_differs"
+        guess = await at.pays(anonymous(), an_offer(), payment=payment, key="guess")
+        assert reason(guess) == "idempotency_key_differs"
+        assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), Earlier)
+
+
+async def test_a_call_with_a_key_is_joined_by_nobody_without_it() -> None:
+    async with open_till() as at:
+        payment, at.facilitators.hold = at.payment(), trio.Event()
+        async with trio.open_nursery() as nursery:
+
+            async def pay() -> None:
+                assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), Served)
+
+            nursery.start_soon(pay)
+            await trio.testing.wait_all_tasks_blocked()  # its transaction can be seen now, and the payment in it
+            seen: list[object] = []
+
+            async def join() -> None:
+                seen.append(await at.pays(anonymous(), an_offer(), payment=payment))
+
+            nursery.start_soon(join)
+            await trio.testing.wait_all_tasks_blocked()
+            at.facilitators.hold.set()
+        assert [reason(each) for each in seen] == ["idempotency_key_differs"]
+
+
+async def test_whoever_has_a_settled_payment_without_a_key_gets_its_answer_until_it_was_given() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        served = await at.pays(anonymous(), an_offer(), payment=payment)
+        assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment), Earlier)
+        at.written(served)
+        await at.look()
+        assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
+
+
+async def test_a_payment_of_somebody_who_is_logged_in_is_nobody_elses() -> None:
+    async with open_till() as at:
+        payment = at.payment()
+        await at.pays(a_call(), an_offer(), payment=payment)
+        assert reason(await at.pays(anonymous(), an_offer(), payment=payment)) == "payment_used"
+        other = a_call(caller="user:ben:", wallet="user:ben")
+        assert reason(await at.pays(other, an_offer(), payment=payment)) == "payment_used"
+
+
+# ── paid beforehand ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_was_paid_beforehand_is_owed_and_tried_three_times_more() -> None:
+    async with open_till() as at:
+        payment = at.payment(an_offer(upfront=True))
+        for _ in range(4):
+            begun = await at.till.begin(a_call(), an_offer(upfront=True), Shown(payment=payment))
+            assert isinstance(begun, Started)
+            await at.till.release(begun)
+        assert reason(await at.pays(a_call(), an_offer(upfront=True), payment=payment)) == "retries_exhausted"
+        assert len(at.facilitators.settled) == 1
+
+
+async def test_an_answer_that_is_too_large_says_whether_something_was_taken() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        large = a_large_answer()
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        refusal = await at.till.finish(begun, large)
+        assert "Nothing was taken" in getattr(refusal, "text", "")
+        begun = await at.till.begin(a_call(), an_offer(upfront=True), Shown())
+        assert isinstance(begun, Started)
+        refusal = await at.till.finish(begun, large)
+        assert "Nothing was taken" not in getattr(refusal, "text", "")
+
+
+def a_large_answer() -> object:
+    from server.mcp.messages import TextContent
+    from server.mcp.results import ToolResult
+
+    return ToolResult(content=(TextContent(text="x" * (8 * 1024 * 1024)),))
+
+
+# ── after a crash ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_what_a_dead_process_was_running_is_released_and_what_it_had_sent_is_looked_for() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        await at.till.begin(a_call({"q": 1}), an_offer(), Shown())
+        await at.till.begin(a_call({"q": 2}), an_offer(), Shown(payment=at.payment()))
+        at.facilitators.outcomes.append(Unknown(problem="cut off"))
+        await at.pays(a_call({"q": 3}), an_offer(), payment=at.payment())
+        next_one = at.made_settlements("boot-2")
+        async with trio.open_nursery() as nursery:
+            await nursery.start(next_one.run)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+        assert [row["state"] for row in await at.rows("charges")] == ["done"]
+        assert [row["state"] for row in await at.rows("payments")] == ["settled"]
+        assert (await at.wallet(WALLET))["held"] == 0
