@@ -10,7 +10,6 @@ import pytest
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.results import ToolResult
-from server.mcp.tasks import TaskCompleted
 from server.request.charging import charged
 from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till

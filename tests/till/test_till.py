@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import trio
 import trio.testing
 
@@ -22,8 +23,6 @@ from tests.till.open_till import (
     open_till,
     reason,
 )
-
-import pytest
 
 
 async def _nothing_is_left(at: OpenTill) -> None:
@@ -301,7 +300,9 @@ async def test_a_call_with_a_key_is_joined_by_nobody_without_it() -> None:
                 assert isinstance(await at.pays(anonymous(), an_offer(), payment=payment, key="mine"), Served)
 
             nursery.start_soon(pay)
-            await trio.testing.wait_all_tasks_blocked()  # its transaction can be seen now, and the payment in it
+            await (
+                trio.testing.wait_all_tasks_blocked()
+            )  # its transaction can be seen now, and the payment in it
             seen: list[object] = []
 
             async def join() -> None:
