@@ -112,7 +112,7 @@ def command(
         terminal.out_json(result)
     else:
         _show(result, tool, failed=failed)
-        if (cost := _cost(result)) is not None:
+        if (cost := _cost(result, told=payer is not None)) is not None:
             say(clean(cost))
     return terminal.EXIT_FAILED if failed else 0
 
@@ -155,8 +155,9 @@ def _whole(words: Sequence[str]) -> dict[str, Any] | None:
     return found
 
 
-def _cost(result: Mapping[str, Any]) -> str | None:
-    """What the receipt says that came with the answer, as far as it can be read; None without one. Nothing of it is checked here."""
+def _cost(result: Mapping[str, Any], *, told: bool) -> str | None:
+    """What the receipt says that came with the answer, as far as it can be read; None without one. Nothing of it is checked here. `told`:
+    whoever pays has said so of payments."""
     meta = result.get("_meta")
     written = cast("Mapping[str, Any]", meta).get("io.ostiary/receipt") if isinstance(meta, dict) else None
     if not isinstance(written, str):
@@ -181,6 +182,8 @@ def _cost(result: Mapping[str, Any]) -> str | None:
     cost = f"it cost {price}"
     if not isinstance(settled, dict):
         return f"{cost}, from your balance"
+    if told:
+        return None
     transaction = cast("Mapping[str, Any]", settled).get("transaction")
     return cost + (
         f", transaction {transaction[:80]}" if isinstance(transaction, str) and transaction else ""

@@ -32,14 +32,18 @@ from auth.values.scopes import FINANCIAL, Scope, Vocabulary
 from server.http import landing
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
+from server.till import caps, wallets
+from server.till.ledger import GRANTED, Books, Movement, revenue_account
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
+from tests.till.cashier_fakes import a_cashier
 
 SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
 PROGRAMS = ("Ostiary on rowan", "Claude Code", "Remote bridge", "An inspector", "codex")
+BOOKS = Books(b"k")
 CHALLENGE = pkce.challenge_of("v" * 43)
 LOCAL = "http://localhost:58229/callback"
 WEB = "https://claude.ai/api/mcp/auth_callback"
@@ -451,6 +455,54 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
     yield f"account-{logins}"
 
 
+def money(server: Server, page: Page) -> Iterator[str]:
+    """Where something costs money: an owner's page with movements and earnings, what goes wrong on it, and what a program may spend."""
+    house = server.house.owned()
+    house.parts = replace(house.parts, cashier=a_cashier(house.store, BOOKS, per_day="$5", per_login="$20"))
+    login = let_in(house, house.owner_id, name="Claude Code", hostname="rowan.lan")
+    sign_in(page, server)
+    page.goto(server.origin + "/account")
+    yield "account-money-nothing-yet"
+    house.store.now(partial(_moved, house=house, login=login))
+    page.goto(server.origin + "/account")
+    yield "account-money"
+    page.get_by_label("Its code").fill("nonsense")
+    press(page, "Redeem")
+    yield "account-money-no-voucher"
+    page.get_by_label("No more than").fill("much")
+    press(page, "Set")
+    yield "account-money-no-amount"
+    page.goto(server.origin + "/account")
+    page.get_by_role("button", name="Remove the cap of $2.00 a day").click()
+    yield "account-money-cap-removed"
+    page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
+    yield "confirm-may-spend"
+    register(server, "editor", LOCAL)
+    page.goto(link(server, "editor", LOCAL))
+    yield "consent-may-spend"
+
+
+def _moved(db: Any, *, house: House, login: str) -> None:
+    """Somebody was given money, has called two tools, and has set a cap of their own."""
+    wallet = f"user:{house.owner_id}"
+    wallets.open_wallet(db, wallet, "USD", house.time)
+    account = wallets.account_of(wallet)
+    given = Movement(
+        kind="grant", source=GRANTED, target=account, amount=3_250_000, currency="USD", principal="local:0",
+        note="welcome",
+    )  # fmt: skip
+    BOOKS.post(db, given, house.time)
+    for number, (tool, amount) in enumerate((("echo", 10_000), ("summarise_a_very_long_document", 250_000))):
+        assert wallets.hold(db, wallet, amount, house.time)
+        sold = Movement(
+            kind="charge", source=account, target=revenue_account("agent", tool), amount=amount, currency="USD",
+            principal=wallet, server="agent", tool=tool, charge_id=f"chg_{number}",
+        )  # fmt: skip
+        BOOKS.post(db, sold, house.time)
+    assert wallets.hold(db, wallet, 20_000, house.time)
+    caps.set_cap(db, caps.login_subject(login), "day", 2_000_000, by=house.owner_id, now=house.time)
+
+
 def _another_browser(db: Any, *, house: House, agent: str) -> None:
     request = wire.WireRequest(
         method="POST", path="/signin", headers={"user-agent": agent}, origin=house.origin, ip=V6
@@ -668,6 +720,7 @@ TOURS: tuple[Tour, ...] = (
     partial(account, logins=0),
     partial(account, logins=3),
     partial(account, logins=40),
+    money,
     acting,
     with_passkeys,
     with_providers,

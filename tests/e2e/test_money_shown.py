@@ -52,7 +52,7 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Program:
 
 @pytest.fixture(scope="module")
 def server(program: Program) -> Generator[Server]:
-    with program.serving("--config", "ostiary.toml") as running:
+    with program.serving("--config", "ostiary.toml", "--admin-port", "0") as running:
         program.log_in(running)
         yield running
 
@@ -73,6 +73,12 @@ def test_a_call_says_in_one_line_what_it_cost_and_whoami_and_status_what_is_left
     assert "1 of 1" in me
     status = program.run("status", "--data-dir", str(program.data_dir)).stdout
     assert "$0.01 today, $0.01 this month (UTC)" in status
+    admin = server.await_words(r'admin"?[:=] ?"?(http://127[0-9.:]+)')[1]
+    counted = httpx2.get(f"{admin}/metrics", trust_env=False, timeout=WAIT_SECONDS).text
+    assert 'ostiary_charges_total{way="balance"} 1' in counted
+    assert 'ostiary_charges_total{way="trial"} 1' in counted
+    assert 'ostiary_payments_total{outcome="unknown"} 0' in counted
+    assert "ostiary_payments_unsettled 0" in counted
 
 
 def test_a_receipt_is_checked_without_its_server_also_when_its_key_was_replaced(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from server.backends.catalog import Catalog, Source
 from server.backends.demo import Demo
@@ -33,7 +33,7 @@ def a_cashier(store: Any, books: Books, **caps: str) -> TillCashier:
     return TillCashier(
         rules=Rules(plans=Plans(PLANS), caps=CapRules.of(CapsConfig(**caps))),
         books=books,
-        store=cast("Any", store),
+        store=store,
         catalogs={"agent": Catalog([source], None, Prices(settings, PAYMENTS))},
-        takings=Takings(cast("Any", store)),
+        takings=Takings(store),
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from server.till import caps, vouchers, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
-from server.till.vouchers import VoucherOrder
+from server.till.vouchers import NewVoucher, VoucherOrder
 from tests.auth.browser_fakes import START, Browser, House, location
 from tests.auth.people_fakes import let_in
 from tests.till.cashier_fakes import a_cashier
@@ -34,6 +34,11 @@ async def signed_in(house: House, name: str = "bob") -> Browser:
     return browser
 
 
+def now(house: House, job: Any) -> Any:
+    """A job of the till, whose database books as well."""
+    return house.store.now(job)
+
+
 def given(house: House, amount: int, wallet: str = "user:usr_bob") -> None:
     def job(db: Any) -> None:
         wallets.open_wallet(db, wallet, "USD", house.time)
@@ -50,10 +55,11 @@ def a_voucher(house: House, **order: Any) -> str:
     usual: dict[str, Any] = {
         "amount": 5_000_000, "currency": "USD", "plan": None, "uses": 1, "note": "", "expires_at": START * 2,
     }  # fmt: skip
-    made = house.store.now(
+    made: NewVoucher = now(
+        house,
         partial(
             vouchers.make, order=VoucherOrder(**usual | order), seed=bytes(32), by="local:0", now=house.time
-        )
+        ),
     )
     return made.code.reveal()
 
@@ -133,7 +139,7 @@ async def test_a_cap_is_set_for_a_login_shown_and_removed() -> None:
     assert location(reply) == "/account?did=cap-set"
     await browser.get("/account")
     assert "$2.00 a day" in browser.words
-    found = house.store.now(partial(caps.caps_of, subject=caps.login_subject(login)))
+    found = now(house, partial(caps.caps_of, subject=caps.login_subject(login)))
     assert [(each.period, each.amount, each.set_by) for each in found] == [("day", 2_000_000, "usr_bob")]
     reply = await browser.submit(UNCAP, follow=False)
     assert location(reply) == "/account?did=cap-removed"
