@@ -120,9 +120,9 @@ class McpVisit:
     async def finish(self, outcome: Outcome) -> None:
         reply, error = self.reply, outcome.error
         if error is None:
-            lost = outcome.when_written is not None and self.cycle.has_left()
+            tells = outcome.when_written is not None and not self.cycle.has_left()
             await reply.finish(200, outcome.body)
-            if reply.written and not lost:
+            if tells and reply.written:
                 self.cycle.when_heard_of(outcome.written())
         elif isinstance(error, InsufficientScope) and not reply.streaming:
             head = self.head

@@ -28,7 +28,7 @@ TOOLS: Final = 20
 
 def warnings(resolved: Resolved) -> list[str]:
     """Sentences on prices that nobody could pay."""
-    return unpayable(resolved.payments, resolved.plans, resolved.servers, resolved.open_to_all)
+    return unpayable(resolved.payments, resolved.plans, resolved.servers)
 
 
 def sold(resolved: Resolved, endpoints: Mapping[str, Endpoint]) -> str | None:

@@ -4,7 +4,7 @@ reading.py's. Nothing of payments is loaded where the settings have none."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -307,9 +307,8 @@ def unpayable(
     payments: PaymentsConfig | None,
     plans: Sequence[PlanConfig],
     servers: Sequence[ServerConfig],
-    open_to_all: Callable[[ServerConfig], bool] = lambda _: False,
 ) -> list[str]:
-    """Sentences on prices that nobody could pay, for `serve` and `doctor`. `open_to_all`: nobody logs in there."""
+    """Sentences on prices that nobody could pay, for `serve` and `doctor`."""
     from server.settings.sales import accepted_assets
 
     found: list[str] = []
@@ -334,11 +333,6 @@ def unpayable(
                 f"no [[payments.facilitator]] serves {each.network.title}: payments there are refused"
             )
         found += _uneven(each.asset, priced)
-    found += [
-        f"{server.name}: its callers have no login and no wallet, and anonymous_pay is false: nobody can pay its prices"
-        for server in priced
-        if open_to_all(server) and not server.anonymous_pay
-    ]
     if not plans and any(_needs_plan(server) for server in servers):
         found.append('a price is "plan", and there is no [[plan]]')
     return list(dict.fromkeys(found))

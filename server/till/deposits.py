@@ -29,7 +29,7 @@ from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
-from server.till.showcase import SETTLE_SECONDS, Showcase
+from server.till.showcase import SETTLE_ROOM_SECONDS, Showcase
 from server.till.till import ID_BYTES
 from server.till.till import SETTLE_SECONDS as WAIT_SECONDS
 from server.x402.facilitators import FacilitatorDown
@@ -121,7 +121,7 @@ class Deposits:
             return self._bad(amount, error.reason_code, error.sentence)
         row = self._row(amount, payment, requirements, who, now)
         try:
-            check_window(payment, now // 1000, SETTLE_SECONDS)
+            check_window(payment, now // 1000, SETTLE_ROOM_SECONDS)
         except BadPayment as error:
             outcome = await self._shown_before(amount, row)
             if outcome is not None:

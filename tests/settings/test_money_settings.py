@@ -39,7 +39,7 @@ def tool(lines: str) -> str:
 
 
 def complaints(resolved: Resolved) -> list[str]:
-    return unpayable(resolved.payments, resolved.plans, resolved.servers, resolved.open_to_all)
+    return unpayable(resolved.payments, resolved.plans, resolved.servers)
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -249,7 +249,6 @@ def test_an_atomic_price_names_an_asset_whose_units_are_clear(tmp_path: Path) ->
             f'[payments]\npay_to = "{MINE}"\nnetworks = ["base"]\n' + server('price = "$0.01"'),
             "no [[payments.facilitator]] serves Base",
         ),
-        (PAID + server('auth = "none"\nprice = "$0.01"'), "anonymous_pay is false"),
         (PAID + server('price = "$0.01"', '[server.tools.echo]\nprice = "plan"'), "there is no [[plan]]"),
         (
             f'[payments]\npay_to = "{MINE}"\n{FACILITATOR}'
@@ -267,5 +266,5 @@ def test_a_price_that_nobody_could_pay_is_said(tmp_path: Path, text: str, said: 
 def test_a_price_that_somebody_can_pay_is_not_complained_of(tmp_path: Path) -> None:
     assert complaints(read(tmp_path, PAID + server('price = "$0.01"'))) == []
     assert complaints(read(tmp_path, server('price = "free"'))) == []
-    anonymous = 'auth = "none"\nanonymous_pay = true\nprice = "$0.01"'
+    anonymous = 'auth = "none"\nprice = "$0.01"'
     assert complaints(read(tmp_path, PAID + server(anonymous))) == []
