@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from shlex import quote
 from typing import Any, Final
 
 import click
@@ -42,7 +43,7 @@ def grant(
         terminal.out_json(made)
         return
     terminal.out(f"granted: {terminal.clean(made['plan'])} to {_whose(made)}, {_end(made)}")
-    terminal.say_hint(f"ostiary plans end {made['id']}")
+    terminal.say_hint(f"ostiary plans end {quote(made['id'])}")
 
 
 @command.command("list", help="List who is on a plan.")

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -72,7 +73,7 @@ def new(path: str | None, as_json: bool) -> None:
     say(f"its key is in {target}: whoever has this file has the money")
     if kept.key != reference:
         say(f"the wallet is still the one of {kept.key}")
-        say_hint(f"ostiary wallet allow --key {reference}")
+        say_hint(f"ostiary wallet allow --key {quote(reference)}")
     elif not kept.per_call:
         say_hint(
             "ostiary wallet allow --per-call 0.05 --per-day 1 --network base-sepolia --payee any"

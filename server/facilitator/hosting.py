@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final, cast
 
 import msgspec
@@ -124,7 +125,7 @@ def run_facilitator(
         while isinstance(problem, BaseExceptionGroup):
             problem = cast("BaseExceptionGroup[BaseException]", problem).exceptions[0]
         if isinstance(problem, PortInUse):
-            hint = f"ostiary facilitator --test --port {problem.port + 1}"
+            hint = f"ostiary facilitator --test --port {quote(str(problem.port + 1))}"
         else:
             hint = getattr(problem, "hint", "")
         if isinstance(problem, OSError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from auth import endpoints
@@ -184,7 +185,7 @@ def _storefront(services: Services, name: str) -> Storefront | None:
         address=f"{site.issuer}/{name}/call/",
         prices=site.issuer + PRICES,
         setup={
-            "command": f"ostiary login {address}",
+            "command": f"ostiary login {quote(address)}",
             "message": "Log in once in a terminal; calls are then paid from the balance of that login.",
             "docs": f"{site.issuer}/",
         },
