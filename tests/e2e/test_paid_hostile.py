@@ -240,8 +240,8 @@ def test_a_payment_of_somebody_who_is_known_is_nobody_elses(shop: Shop, stranger
     assert answer_of(stranger.call("sold", "seen", payment=payment, key="a-key-of-mine")) == "seen was run 1"
     reader = stranger.another()
     move(reader)
-    assert reason_of(reader.call("sold", "seen", payment=payment)) == "payment_used"
-    assert reason_of(reader.call("sold", "seen", payment=payment, key="a-guess")) == "payment_used"
+    assert reason_of(reader.call("sold", "seen", payment=payment)) == "idempotency_key_differs"
+    assert reason_of(reader.call("sold", "seen", payment=payment, key="a-guess")) == "idempotency_key_differs"
     assert answer_of(stranger.call("sold", "seen", payment=payment, key="a-key-of-mine")) == "seen was run 1"
 
 
