@@ -7,7 +7,7 @@ import sqlite3
 import sys
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +90,7 @@ class PaidHouse:
     folder: Path
     seller: str
     settling: FaultProxy  # between our server and the facilitator
+    gifts: list[int] = field(default_factory=list)  # what came to the seller for no call of ours
 
     @property
     def runs(self) -> list[str]:

@@ -131,6 +131,7 @@ def test_a_payment_that_was_spent_elsewhere_runs_nothing(counter: Counter, dolla
     account, what = dollar.rich(MONEY), "spent before"
     payment = signed(account, counter.demand(what))
     dollar.submit(payment.payment["payload"])
+    counter.house.gifts.append(PRICE)
     served, said = counter.send(payment, what)
     assert not served
     assert "Nothing was taken" in said or "used" in said
