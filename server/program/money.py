@@ -104,7 +104,7 @@ def open_cashier(
     """`catalogs`: by server; it may be filled in later."""
     payments = resolved.payments or _NO_PAYMENTS
     return TillCashier(
-        rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
+        rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets),
         books=Books(subkey(LEDGER_PURPOSE)),
         store=store,
         catalogs=catalogs,
@@ -188,7 +188,9 @@ def open_money(
             settlements=settlements,
             receipts=receipts,
             showcase=showcase(settings, "call/"),
-            rules=Rules(plans=Plans(resolved.plans), caps=CapRules.of(payments.caps)),
+            rules=Rules(
+                plans=Plans(resolved.plans), caps=CapRules.of(payments.caps), balances=payments.wallets
+            ),
             key=subkey(till.KEY_PURPOSE),
             clock=now_millis,
             entropy=secrets.token_bytes,

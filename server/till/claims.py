@@ -48,6 +48,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
 
     plans: Plans
     caps: CapRules
+    balances: bool = True  # callers can have one; else what no plan covers is paid for by itself
 
 
 # ── a call begins ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -73,6 +74,8 @@ def claim(
     if cover.how == "refused":
         raise NotClaimed(cover.reason)
     raised = cover.raised
+    if cover.amount and not rules.balances:
+        raise NotClaimed("payment_required", due=cover.amount, used_up=cover.reason)
     if cover.amount:
         spent = caps.spend(
             db,

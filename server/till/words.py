@@ -69,6 +69,8 @@ def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
             asks=payable,
             facts={"price": price, "balance": balance},
         )
+    if why.reason == "payment_required":
+        return asks_payment(offer)
     if why.reason == "spend_cap_exceeded":
         return Refusal(
             reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}

@@ -160,13 +160,13 @@ class OpenTill:
             max_timeout_seconds=120,
         )  # fmt: skip
 
-    def made_till(self, settlements: Settlements, boot_id: str) -> Till:
+    def made_till(self, settlements: Settlements, boot_id: str, *, balances: bool = True) -> Till:
         store: Any = self.store
         return Till(
             server="main", store=store, books=self.books, quotes=Quotes(KEY, clock=lambda: self.now),
             answers=self.vault, settlements=settlements,
             receipts=Receipts(issuer="https://shop.example", key=lambda: self._signing, currency=CURRENCY),
-            showcase=self.showcase("call/"), rules=Rules(plans=Plans(), caps=CapRules()), key=KEY,
+            showcase=self.showcase("call/"), rules=Rules(plans=Plans(), caps=CapRules(), balances=balances), key=KEY,
             clock=lambda: self.now, entropy=self._entropy, boot_id=boot_id, log=self.log,
         )  # fmt: skip
 

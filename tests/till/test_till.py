@@ -9,12 +9,13 @@ import trio.testing
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.store.jobs import JobTooSlow, StoreUnavailable
-from server.till.calls import Earlier, Served, Shown, Started
+from server.till.calls import Earlier, Refusal, Served, Shown, Started
 from server.till.refunds import RefundOrder, refund
 from server.x402.facilitators import FacilitatorDown
 from server.x402.settlements import AlreadyUsed, Unknown
 from tests.till.open_till import (
     ANSWER,
+    BOOT,
     NOT_CERTAIN,
     REFUSED,
     WALLET,
@@ -68,6 +69,18 @@ async def test_too_little_is_refused_and_nothing_held() -> None:
         await at.give(9_999)
         assert reason(await at.till.begin(a_call(), an_offer(), Shown())) == "balance_too_low"
         await _nothing_is_left(at)
+
+
+async def test_without_balances_a_call_is_paid_for_by_itself() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        till = at.made_till(at.settlements, BOOT, balances=False)
+        refused = await till.begin(a_call(), an_offer(), Shown())
+        assert reason(refused) == "payment_required"
+        assert isinstance(refused, Refusal) and refused.asks
+        await _nothing_is_left(at)
+        begun = await till.begin(a_call(), an_offer(), Shown(payment=at.payment()))
+        assert isinstance(begun, Started) and begun.charge.how == "payment"
 
 
 async def test_an_answer_that_was_not_given_is_given_to_the_same_call_and_charged_once() -> None:
