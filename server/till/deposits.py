@@ -157,7 +157,7 @@ class Deposits:
                 )
             except FacilitatorDown as error:
                 self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
-                return Unpaid(refusal=words.facilitator_down(str(error)))
+                return Unpaid(refusal=words.facilitator_down())
             if isinstance(verdict, Rejected):
                 self._penalties.failed(who.caller, who.address)
                 return self._bad(amount, verdict.code, verdict.sentence)

@@ -270,7 +270,7 @@ class Till:
                 )
             except FacilitatorDown as error:
                 self._log.warning("payment.facilitator_down", server=self.server, reason=error.for_log)
-                return words.facilitator_down(str(error))
+                return words.facilitator_down()
             if isinstance(verdict, Rejected):
                 self._penalties.failed(call.caller, call.address)
                 return words.bad_payment(offer, verdict.code, verdict.sentence)

@@ -30,11 +30,11 @@ def cost(offer: Offer, due: Micros | None = None) -> str:
     return f"{offer.tool} costs {shown(offer.amount if due is None else due, CURRENCY)} a call"
 
 
-def asks_payment(offer: Offer) -> Refusal:
-    """Nobody knows the caller, and nothing was paid."""
+def asks_payment(offer: Offer, *, used_up: str = "") -> Refusal:
+    """It is paid for by itself, and nothing was. `used_up`: what would have covered it."""
     return Refusal(
         reason="payment_required",
-        text=f'{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
+        text=f'{f"{used_up} " if used_up else ""}{cost(offer)}. Pay with x402: sign one of the payments in "accepts", and make the call again with it in'
         f" {WHERE}. {SAME_KEY}",
         asks=True,
         facts={"price": shown(offer.amount, CURRENCY)},
@@ -45,8 +45,6 @@ _UNCOVERED: Final[Mapping[str, str]] = {
     "trial_exhausted": "Your free trial of it is used up.",
     "quota_exhausted": "Your calls of this month are used up; they come back on the first of the next one (UTC).",
     "plan_required": "It is only for callers on a plan that has it.",
-    "spend_cap_exceeded": "It would go beyond what may be spent.",
-    "already_owned": "You have it already.",
 }
 
 
@@ -70,7 +68,7 @@ def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
             facts={"price": price, "balance": balance},
         )
     if why.reason == "payment_required":
-        return asks_payment(offer)
+        return asks_payment(offer, used_up=used_up)
     if why.reason == "spend_cap_exceeded":
         return Refusal(
             reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}
@@ -137,10 +135,11 @@ def too_many_failures(seconds: int) -> Refusal:
     )
 
 
-def facilitator_down(text: str) -> Refusal:
+def facilitator_down() -> Refusal:
     return Refusal(
         reason="facilitator_unavailable",
-        text=f"{text} Nothing was taken, and the call was not made. Try again in a minute, with the same payment and key.",
+        text="Payments cannot be checked at the moment. Nothing was taken, and nothing was done. Try again in a minute, with the same"
+        " payment and the same key.",
         retry_after=30,
         status=503,
     )
@@ -168,7 +167,7 @@ def in_flight() -> Refusal:
 def payment_used() -> Refusal:
     return Refusal(
         reason="payment_used",
-        text="This payment was used already, and one payment pays for one call. Nothing was taken. For another call, sign another payment.",
+        text="This payment was used already, and one payment pays for one call. Nothing more was taken. For another call, sign another payment.",
         status=409,
     )
 

@@ -1,0 +1,92 @@
+"""What is said of keys and of trying again, word by word: a model does what it reads, and some words make it pay twice."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.till import words
+from server.till.calls import Refusal
+from server.till.claims import NotClaimed
+from tests.till.open_till import an_offer
+
+OFFER = an_offer(20_000)
+POOR = NotClaimed("balance_too_low", due=20_000, balance=0)
+
+# After these the very same call is to come again: with what it was paid with.
+TRY_AGAIN = {
+    "asks_payment": words.asks_payment(OFFER),
+    "balance, payable": words.not_covered(OFFER, POOR, payable=True),
+    "balance, not payable": words.not_covered(OFFER, POOR, payable=False),
+    "facilitator_down": words.facilitator_down(),
+    "unknown_outcome": words.unknown_outcome("pay_1"),
+    "in_flight": words.in_flight(),
+    "without_its_key": words.without_its_key(),
+}
+# After these nobody can know whether money moves: nothing else may be paid meanwhile.
+OPEN = ("unknown_outcome", "in_flight", "without_its_key")
+ALL: dict[str, Refusal] = {
+    **TRY_AGAIN,
+    "payment_used": words.payment_used(),
+    "other_call_of_key": words.other_call_of_key(),
+    "answer_gone": words.answer_gone(),
+    "tried_often_enough": words.tried_often_enough(),
+    "too_many_failures": words.too_many_failures(4),
+    "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),
+    "used up": words.not_covered(OFFER, NotClaimed("trial_exhausted"), payable=True),
+}
+
+
+def test_a_repeat_is_told_to_use_the_same_key_in_these_words() -> None:
+    assert words.SAME_KEY == (
+        "If you make this very call again because its answer did not arrive, give it the same idempotency key as before"
+        ' (`_meta["x402/idempotency-key"]`, or the header Idempotency-Key) and the same payment: it is then paid for once, and you'
+        " get its answer. A new key is only for a new call."
+    )
+    assert words.WAIT == (
+        "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and"
+        " its answer is kept."
+    )
+
+
+@pytest.mark.parametrize("name", TRY_AGAIN)
+def test_whoever_is_to_try_again_is_told_with_what(name: str) -> None:
+    text = TRY_AGAIN[name].text
+    assert "same key" in text or "same idempotency key" in text
+    assert "same payment" in text or "same key or payment" in text
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_where_money_may_be_moving_nobody_is_asked_to_pay(name: str) -> None:
+    assert "Do not pay again." in ALL[name].text
+    assert not ALL[name].asks  # or a client would sign anew
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_no_words_lead_to_a_new_key_for_the_same_call(name: str) -> None:
+    text = ALL[name].text.lower()
+    for trap in (
+        "unique",
+        "every request",
+        "each request",
+        "every call",
+        "fresh key",
+        "another key",
+        "different key",
+    ):
+        assert trap not in text
+    # Wherever a new key is spoken of, it is said what for.
+    assert text.count("new key") == text.count("a new key is only for a new call") + text.count(
+        "a new call takes a new key"
+    )
+
+
+def test_the_price_and_the_balance_are_said_in_words() -> None:
+    assert TRY_AGAIN["balance, payable"].text.startswith(
+        "search costs $0.02 a call, and your balance is $0.00."
+    )
+
+
+def test_what_was_used_up_is_said_before_the_price() -> None:
+    why = NotClaimed("payment_required", due=20_000, used_up="trial_exhausted")
+    text = words.not_covered(OFFER, why, payable=True).text
+    assert text.startswith("Your free trial of it is used up. search costs $0.02 a call. Pay with x402")
