@@ -52,6 +52,9 @@ class Vocabulary:
     def __contains__(self, name: str) -> bool:
         return name in self._scopes
 
+    def same_as(self, other: Vocabulary) -> bool:
+        return list(self._scopes.values()) == list(other._scopes.values())
+
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(self._scopes)

@@ -212,6 +212,14 @@ class Paced(Protocol):
         ...
 
 
+@runtime_checkable
+class Busy(Protocol):
+    """A back-end that knows whether anything of it is still under way."""
+
+    @property
+    def busy(self) -> bool: ...
+
+
 class Announce(msgspec.Struct, frozen=True):
     """Whom a back-end tells that something changed. Neither waits."""
 

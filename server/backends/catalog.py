@@ -138,8 +138,8 @@ class Catalog:
             raise CatalogError(
                 [f"the settings name the tool {name}, which no agent offers" for name in unknown]
             )
-        # Whether a feature is there at all is settled once: a client is told in its handshake, and not again.
-        self.has_library: Final = any(isinstance(source.backend, LibraryBackend) for source in self._sources)
+        # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
+        self.has_library = any(isinstance(source.backend, LibraryBackend) for source in self._sources)
 
     @property
     def has_tasks(self) -> bool:
@@ -186,9 +186,18 @@ class Catalog:
     def refresh(self) -> frozenset[str]:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was."""
-        before, self._lists = self._lists, _lists(self._sources, self._rules, self._prices)
-        self.tools = self._lists.tools
-        seen, now = before.offered(), self._lists.offered()
+        return self._put(_lists(self._sources, self._rules, self._prices))
+
+    def take(self, newer: Catalog) -> frozenset[str]:
+        """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
+        self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
+        self.has_library = newer.has_library
+        return self._put(newer._lists)
+
+    def _put(self, lists: _Lists) -> frozenset[str]:
+        before, self._lists = self._lists, lists
+        self.tools = lists.tools
+        seen, now = before.offered(), lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 
     async def aclose(self) -> None:

@@ -87,6 +87,12 @@ class Keeper:
         worker = self._worker
         return None if worker is None or worker.over else worker
 
+    @property
+    def busy(self) -> bool:
+        """Whether the one that takes new calls has any. What an exchanged one still has, it keeps an eye on itself."""
+        worker = self.worker_nowait()
+        return worker is not None and worker.busy
+
     async def worker(self) -> Worker:
         """The same, once there is one. Raises `BackendError`."""
         with trio.move_on_after(PATIENCE_SECONDS):

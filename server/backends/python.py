@@ -210,6 +210,10 @@ class PythonBackend:
         """Nothing is held beyond `run`."""
 
     @property
+    def busy(self) -> bool:
+        return self._keeper.busy
+
+    @property
     def _offer(self) -> AgentOffer:
         return self._keeper.offer
 

@@ -174,6 +174,10 @@ class Worker:
             elif not running.over:
                 await self._give_up(running)
 
+    @property
+    def busy(self) -> bool:
+        return bool(self._running)
+
     def retire(self, seconds: float) -> None:
         """No further calls come. Those that run get `seconds` to end, then the process is ended."""
         self._retired_for = seconds

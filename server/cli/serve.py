@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import click
@@ -14,6 +15,8 @@ import click
 from server.cli import local, terminal
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from server.endpoint.opening import CannotStart
     from server.observe.lines import Lines
     from server.observe.log import Logger
@@ -109,8 +112,12 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
+
+    def read_settings(file: Path | None) -> Resolved:
+        return resolve(load(file, os.environ, flags))
+
     try:
-        resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
+        resolved = read_settings(find_file(config, os.environ))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
@@ -125,12 +132,15 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
             if stdio:
                 _over_pipes(resolved, log, _named(resolved, server))
             else:
-                _over_http(resolved, log, lines, as_json=as_json)
+                # The same file for as long as it runs: another one elsewhere is none of its business.
+                _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
 
 
-def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
+def _over_http(
+    resolved: Resolved, log: Logger, lines: Lines, read_settings: Callable[[], Resolved], *, as_json: bool
+) -> None:
     from server.endpoint.opening import CannotStart
     from server.program import app
 
@@ -141,6 +151,7 @@ def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) 
             announce=_announce_json if as_json else _announce,
             shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
             lines_dropped=lambda: lines.dropped,
+            read_settings=read_settings,
         )
     except CannotStart as problem:
         raise _cannot_start(problem) from problem

@@ -114,12 +114,30 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("ledger", altered))
     if server.get("money") is not None:
         pairs += _money(server["money"])
+    pairs += _settings(server.get("settings"))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
     if server.get("backups") is not None:
         pairs.append(("back-up", _backed_up(server["backups"])))
     terminal.facts([(name, clean(value)) for name, value in pairs])
+
+
+def _settings(state: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """Only where those that are written are not those that are served."""
+    if state is None:
+        return []
+    if state["problems"]:
+        words = "; ".join(state["problems"])
+        return [
+            (
+                "settings",
+                f"not as they are written now, but as they were {_age(state['read_at'])} ago: {words}",
+            )
+        ]
+    if state["waits"]:
+        return [("settings", f"these count from the next start: {', '.join(state['waits'])}")]
+    return []
 
 
 def _auth(server: dict[str, Any]) -> str:

@@ -4,7 +4,7 @@ and one here."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,7 +16,6 @@ from server.backends.terms import CallTerms
 from server.observe.log import Logger
 from server.settings.reading import AGENT_KINDS
 from server.settings.secret import SecretUnreadable, read_secret
-from server.settings.shapes import ServerConfig
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0
@@ -28,21 +27,20 @@ READING = frozenset({scopes.RESOURCES.name})
 Subkey = Callable[[str], bytes]
 
 
-def make_sources(server: ServerConfig, subkey: Subkey, log: Logger, data_dir: Path) -> Sequence[Source]:
+def make_source(
+    server: str, position: int, agent: msgspec.Struct, subkey: Subkey, log: Logger, data_dir: Path
+) -> Source:
     """`data_dir` is where what an agent was paid is kept. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
-    sources: list[Source] = []
-    for position, agent in enumerate(server.agents, 1):
-        short = f"{server.name}[{position}]"
-        name = f"{short} ({_what(agent)})"
-        try:
-            source = _source(agent, short, subkey, log, data_dir)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from error
-        except SecretUnreadable as error:
-            raise SecretUnreadable(f"{name}: {error}") from error
-        library_terms = msgspec.structs.replace(source.terms, scopes=READING)
-        sources.append(msgspec.structs.replace(source, name=name, library_terms=library_terms))
-    return sources
+    short = f"{server}[{position}]"
+    name = f"{short} ({_what(agent)})"
+    try:
+        source = _source(agent, short, subkey, log, data_dir)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+    except SecretUnreadable as error:
+        raise SecretUnreadable(f"{name}: {error}") from error
+    library_terms = msgspec.structs.replace(source.terms, scopes=READING)
+    return msgspec.structs.replace(source, name=name, library_terms=library_terms)
 
 
 def _what(agent: msgspec.Struct) -> str:

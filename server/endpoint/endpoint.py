@@ -106,6 +106,17 @@ class Endpoint:
         except CatalogError as error:
             self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
             return
+        self._tell(changed)
+
+    def take(self, identity: ServerIdentity, catalog: Catalog, rights: Rights) -> None:
+        """From now on it offers this, says this of itself, and lets these use it; who listens is told. Nothing happens in between.
+
+        What is copied with `without_sessions` shares all three."""
+        self.identity.take(identity)
+        self.rights.take(rights)
+        self._tell(self.catalog.take(catalog))
+
+    def _tell(self, changed: frozenset[str]) -> None:
         for kind in LISTS:
             if kind in changed:
                 self.subscriptions.publish(kind)

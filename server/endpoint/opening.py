@@ -17,12 +17,12 @@ import trio
 
 from auth.values.model import Millis
 from server import __version__
-from server.backends.base import Active, Announce, BackendError, Outlet
+from server.backends.base import Announce, BackendError, Outlet
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
-from server.endpoint import agents
-from server.endpoint.agents import Subkey
+from server.endpoint.agents import Subkey, make_source
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
+from server.endpoint.lineup import Lineup, RunningAgents
 from server.endpoint.me import Me
 from server.loads import Loads
 from server.mcp.cursors import Cursors
@@ -32,7 +32,7 @@ from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
 from server.observe.log import Logger
 from server.rights.selection import Selections, unknown
-from server.rights.standing import rights_of
+from server.rights.standing import Rights, rights_of
 from server.rights.tiers import ServerRules
 from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
@@ -76,14 +76,53 @@ class CannotStart(Exception):
         self.lasting = lasting  # it will not go away by itself
 
 
+class Offering(msgspec.Struct, frozen=True, kw_only=True):
+    """What one server offers under these settings, and to whom."""
+
+    settings: ServerConfig
+    lineup: Lineup
+    identity: ServerIdentity
+    catalog: Catalog
+    rights: Rights
+
+
 class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     """Every configured server by its name, and what they share. Whoever opened them runs `tasks`."""
 
     endpoints: Mapping[str, Endpoint]
     sessions: Mapping[str, Sessions]
-    settings: Mapping[str, ServerConfig]
+    settings: dict[str, ServerConfig]  # as they are served now
+    agents: Mapping[str, RunningAgents]
+    prices: Callable[[ServerConfig], ToolPrices | None]
     tasks: Tasks
     boot_id: str
+
+    async def prepare(
+        self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
+    ) -> Sequence[Offering]:
+        """What these servers would offer with other settings, running already beside what they offer now. Raises what
+        `open_offering` raises, and then nothing has happened."""
+        offerings: list[Offering] = []
+        try:
+            for settings in changed:
+                agents = self.agents[settings.name]
+                offerings.append(
+                    await open_offering(settings, agents, self.prices(settings), renewed=renewed)
+                )
+        except BaseException:
+            with trio.CancelScope(shield=True):
+                for offering in offerings:
+                    await self.agents[offering.settings.name].dismiss(offering.lineup)
+            raise
+        return offerings
+
+    def take(self, offerings: Iterable[Offering]) -> None:
+        """All of it at once: nobody sees one server of the new settings and another of the old ones."""
+        for offering in offerings:
+            name = offering.settings.name
+            self.settings[name] = offering.settings
+            self.agents[name].take(offering.lineup)
+            self.endpoints[name].take(offering.identity, offering.catalog, offering.rights)
 
     def begin_draining(self) -> None:
         """What waits for something that cannot come any more is told so."""
@@ -125,6 +164,7 @@ async def open_servers(
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
+    agents: dict[str, RunningAgents] = {}
     boot_id = secrets.token_hex(8)
     tasks = Tasks(
         store,
@@ -145,7 +185,7 @@ async def open_servers(
             settings[server.name] = server
             ids = SessionIds(subkey("sessions"), server.name, clock=now_millis, entropy=secrets.token_bytes)
             sessions[server.name] = Sessions(ids, ended)
-            endpoints[server.name] = await open_endpoint(
+            endpoints[server.name], agents[server.name] = await open_endpoint(
                 server,
                 subkey,
                 tasks,
@@ -163,7 +203,13 @@ async def open_servers(
     except (ValueError, BackendError) as error:
         raise CannotStart(str(error), HINT) from error
     return OpenServers(
-        endpoints=endpoints, sessions=sessions, settings=settings, tasks=tasks, boot_id=boot_id
+        endpoints=endpoints,
+        sessions=sessions,
+        settings=settings,
+        agents=agents,
+        prices=lambda server: _prices(server, payments),
+        tasks=tasks,
+        boot_id=boot_id,
     )
 
 
@@ -180,10 +226,8 @@ async def open_endpoint(
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
-) -> Endpoint:
-    """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
-    `SecretUnreadable` and `ValueError` for agents that cannot be used."""
-    sources = agents.make_sources(settings, subkey, log, data_dir)
+) -> tuple[Endpoint, RunningAgents]:
+    """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
 
     def tell(what: Callable[[Endpoint], None]) -> None:
@@ -194,29 +238,21 @@ async def open_endpoint(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
-    for source in sources:
-        if isinstance(source.backend, Active):
-            try:
-                await nursery.start(partial(source.backend.run, announce))
-            except BackendError as error:
-                raise BackendError(f"{source.name}: {error}") from error
-    prices = _prices(settings, payments)
-    catalog = Catalog(
-        sources,
-        ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
-        prices,
-    )
-    if payments is None and (in_vain := _with_prices(catalog, sources)):
+    make = partial(_make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir)
+    agents = RunningAgents(make, announce, nursery, log)
+    offering = await open_offering(settings, agents, _prices(settings, payments))
+    agents.take(offering.lineup)
+    catalog = offering.catalog
+    if payments is None and (in_vain := _with_prices(catalog, offering.lineup.sources)):
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
-    check_words(settings, catalog.named)
     compat, couriers = settings.compat, Crew(log)
     nursery.start_soon(couriers.run)
     endpoint = Endpoint(
         name=settings.name,
-        identity=ServerIdentity(_implementation(settings), instructions=settings.instructions or None),
+        identity=offering.identity,
         catalog=catalog,
-        rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
+        rights=offering.rights,
         subscriptions=Subscriptions(),
         sessions=sessions,
         tasks=TaskRules(
@@ -237,7 +273,41 @@ async def open_endpoint(
         refuses_invalid=compat.invalid_arguments is not None,
     )
     made.append(endpoint)
-    return endpoint
+    return endpoint, agents
+
+
+async def open_offering(
+    settings: ServerConfig,
+    agents: RunningAgents,
+    prices: ToolPrices | None,
+    renewed: Callable[[msgspec.Struct], bool] = lambda _: False,
+) -> Offering:
+    """Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
+    `ValueError` for agents that cannot be used, and then none is left of those that were started."""
+    lineup = await agents.start(settings.agents, renewed)
+    try:
+        rules = ServerRules(
+            tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified
+        )
+        catalog = Catalog(lineup.sources, rules, prices)
+        check_words(settings, catalog.named)
+    except CatalogError:
+        with trio.CancelScope(shield=True):
+            await agents.dismiss(lineup)
+        raise
+    return Offering(
+        settings=settings,
+        lineup=lineup,
+        identity=ServerIdentity(_implementation(settings), instructions=settings.instructions or None),
+        catalog=catalog,
+        rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
+    )
+
+
+def _make_source(
+    server: str, position: int, agent: msgspec.Struct, *, subkey: Subkey, log: Logger, data_dir: Path
+) -> Source:
+    return make_source(server, position, agent, subkey, log, data_dir)
 
 
 def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:

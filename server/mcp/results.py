@@ -46,14 +46,18 @@ CACHE_SCOPE: Final = "private"
 
 
 class ServerIdentity:
-    """Who we are, encoded once."""
+    """Who we are, encoded once for as long as it stays what it is."""
 
     __slots__ = ("info", "instructions", "meta")
 
     def __init__(self, info: Implementation, *, instructions: str | None = None) -> None:
-        self.info: Final = info
-        self.instructions: Final = instructions
-        self.meta: Final = Raw(_encode({SERVER_INFO: info}))
+        self.info = info
+        self.instructions = instructions
+        self.meta = Raw(_encode({SERVER_INFO: info}))
+
+    def take(self, newer: ServerIdentity) -> None:
+        """From now on this is who we are."""
+        self.info, self.instructions, self.meta = newer.info, newer.instructions, newer.meta
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,6 +8,7 @@ Sockets are bound first: a taken port is the commonest mistake, and early caller
 from __future__ import annotations
 
 import gc
+import os
 import secrets
 import signal
 from collections.abc import Callable, Mapping
@@ -39,6 +40,7 @@ from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
+from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -88,8 +90,11 @@ def run(
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
     lines_dropped: Callable[[], int] = lambda: 0,
+    read_settings: ReadSettings | None = None,
 ) -> None:
     """Serve until SIGTERM or Ctrl-C, then drain. Raises `CannotStart`.
+
+    `read_settings` reads them again when they have changed.
 
     `shows_claim_link`: `announce` can show a secret to a person. A link is made only then, because a new one ends the last."""
     try:
@@ -101,6 +106,7 @@ def run(
                 announce=announce,
                 shows_claim_link=shows_claim_link,
                 lines_dropped=lines_dropped,
+                read_settings=read_settings,
             )
         )
     except* (
@@ -135,6 +141,7 @@ async def serve(
     announce: Callable[[StartedServer], None],
     shows_claim_link: bool,
     lines_dropped: Callable[[], int] = lambda: 0,
+    read_settings: ReadSettings | None = None,
 ) -> None:
     config, draining = resolved.config, trio.Event()
     give_large_blocks_back()
@@ -190,10 +197,15 @@ async def serve(
                     "Times that no connection to the admin socket could be accepted",
                     lambda: counters.accept_errors,
                 )
-                await background.start(control.serve, home.path, partial(_commands, services), log, counters)
+                reloading = Reloading(read_settings or (lambda: resolved), resolved, services.servers, log)
+                await background.start(
+                    control.serve, home.path, partial(_commands, services, reloading), log, counters
+                )
                 with trio.CancelScope() as serving:
                     async with trio.open_nursery() as listening:
-                        await background.start(_stop_on_signals, draining, serving, tls, log)
+                        await background.start(
+                            _heed_signals, background, draining, serving, tls, reloading, log
+                        )
                         listens = await listening.start(_serve_public, services, public, tls, draining)
                         if admin:
                             await listening.start(_serve_admin, services, admin, draining)
@@ -212,6 +224,7 @@ async def serve(
                         background.start_soon(
                             store_watch.keep_ballast, ballast, log
                         )  # the start has what it needs
+                        background.start_soon(reloading.run)
                         await draining.wait()
                         drained_by = trio.current_time() + config.drain_seconds
                         store.hurry()
@@ -329,27 +342,43 @@ async def _serve_admin(
     await listen.serve(hosting(probe), settings, draining=draining, task_status=task_status)
 
 
-async def _stop_on_signals(
+async def _heed_signals(
+    background: trio.Nursery,
     draining: trio.Event,
     everything: trio.CancelScope,
     tls: Tls | None,
+    reloading: Reloading,
     log: Logger,
     *,
     task_status: trio.TaskStatus[None],
 ) -> None:
-    """The first SIGTERM or Ctrl-C drains, the second ends at once. SIGHUP reads a renewed certificate; without TLS it means that
-    the terminal was closed, and drains."""
+    """The first SIGTERM or Ctrl-C drains, the second ends at once. SIGHUP reads settings and a renewed certificate again; where it
+    means that the terminal was closed, it drains."""
     drains_since = float("inf")
+    # Whoever starts it with SIGHUP ignored (nohup) wants it to outlive the terminal.
+    had_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()
     with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
         task_status.started()
         async for number in signals:
-            if number == signal.SIGHUP and tls is not None:
-                _reload(tls, log)
+            if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
+                if tls is not None:
+                    _reload(tls, log)
+                if not draining.is_set():
+                    background.start_soon(partial(reloading.reload, renew=True))
             elif not draining.is_set():
                 draining.set()
                 drains_since = trio.current_time()
             elif trio.current_time() - drains_since > ECHO_SECONDS:
                 everything.cancel()
+
+
+def _has_terminal() -> bool:
+    """Whether a terminal controls this process, and is still there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _reload(tls: Tls, log: Logger) -> None:
@@ -421,10 +450,10 @@ async def _started(
     )
 
 
-def _commands(services: Services) -> Mapping[str, control.Handler]:
+def _commands(services: Services, reloading: Reloading) -> Mapping[str, control.Handler]:
     from server.program.commands import commands_of
 
-    return commands_of(services)
+    return commands_of(services, reloading)
 
 
 async def _claim_link(services: Services) -> str | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from msgspec import structs
 from msgspec.structs import asdict
 
 from server import __version__
@@ -18,12 +19,13 @@ from server.admin.plans import PlanAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
+from server.program.reloading import Reloading
 from server.program.services import Services
 from server.rights.selection import SelectableNames
 from server.till.plans import Plans
 
 
-def commands_of(services: Services) -> Mapping[str, Handler]:
+def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handler]:
     issuer = services.identity.parts.site.issuer
 
     def status() -> Mapping[str, Any]:
@@ -33,6 +35,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "paths": dict(services.resolved.paths),
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
+            "settings": asdict(reloading.state),
             "auth": "oauth" if services.resolved.needs_login else "none",
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
@@ -48,7 +51,9 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
         from server.program import sales
 
         assert services.money is not None
-        return await sales.examine(services.resolved, services.endpoints, services.money)
+        served = tuple(services.servers.settings.values())
+        resolved = structs.replace(services.resolved, servers=served)
+        return await sales.examine(resolved, services.endpoints, services.money)
 
     admin = Admin(
         store=services.store,

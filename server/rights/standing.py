@@ -34,6 +34,10 @@ class Rights:
         self._policy = policy
         self._bounds_all = bounds_all
 
+    def take(self, newer: Rights) -> None:
+        """From now on these are the rights here."""
+        self._policy, self._bounds_all = newer._policy, newer._bounds_all
+
     def standing(self, principal: Principal, entry: AnyEntry) -> Standing:
         policy = self._policy
         if policy is not None and (self._bounds_all or principal.tools) and not policy(principal, entry):

@@ -139,13 +139,6 @@ async def test_one_ctrl_c_that_arrives_twice_lets_the_call_in_flight_finish(shel
         assert await server.process.wait() == 0
 
 
-async def test_without_a_certificate_to_read_again_a_closed_terminal_drains(shell: Terminal) -> None:
-    async with serving(shell) as server:
-        server.process.send_signal(signal.SIGHUP)
-        assert await server.process.wait() == 0
-        assert '"event":"server.draining"' in server.log.read_text("utf-8")
-
-
 @pytest.mark.slow
 async def test_a_drain_tells_streams_to_end_and_a_later_ctrl_c_ends_everything_at_once(
     shell: Terminal,
