@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
-from server.till.claims import NotClaimed
+from server.till.claims import NOT_FETCHED, Uncovered
 from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
 from server.x402.headers import PAYMENT_SIGNATURE
@@ -24,6 +24,9 @@ SAME_KEY: Final = (
 )
 WHERE: Final = f'`_meta["{PAYMENT_KEY}"]`, or over plain HTTP in the header {PAYMENT_SIGNATURE}'
 WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and its answer is kept."
+
+# Room comes with the first answer that is fetched, or runs out.
+NOT_FETCHED_SECONDS: Final = 300
 
 
 def cost(offer: Offer, due: Micros | None = None) -> str:
@@ -48,7 +51,7 @@ _UNCOVERED: Final[Mapping[str, str]] = {
 }
 
 
-def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
+def not_covered(offer: Offer, why: Uncovered, *, payable: bool) -> Refusal:
     """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
     price = shown(why.due, CURRENCY)
     used_up = _UNCOVERED.get(why.used_up, "")
@@ -73,6 +76,8 @@ def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
         return Refusal(
             reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}
         )
+    if why.reason == NOT_FETCHED:
+        return answers_not_fetched()
     words = _UNCOVERED.get(why.reason, "It cannot be paid for like that.")
     return Refusal(reason=why.reason, text=f"{offer.tool} was not called: {words}")
 
@@ -196,6 +201,18 @@ def answer_gone() -> Refusal:
         reason="answered",
         text="This call was answered already, and its answer is not kept any more. It was paid for once, and was not made again.",
         status=409,
+    )
+
+
+def answers_not_fetched() -> Refusal:
+    """What was paid for and not given yet is never dropped for something new."""
+    return Refusal(
+        reason=NOT_FETCHED,
+        text="The call was not made and nothing was taken: too many answers are kept that were paid for and never fetched. Make those"
+        " earlier calls again, each with the same key or payment as before: they cost nothing more, and you get their answers. What"
+        " nobody fetches is kept for a day.",
+        status=429,
+        retry_after=NOT_FETCHED_SECONDS,
     )
 
 
