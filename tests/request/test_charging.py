@@ -10,6 +10,7 @@ import pytest
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.results import ToolResult
+from server.request.ahead import let_go_of
 from server.request.charging import charged
 from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
@@ -46,6 +47,22 @@ async def test_nothing_of_an_answer_is_heard_before_it_is_paid_for() -> None:
     async with open_till() as at:
         await at.give(50_000)
         assert await _withheld(at)
+
+
+async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_back_at_once() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        endpoints: Any = {"main": SimpleNamespace(till=at.till)}
+        order: Any = SimpleNamespace(server="main", charge=begun.id)
+        await let_go_of({}, order)  # its server is not there any more
+        assert (await at.wallet())["held"] == 10_000
+        for _ in range(2):
+            await let_go_of(endpoints, order)
+            assert (await at.wallet())["held"] == 0
+        assert await at.rows("charges") == []
 
 
 async def test_what_was_paid_beforehand_is_heard_as_it_comes() -> None:
