@@ -39,6 +39,15 @@ def brought_by(request: Request) -> dict[str, Any]:
     return what_it_brings(request)
 
 
+def told_of_payment(request: Request, failed: ToolResult) -> ToolResult:
+    """A call that did not come to its end, for a caller who paid for it beforehand."""
+    if request.in_vain is None:
+        return failed
+    from server.request.charging import with_payment_in_vain
+
+    return with_payment_in_vain(request.in_vain, failed)
+
+
 async def let_go_of(endpoints: Mapping[str, Endpoint], order: TaskOrder) -> None:
     """It is not performed: whoever made it was shut out before it had begun. Never raises what the store raises."""
     endpoint = endpoints.get(order.server)

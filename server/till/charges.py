@@ -152,19 +152,18 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
     return None if row is None else Charge.of(row)
 
 
-def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> bool:
-    """It was paid beforehand and could not be served: it may be tried again. `asked`: it ended in a question, and that was no try."""
-    return (
-        db.execute(
-            "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
-            " WHERE id = ? AND state = 'running' AND paid = 1",
-            now,
-            expires_at,
-            int(asked),
-            charge_id,
-        )
-        == 1
+def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> int | None:
+    """It was paid beforehand and could not be served: how often it may be tried again. None: it was not paid, or does not run.
+    `asked`: it ended in a question, and that was no try."""
+    row = db.fetch_one(
+        "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
+        " WHERE id = ? AND state = 'running' AND paid = 1 RETURNING retries_left",
+        now,
+        expires_at,
+        int(asked),
+        charge_id,
     )
+    return None if row is None else row["retries_left"]
 
 
 def take_up(db: StoreDb, charge_id: str, *, owner: str, call_id: str) -> bool:

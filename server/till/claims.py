@@ -172,15 +172,17 @@ def finish(
 
 def release(
     db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int, asked: bool = False
-) -> None:
-    """Nothing is taken; what was paid beforehand is owed."""
-    if charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked):
-        return
+) -> int | None:
+    """Nothing is taken; what was paid beforehand is owed, and this is how often it may be tried again."""
+    tries = charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked)
+    if tries is not None:
+        return tries
     charge = charges.take_out(db, charge_id, "running")
     if charge is not None:
         give_back(db, charge, now)
     if payment_id is not None:
         payments.let_go(db, payment_id)
+    return None
 
 
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
@@ -246,7 +248,7 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
     for charge in left:
         if charge.state == "settling":
             charges.disowned(db, charge.id)
-        elif not charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS):
+        elif charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS) is None:
             taken = charges.take_out(db, charge.id, "running")
             if taken is not None:
                 give_back(db, taken, now)

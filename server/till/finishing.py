@@ -179,8 +179,9 @@ class Finishing:
 
     # ── it has not ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def release(self, started: Started, *, asked: bool = False) -> None:
-        """Nothing is taken. What was paid beforehand is owed, and may be tried again. `asked`: the tool has a question first."""
+    async def release(self, started: Started, *, asked: bool = False) -> int | None:
+        """Nothing is taken. What was paid beforehand is owed: how often it may be tried again, if that is known. `asked`: the tool
+        has a question first."""
         now = self._clock()
         job = partial(
             claims.release,
@@ -192,11 +193,12 @@ class Finishing:
         )
         with trio.CancelScope(shield=True):
             try:
-                await self._store.write(job)
+                return await self._store.write(job)
             except StoreError:
                 self._settlements.later(job)
             finally:
                 self._under_way.end(started.id)
+        return None
 
     # ── its answer ───────────────────────────────────────────────────────────────────────────────────────────────────
 

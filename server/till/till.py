@@ -188,10 +188,10 @@ class Till:
         taken, or what was taken is found by the next call like this one."""
         return await self._finishing.finish(started, answer)
 
-    async def release(self, started: Started, *, asked: bool = False) -> None:
-        """The tool has not done it: nothing is taken. What was paid beforehand is owed, and may be tried again. `asked`: it has a
-        question first."""
-        await self._finishing.release(started, asked=asked)
+    async def release(self, started: Started, *, asked: bool = False) -> int | None:
+        """The tool has not done it: nothing is taken. What was paid beforehand is owed: how often it may be tried again, if that
+        is known. `asked`: it has a question first."""
+        return await self._finishing.release(started, asked=asked)
 
     def answered(
         self, charge_id: str, *, keyed: bool, keeps_ms: int, on_chain: bool = False

@@ -216,10 +216,20 @@ def answers_not_fetched() -> Refusal:
     )
 
 
+def paid_and_failed(tries: int) -> str:
+    """Of a call that was paid for beforehand, behind what its tool says."""
+    if not tries:
+        return "This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund."
+    return (
+        "It was paid for before it was made, and you have not lost that. Do not pay again. Make the same call again, with the same key or"
+        f" payment: it costs nothing more, and can be made {tries} more time{'' if tries == 1 else 's'} within a day."
+    )
+
+
 def tried_often_enough() -> Refusal:
     return Refusal(
         reason="retries_exhausted",
-        text="This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund.",
+        text=paid_and_failed(0),
         status=409,
     )
 

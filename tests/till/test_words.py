@@ -81,6 +81,13 @@ def test_no_words_lead_to_a_new_key_for_the_same_call(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_whoever_paid_for_what_failed_is_led_to_the_same_call(tries: int) -> None:
+    text = words.paid_and_failed(tries)
+    assert "Do not pay again." in text and "with the same key or payment" in text
+    assert f"{tries} more time" in text and "new key" not in text
+
+
 def test_the_price_and_the_balance_are_said_in_words() -> None:
     assert TRY_AGAIN["balance, payable"].text.startswith(
         "search costs $0.02 a call, and your balance is $0.00."
