@@ -209,7 +209,8 @@ async def open_endpoint(
     if payments is None and (in_vain := _with_prices(catalog, sources)):
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
-    check_words(settings, catalog.named)
+    if not catalog.awaits_more:
+        check_words(settings, catalog.named)
     compat, couriers = settings.compat, Crew(log)
     nursery.start_soon(couriers.run)
     endpoint = Endpoint(

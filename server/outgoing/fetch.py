@@ -28,7 +28,7 @@ from server.outgoing.trust import system_trust, trust_in
 USER_AGENT: Final = f"ostiary/{__version__}"
 URL_CHARACTERS: Final = 2048
 
-_METHODS: Final = frozenset(("GET", "POST"))  # an answer to HEAD or CONNECT ends elsewhere
+_METHODS: Final = frozenset(("GET", "POST", "DELETE"))  # an answer to HEAD or CONNECT ends elsewhere
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
@@ -114,6 +114,17 @@ class UpstreamAnswer:
         if len(body) > most:
             raise _too_large(most)
         return body
+
+    async def finish(self, seconds: float) -> None:
+        """Read past what is left, if it comes to its end soon: then the connection can be used again."""
+        if self._connection.complete:
+            return
+        try:
+            with trio.move_on_after(seconds):
+                while await self._connection.part():
+                    pass
+        except FetchFailed:
+            pass
 
     async def beginning(self, size: int) -> bytes:
         """At most the first `size` bytes of the body. What it is part of is not worth a failure of its own."""

@@ -1,0 +1,196 @@
+"""A back-end that is somebody else's MCP server: its tools, resources and prompts are offered on, and each use of them is passed on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import trio
+from msgspec import Raw
+
+from server.backends.base import (
+    AgentRequest,
+    Announce,
+    BackendError,
+    Completing,
+    Outlet,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+    Trouble,
+)
+from server.client.headers import parameter_headers
+from server.gateway import results
+from server.gateway.credentials import Credential
+from server.gateway.guard import Guard
+from server.gateway.http import name_header
+from server.gateway.link import NO_HEADERS, Link
+from server.gateway.messages import UpstreamFailure, UpstreamRefusal
+from server.gateway.rounds import use
+from server.gateway.settings import McpConfig
+from server.gateway.upstream import Upstream
+from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.observe.log import Logger
+
+TURN_SECONDS: Final = 10.0  # a call waits for its turn while as many run as may
+FOLLOWED_WAITING: Final = 64
+
+
+class McpBackend:
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched` and `Following`: it offers nothing until its upstream is there."""
+
+    def __init__(
+        self,
+        config: McpConfig,
+        *,
+        credential: Credential,
+        guard: Guard,
+        environment: Mapping[str, str],
+        name: str,
+        log: Logger,
+    ) -> None:
+        """`environment` is what a child process gets to see, `name` is for the log. Raises `ValueError` for settings that turn
+        out not to work."""
+        self._upstream = Upstream(
+            config, credential=credential, guard=guard, environment=environment, name=name, log=log
+        )
+        self._questions = frozenset(config.questions)
+        self._called = f"the upstream {config.id}" if config.id else "the upstream"
+        self._places = trio.Semaphore(config.calls_at_once)
+        self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
+
+    async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._follow_resources)
+            await nursery.start(self._run_upstream, announce)
+            task_status.started()
+
+    def trouble(self) -> Trouble | None:
+        return self._upstream.trouble
+
+    def tools(self) -> Sequence[Tool]:
+        return self._upstream.lists.tools
+
+    def resources(self) -> Sequence[Resource]:
+        return self._upstream.lists.resources
+
+    def resource_templates(self) -> Sequence[ResourceTemplate]:
+        return self._upstream.lists.resource_templates
+
+    def prompts(self) -> Sequence[Prompt]:
+        return self._upstream.lists.prompts
+
+    def completes(self) -> frozenset[tuple[str, str]]:
+        return self._upstream.lists.completes
+
+    def follow(self, uri: str) -> None:
+        try:
+            self._follow.send_nowait(uri)
+        except trio.WouldBlock:
+            return  # its changes are not told; it can be read all the same
+
+    async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        lists = self._upstream.lists
+        theirs = lists.tool_names.get(call.tool)
+        if theirs is None:
+            raise BackendError(f"{self._called} does not offer this tool any more")
+        params: Mapping[str, Any] = {"name": theirs, "arguments": call.arguments}
+        async with self._turn(call, "tool") as link:
+            headers = NO_HEADERS
+            if link.agreement.modern:
+                schema = lists.input_schemas.get(call.tool)
+                headers = name_header(theirs)
+                if schema is not None:  # some arguments are repeated in headers
+                    headers = {**headers, **parameter_headers(schema, call.arguments)}
+            raw = await self._use(link, "tools/call", params, call, outlet, headers)
+            return results.tool_result(raw)
+
+    async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        async with self._turn(read, "resource") as link:
+            headers = name_header(read.uri) if link.agreement.modern else NO_HEADERS
+            raw = await self._use(link, "resources/read", {"uri": read.uri}, read, outlet, headers)
+            return results.contents(raw)
+
+    async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
+        theirs = self._upstream.lists.prompt_names.get(get.prompt)
+        if theirs is None:
+            raise BackendError(f"{self._called} does not offer this prompt any more")
+        params: Mapping[str, Any] = {"name": theirs, "arguments": get.arguments}
+        async with self._turn(get, "prompt") as link:
+            headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
+            raw = await self._use(link, "prompts/get", params, get, outlet, headers)
+            return results.prompt_result(raw)
+
+    async def complete(self, asked: Completing) -> CompletionResult:
+        if asked.ref == "prompt":
+            names = self._upstream.lists.prompt_names
+            ref = {"type": "ref/prompt", "name": names.get(asked.name, asked.name)}
+        else:
+            ref = {"type": "ref/resource", "uri": asked.name}
+        params: dict[str, Any] = {"ref": ref, "argument": {"name": asked.argument, "value": asked.value}}
+        if asked.known:
+            params["context"] = {"arguments": asked.known}
+        async with self._turn(asked, "prompt") as link:
+            return results.completion(await link.request("completion/complete", params, call=asked))
+
+    async def aclose(self) -> None:
+        """Nothing is held beyond `run`."""
+
+    async def _use(
+        self,
+        link: Link,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        outlet: Outlet,
+        headers: Mapping[str, str],
+    ) -> Raw:
+        return await use(
+            link,
+            method,
+            params,
+            call,
+            outlet,
+            parking=self._upstream.parking,
+            questions=self._questions,
+            headers=headers,
+        )
+
+    @asynccontextmanager
+    async def _turn(self, call: AgentRequest, about: str) -> AsyncGenerator[Link]:
+        """A place among those that run at once, and what goes wrong in our words."""
+        # What nobody waits for any more is not begun.
+        await trio.lowlevel.checkpoint_if_cancelled()
+        try:
+            self._places.acquire_nowait()
+        except trio.WouldBlock:
+            await self._wait_for_place(math.inf if call.unhurried else TURN_SECONDS)
+        try:
+            yield self._upstream.link_nowait() or await self._upstream.link()
+        except UpstreamFailure as error:
+            self._upstream.refuse(error)
+            raise BackendError(f"{self._called} {error}") from error
+        except UpstreamRefusal as refusal:
+            raise results.error_of(refusal, about=about) from refusal
+        finally:
+            self._places.release()
+
+    async def _wait_for_place(self, seconds: float) -> None:
+        with trio.move_on_after(seconds) as waiting:
+            await self._places.acquire()
+        if waiting.cancelled_caught:
+            raise BackendError(f"{self._called} is busy: as many calls as it may run at once are running")
+
+    async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
+        await self._upstream.run(announce.lists, announce.resource, task_status=task_status)
+
+    async def _follow_resources(self) -> None:
+        async for uri in self._followed:
+            try:
+                link = await self._upstream.link()
+                await link.follow_resource(uri)
+            except (BackendError, UpstreamRefusal):
+                continue  # as in `follow`
