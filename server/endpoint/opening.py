@@ -194,12 +194,7 @@ async def open_endpoint(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
-    for source in sources:
-        if isinstance(source.backend, Active):
-            try:
-                await nursery.start(partial(source.backend.run, announce))
-            except BackendError as error:
-                raise BackendError(f"{source.name}: {error}") from error
+    await _start_all(sources, announce, nursery)
     prices = _prices(settings, payments)
     catalog = Catalog(
         sources,
@@ -239,6 +234,25 @@ async def open_endpoint(
     )
     made.append(endpoint)
     return endpoint
+
+
+async def _start_all(sources: Sequence[Source], announce: Announce, nursery: trio.Nursery) -> None:
+    """At the same time: one that is slow to start holds up no other. Raises `BackendError` for the first that cannot be used."""
+    problems: dict[str, BackendError] = {}
+
+    async def start(source: Source, run: Callable[..., Awaitable[None]]) -> None:
+        try:
+            await nursery.start(partial(run, announce))
+        except BackendError as error:
+            problems[source.name] = error
+
+    async with trio.open_nursery() as starting:
+        for source in sources:
+            if isinstance(source.backend, Active):
+                starting.start_soon(start, source, source.backend.run)
+    for source in sources:
+        if (error := problems.get(source.name)) is not None:
+            raise BackendError(f"{source.name}: {error}") from error
 
 
 def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:

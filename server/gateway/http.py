@@ -35,7 +35,7 @@ from server.gateway.http_wire import (
     EVENTS,
     HttpWire,
     NotReached,
-    SessionLost,
+    UpstreamSessionLost,
     lines_of,
     refusal_in,
     status_problem,
@@ -295,7 +295,7 @@ class HttpLink:
                 try:
                     async with self._wire.post(message, self._head + lines, call) as answer:
                         return await self._answer_of(answer, take)
-                except SessionLost:
+                except UpstreamSessionLost:
                     await self._renew(session_id)
                 except NotReached as error:
                     if not error.busy:
@@ -312,7 +312,7 @@ class HttpLink:
             return await self._answer_in(answer, take)
         refusal = await refusal_in(answer)
         if status == 404 and self._session_id is not None:
-            raise SessionLost
+            raise UpstreamSessionLost
         if refusal is not None:
             raise refusal
         raise status_problem(status)
@@ -436,7 +436,7 @@ class HttpLink:
             try:
                 if not await listening():
                     return
-            except (BackendError, UpstreamRefusal, SessionLost) as error:
+            except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
                 self._log.debug("upstream.not_listening", agent=self._name, reason=str(error)[:200])
             if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
                 pause = FIRST_PAUSE_SECONDS

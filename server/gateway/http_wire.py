@@ -41,11 +41,11 @@ CHALLENGE_CHARACTERS: Final = 4096
 MASKED_CHARACTERS: Final = 8
 
 
-class NotLetIn(UpstreamFailure):
+class UpstreamNotLetIn(UpstreamFailure):
     """The upstream wants another credential than it was shown."""
 
 
-class SessionLost(Exception):
+class UpstreamSessionLost(Exception):
     """The upstream does not know the session any more: nothing was done."""
 
 
@@ -128,7 +128,7 @@ class HttpWire:
             if last or not await self._credential.refused(call, challenge):
                 break
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
-        raise NotLetIn("does not accept the credential that it is shown")
+        raise UpstreamNotLetIn("does not accept the credential that it is shown")
 
     async def said(self, call: AgentRequest | None, refusal: UpstreamRefusal) -> UpstreamRefusal:
         """Without our credentials: some servers repeat them."""
@@ -162,7 +162,7 @@ def status_problem(status: int) -> UpstreamFailure:
     if 300 <= status < 400:
         return UpstreamFailure("redirects: the settings must name the address that it redirects to")
     if status == 403:
-        return NotLetIn("does not allow this (status 403)")
+        return UpstreamNotLetIn("does not allow this (status 403)")
     return UpstreamFailure(f"answered with status {status}")
 
 
