@@ -494,7 +494,7 @@ class HttpLink:
 async def _heard(answer: UpstreamAnswer, decoder: EventDecoder, take: _Take) -> Raw | None:
     """Until the answer has come; None: the stream ended before."""
     try:
-        async for chunk in answer.chunks():
+        while chunk := await answer.part():
             for data in decoder.feed(chunk):
                 found = await take(read_message(data), len(data))
                 if found is not None:

@@ -19,7 +19,7 @@ from msgspec import Raw
 
 from server.backends.base import AgentRequest, BackendError, Outlet, Paused
 from server.gateway.link import NO_HEADERS, Link
-from server.gateway.messages import UpstreamFailure, members
+from server.gateway.messages import EMPTY, UpstreamFailure, members
 from server.gateway.parking import Parking
 from server.gateway.questions import kind_of, question_of
 from server.mcp.questions import Question
@@ -35,7 +35,7 @@ ROUND: Final = "round"
 
 class _Kind(msgspec.Struct, rename="camel"):
     result_type: str = "complete"
-    input_requests: Raw | None = None
+    input_requests: Raw = EMPTY
     request_state: str | None = None
 
 
@@ -142,7 +142,7 @@ async def _answered(waiting: OpenRound, outlet: Outlet) -> Mapping[str, Any]:
 
 
 def _read_round(number: int, kind: _Kind, allowed: Sequence[str]) -> OpenRound:
-    requests = {} if kind.input_requests is None else members(kind.input_requests)
+    requests = members(kind.input_requests)
     state = kind.request_state
     if len(requests) > QUESTIONS or (state is not None and len(state) > STATE_CHARACTERS):
         raise UpstreamFailure("asks for more at once than can be answered")

@@ -75,7 +75,7 @@ class SseStream:
                 raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
             decoder = EventDecoder(limit=MESSAGE_BYTES)
             try:
-                async for chunk in answer.chunks():
+                while chunk := await answer.part():
                     messages = decoder.feed(chunk)
                     if decoder.endpoint is not None and self._target is None:
                         self._target = self._elsewhere(decoder.endpoint)

@@ -74,13 +74,14 @@ def with_body(head: bytes, body: bytes) -> bytes:
 class UpstreamAnswer:
     """Status and headers have arrived; the body is read on demand, and only up to its limit."""
 
-    __slots__ = ("_connection", "_head", "_limit", "status")
+    __slots__ = ("_connection", "_head", "_limit", "_seen", "status")
 
     def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
         self.status = head.status
         self._connection = connection
         self._head = head
         self._limit = limit
+        self._seen = 0
 
     def header(self, name: bytes) -> str:
         """The value, several joined by commas, or an empty text. `name` is in small letters."""
@@ -99,6 +100,15 @@ class UpstreamAnswer:
             if size > most:
                 raise _too_large(most)
             yield part
+
+    async def part(self) -> bytes:
+        """The next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
+        most = self._bound(None)
+        part = await self._connection.part()
+        self._seen += len(part)
+        if self._seen > most:
+            raise _too_large(most)
+        return part
 
     async def read(self, limit: int | None = None) -> bytes:
         most = self._bound(limit)
