@@ -156,6 +156,8 @@ class HttpLink:
                 found: Raw | UpstreamRefusal = await self._answer_in(answer, self._taker(number, None))
             except UpstreamRefusal as refusal:
                 found = refusal
+            except NotAnUpstream:
+                return None  # the handshake will tell
             return read_discovered(found)
 
     async def _initialize(self) -> None:

@@ -254,12 +254,15 @@ class Upstream:
                     await link.agree(self._config.era)
             except trio.TooSlowError:
                 raise UpstreamGone(f"did not answer within {self._config.start_seconds:g} s") from None
-            except NotAnUpstream:
+            except NotAnUpstream as problem:
                 if self._config.era == "stateless":
                     raise
                 # Perhaps it is of the first revision, which had another transport.
-                async with self._channel(SseStream(wire), tells, "handshake") as channel:
-                    yield channel
+                try:
+                    async with self._channel(SseStream(wire), tells, "handshake") as channel:
+                        yield channel
+                except NotAnUpstream:
+                    raise problem from None
                 return
             async with trio.open_nursery() as listening:
                 listening.start_soon(link.run)
