@@ -465,6 +465,7 @@ class HttpLink:
                 {"notifications": asked}, None, questions=frozenset(), tasks=False, token=None
             )
             message = request_message(number, "subscriptions/listen", params)
+            again = False
             with trio.CancelScope() as scope:
                 self._nursery.start_soon(_cancel_when, self._refollow, scope)
                 try:

@@ -200,7 +200,8 @@ def refusal_of(error: Raw) -> UpstreamRefusal:
     except (ValueError, RecursionError):
         return UpstreamRefusal(INTERNAL_ERROR, "it answered with an error that says nothing")
     code = read.code if isinstance(read.code, int) and not isinstance(read.code, bool) else INTERNAL_ERROR
-    data = cast("Mapping[str, Any]", read.data) if isinstance(read.data, dict) else None
+    given: object = read.data
+    data = cast("Mapping[str, Any]", given) if isinstance(given, dict) else None
     return UpstreamRefusal(code, said(read.message) or "it gave no reason", data)
 
 
@@ -235,10 +236,10 @@ def said(text: object, most: int = SAID_CHARACTERS) -> str:
     return cut.strip()
 
 
-def members(raw: Raw | bytes) -> dict[str, Any]:
+def members(raw: Raw) -> dict[str, Any]:
     """An object as it is; empty for whatever is none."""
     try:
-        found: Any = decode_mended(msgspec.json.decode, raw if isinstance(raw, bytes) else bytes(raw))
+        found: Any = decode_mended(msgspec.json.decode, bytes(raw))
     except (ValueError, RecursionError):
         return {}
     return cast("dict[str, Any]", found) if isinstance(found, dict) else {}

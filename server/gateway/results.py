@@ -89,9 +89,10 @@ def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
     """`about`: "tool", "resource" or "prompt"."""
     text, code = str(refusal), refusal.code
     if code == MISSING_CAPABILITY:
-        required = {} if refusal.data is None else refusal.data.get("requiredCapabilities")
-        known = cast("Mapping[str, Any]", required) if isinstance(required, Mapping) else {}
-        return CannotAsk(text, known)
+        required: object = None if refusal.data is None else refusal.data.get("requiredCapabilities")
+        if isinstance(required, Mapping):
+            return CannotAsk(text, cast("Mapping[str, Any]", required))
+        return CannotAsk(text)
     if about == "resource" and code in (LEGACY_NOT_FOUND, INVALID_PARAMS):
         return NoSuchResource(text)
     if code == INVALID_PARAMS:

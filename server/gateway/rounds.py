@@ -11,7 +11,7 @@ it, and with the wait of the handshake era kept alive where our own caller is of
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Final, cast
 
 import msgspec
@@ -70,7 +70,7 @@ async def use(
     outlet: Outlet,
     *,
     parking: Parking,
-    questions: Sequence[str],
+    questions: Collection[str],
     headers: Mapping[str, str] = NO_HEADERS,
     tasks: bool = False,
 ) -> Raw:
@@ -105,7 +105,7 @@ async def _in_rounds(
     params: Mapping[str, Any],
     call: AgentRequest,
     outlet: Outlet,
-    questions: Sequence[str],
+    questions: Collection[str],
     headers: Mapping[str, str],
     tasks: bool,
 ) -> Raw:
@@ -141,7 +141,7 @@ async def _answered(waiting: OpenRound, outlet: Outlet) -> Mapping[str, Any]:
     return again
 
 
-def _read_round(number: int, kind: _Kind, allowed: Sequence[str]) -> OpenRound:
+def _read_round(number: int, kind: _Kind, allowed: Collection[str]) -> OpenRound:
     requests = members(kind.input_requests)
     state = kind.request_state
     if len(requests) > QUESTIONS or (state is not None and len(state) > STATE_CHARACTERS):
@@ -163,4 +163,5 @@ def _open_round(call: AgentRequest) -> OpenRound | None:
 
 
 def _resumed(call: AgentRequest, key: str) -> Any:
-    return cast("Mapping[str, Any]", call.resumed).get(key) if isinstance(call.resumed, Mapping) else None
+    kept = call.resumed
+    return cast("Mapping[str, Any]", kept).get(key) if isinstance(kept, Mapping) else None
