@@ -56,8 +56,8 @@ FLOORS: dict[str, frozenset[str]] = {
         "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
-        "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "money", "observe", "paying", "program", "settings", "store",
+        "till", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

@@ -24,7 +24,7 @@ from server.backends.base import (
 from server.client.headers import parameter_headers
 from server.gateway import results
 from server.gateway.credentials import Credential
-from server.gateway.guard import Guard
+from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
@@ -47,7 +47,7 @@ class McpBackend:
         config: McpConfig,
         *,
         credential: Credential,
-        guard: Guard,
+        guard: OfferGuard,
         environment: Mapping[str, str],
         name: str,
         log: Logger,

@@ -24,7 +24,7 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
 NO_LISTS: Final = UpstreamLists()
 
 
-class Guard(Protocol):
+class OfferGuard(Protocol):
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
         ...

@@ -18,7 +18,7 @@ from server.backends.base import BackendError, Trouble
 from server.backends.child import start_child
 from server.gateway.channel import open_channel
 from server.gateway.credentials import Credential
-from server.gateway.guard import Guard
+from server.gateway.guard import OfferGuard
 from server.gateway.http import HttpLink
 from server.gateway.http_wire import HttpUpstream, HttpWire
 from server.gateway.link import Link, UpstreamTells
@@ -52,7 +52,7 @@ class Upstream:
         config: McpConfig,
         *,
         credential: Credential,
-        guard: Guard,
+        guard: OfferGuard,
         environment: Mapping[str, str],
         name: str,
         log: Logger,

@@ -18,7 +18,7 @@ import trio
 from server.backends.base import Announce, LogMessage, Progress, ToolCall
 from server.gateway.backend import McpBackend
 from server.gateway.credentials import Credential, StaticCredential
-from server.gateway.guard import Guard, OpenGuard
+from server.gateway.guard import OfferGuard, OpenGuard
 from server.gateway.settings import McpConfig, problems
 from server.mcp.messages import TextContent
 from server.mcp.questions import Question
@@ -389,7 +389,7 @@ def words(result: ToolResult) -> str:
 
 @asynccontextmanager
 async def gate(
-    *, credential: Credential | None = None, guard: Guard | None = None, **settings: Any
+    *, credential: Credential | None = None, guard: OfferGuard | None = None, **settings: Any
 ) -> AsyncGenerator[Gate]:
     config = msgspec.convert({"start_seconds": PATIENCE, **settings}, McpConfig)
     assert problems(config) == []
