@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, Final
 
 import trio
@@ -28,8 +29,10 @@ from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
+from server.gateway.names import NamedLists
 from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
+from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
 from server.gateway.upstream import Upstream
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
@@ -37,6 +40,9 @@ from server.observe.log import Logger
 
 TURN_SECONDS: Final = 10.0  # a call waits for its turn while as many run as may
 FOLLOWED_WAITING: Final = 64
+GIVEN_UP_WAITING: Final = 256
+CANCEL_SECONDS: Final = 15.0
+TASK_TTL_MS: Final = 24 * 3_600_000
 
 
 class McpBackend:
@@ -60,11 +66,13 @@ class McpBackend:
         self._questions = frozenset(config.questions)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._places = trio.Semaphore(config.calls_at_once)
+        self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._follow_resources)
+            nursery.start_soon(self._cancel_tasks)
             await nursery.start(self._run_upstream, announce)
             task_status.started()
 
@@ -97,16 +105,16 @@ class McpBackend:
         theirs = lists.tool_names.get(call.tool)
         if theirs is None:
             raise BackendError(f"{self._called} does not offer this tool any more")
-        params: Mapping[str, Any] = {"name": theirs, "arguments": call.arguments}
-        async with self._turn(call, "tool") as link:
-            headers = NO_HEADERS
-            if link.agreement.modern:
-                schema = lists.input_schemas.get(call.tool)
-                headers = name_header(theirs)
-                if schema is not None:  # some arguments are repeated in headers
-                    headers = {**headers, **parameter_headers(schema, call.arguments)}
-            raw = await self._use(link, "tools/call", params, call, outlet, headers)
-            return results.tool_result(raw)
+        with self._in_words("tool"):
+            task_id = kept_task(call)
+            if task_id is None:
+                async with self._link(call) as link:
+                    raw = await self._begin(link, call, theirs, lists, outlet)
+                    if call.tool in lists.tasks:
+                        task_id = created(raw, modern=link.agreement.modern)
+                if task_id is None:
+                    return results.tool_result(raw)
+            return results.tool_result(await self._as_task(task_id, call, outlet))
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         async with self._turn(read, "resource") as link:
@@ -139,6 +147,33 @@ class McpBackend:
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""
 
+    async def _begin(self, link: Link, call: ToolCall, theirs: str, lists: NamedLists, outlet: Outlet) -> Raw:
+        params: dict[str, Any] = {"name": theirs, "arguments": call.arguments}
+        support = lists.tasks.get(call.tool)
+        headers = NO_HEADERS
+        if link.agreement.modern:
+            headers = name_header(theirs)
+            schema = lists.input_schemas.get(call.tool)
+            if schema is not None:  # some arguments are repeated in headers
+                headers = {**headers, **parameter_headers(schema, call.arguments)}
+        elif support == "required" or (support is not None and call.unhurried):
+            params["task"] = {"ttl": TASK_TTL_MS}
+        return await self._use(link, "tools/call", params, call, outlet, headers, tasks=support is not None)
+
+    async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet) -> Raw:
+        async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:
+            return await self._use(link, "tasks/result", params, call, line, NO_HEADERS)
+
+        try:
+            if kept_task(call) is None:
+                await outlet.checkpoint({TASK: task_id})
+                await outlet.become_task()
+            return await follow_task(task_id, call, outlet, partial(self._link, call), wait)
+        except trio.Cancelled:
+            with suppress(trio.WouldBlock):  # it ends there by itself some time
+                self._give_up.send_nowait((task_id, call))
+            raise
+
     async def _use(
         self,
         link: Link,
@@ -147,6 +182,8 @@ class McpBackend:
         call: AgentRequest,
         outlet: Outlet,
         headers: Mapping[str, str],
+        *,
+        tasks: bool = False,
     ) -> Raw:
         return await use(
             link,
@@ -157,11 +194,29 @@ class McpBackend:
             parking=self._upstream.parking,
             questions=self._questions,
             headers=headers,
+            tasks=tasks,
         )
 
     @asynccontextmanager
     async def _turn(self, call: AgentRequest, about: str) -> AsyncGenerator[Link]:
-        """A place among those that run at once, and what goes wrong in our words."""
+        with self._in_words(about):
+            async with self._link(call) as link:
+                yield link
+
+    @contextmanager
+    def _in_words(self, about: str) -> Generator[None]:
+        """What goes wrong, as callers are told it."""
+        try:
+            yield
+        except UpstreamFailure as error:
+            self._upstream.refuse(error)
+            raise BackendError(f"{self._called} {error}") from error
+        except UpstreamRefusal as refusal:
+            raise results.error_of(refusal, about=about) from refusal
+
+    @asynccontextmanager
+    async def _link(self, call: AgentRequest) -> AsyncGenerator[Link]:
+        """With a place among those that run at once."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
         try:
@@ -170,11 +225,6 @@ class McpBackend:
             await self._wait_for_place(math.inf if call.unhurried else TURN_SECONDS)
         try:
             yield self._upstream.link_nowait() or await self._upstream.link()
-        except UpstreamFailure as error:
-            self._upstream.refuse(error)
-            raise BackendError(f"{self._called} {error}") from error
-        except UpstreamRefusal as refusal:
-            raise results.error_of(refusal, about=about) from refusal
         finally:
             self._places.release()
 
@@ -186,6 +236,15 @@ class McpBackend:
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         await self._upstream.run(announce.lists, announce.resource, task_status=task_status)
+
+    async def _cancel_tasks(self) -> None:
+        async with trio.open_nursery() as nursery:
+            async for task_id, call in self._given_up:
+                nursery.start_soon(self._cancel_task, task_id, call)
+
+    async def _cancel_task(self, task_id: str, call: ToolCall) -> None:
+        with trio.move_on_after(CANCEL_SECONDS), suppress(BackendError, UpstreamRefusal):
+            await cancel_task(task_id, call, partial(self._link, call))
 
     async def _follow_resources(self) -> None:
         async for uri in self._followed:

@@ -33,6 +33,7 @@ from server.gateway.messages import (
     Asked,
     NotAnUpstream,
     Told,
+    UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
     notification_message,
@@ -72,6 +73,7 @@ class ChannelLink:
         self.ended: Final = trio.Event()
         self.reason = "is being stopped"
         self.more = ""
+        self.failure: UpstreamFailure | None = None
         self._stream = stream
         self._questions = questions
         self._name = name
@@ -92,7 +94,8 @@ class ChannelLink:
             while True:
                 for line in await self._stream.receive():
                     self._take(line)
-        except UpstreamGone as error:
+        except UpstreamFailure as error:
+            self.failure = error
             self.reason, self.more = str(error), error.more
         finally:
             self._let_go()
@@ -298,7 +301,7 @@ async def open_channel(
             except UpstreamRefusal as refusal:
                 problem = NotAnUpstream(f"refused to begin: {refusal}")
             except BackendError as error:
-                problem = error
+                problem = link.failure or error
             else:
                 yield link
             nursery.cancel_scope.cancel()

@@ -5,7 +5,8 @@ Lists are as the upstream names things, before names of ours. A guard sees each 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final, Protocol
 
 import msgspec
@@ -18,6 +19,9 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
     resources: Sequence[Resource] = ()
     resource_templates: Sequence[ResourceTemplate] = ()
     prompts: Sequence[Prompt] = ()
+    tasks: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # its tools whose calls can be tasks: "optional" or "required"
     completes: bool = False  # it can be asked what an argument could be
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec import UNSET, Raw
 
+from server.gateway.agreement import Agreement
 from server.gateway.guard import UpstreamLists
 from server.gateway.link import Link
 from server.gateway.messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
@@ -85,9 +86,20 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
             log.warning("upstream.left_out", agent=name, kind=kind, count=len(out), which=out[:SHOWN])
         return list(found.values())
 
-    tasks = agreed.has_tasks
+    supported: dict[str, str] = {}
+
+    def tool_of(tool: Tool) -> Tool:
+        clean = _tool(tool)
+        support = _task_support(tool, agreed)
+        if support == "forbidden":
+            return clean
+        supported[tool.name] = support
+        # It begins as a call here, and becomes a task when it turns out to be one there.
+        return msgspec.structs.replace(clean, execution=ToolExecution(task_support="optional", by_hand=True))
+
     return UpstreamLists(
-        tools=entries("tool", tools, _decode_tool, "name", lambda tool: _tool(tool, tasks, agreed.modern)),
+        tools=entries("tool", tools, _decode_tool, "name", tool_of),
+        tasks=supported,
         resources=entries("resource", resources, _decode_resource, "uri", _resource),
         resource_templates=entries("template", templates, _decode_template, "uri_template", _template),
         prompts=entries("prompt", prompts, _decode_prompt, "name", _prompt),
@@ -126,7 +138,7 @@ async def _all(link: Link, method: str, kind: str) -> list[Raw]:
     raise NotAnUpstream(f"never comes to the end of {method}")
 
 
-def _tool(tool: Tool, tasks: bool, modern: bool) -> Tool:
+def _tool(tool: Tool) -> Tool:
     _check_name(tool.name)
     schema = dict(tool.input_schema)
     schema.setdefault("type", "object")  # some leave it out, and mean it
@@ -134,7 +146,7 @@ def _tool(tool: Tool, tasks: bool, modern: bool) -> Tool:
         tool,
         description=_description(tool.description),
         input_schema=schema,
-        execution=_execution(tool, tasks, modern),
+        execution=UNSET,
         meta=passed_on(tool.meta) or UNSET,
     )
     try:
@@ -145,14 +157,13 @@ def _tool(tool: Tool, tasks: bool, modern: bool) -> Tool:
     return clean
 
 
-def _execution(tool: Tool, tasks: bool, modern: bool) -> Any:
-    """What can be a task there can be one here; it begins as a call, and becomes a task when it turns out to be one."""
-    if not tasks:
-        return UNSET
-    support = "optional" if modern or tool.execution is UNSET else tool.execution.task_support
-    if not modern and (tool.execution is UNSET or support == "forbidden"):
-        return UNSET
-    return ToolExecution(task_support="optional", by_hand=True)
+def _task_support(tool: Tool, agreed: Agreement) -> str:
+    """In the stateless era the server decides with each call."""
+    if not agreed.has_tasks:
+        return "forbidden"
+    if agreed.modern:
+        return "optional"
+    return "forbidden" if tool.execution is UNSET else tool.execution.task_support
 
 
 def _resource(resource: Resource) -> Resource:

@@ -32,6 +32,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     prompt_names: Mapping[str, str] = _NONE
     # Of tools some of whose arguments are repeated in headers.
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+    tasks: Mapping[str, str] = _NONE
     completes: frozenset[tuple[str, str]] = frozenset()
     left_out: Sequence[str] = ()  # whose name cannot be one here
 
@@ -70,6 +71,7 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             prompts=list(prompts.values()),
             tool_names=tool_names,
             prompt_names={prefix + prompt.name: prompt.name for prompt in lists.prompts},
+            tasks={name: lists.tasks[theirs] for name, theirs in tool_names.items() if theirs in lists.tasks},
             completes=frozenset(completes),
             input_schemas={
                 name: tool.input_schema for name, tool in tools.items() if ToolSchema(tool).mirrored
