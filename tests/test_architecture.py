@@ -61,7 +61,18 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
-WITHOUT_AUTH = ("mcp", "backends", "gateway", "client", "shim", "money", "evm", "x402", "facilitator", "paying")
+WITHOUT_AUTH = (
+    "mcp",
+    "backends",
+    "gateway",
+    "client",
+    "shim",
+    "money",
+    "evm",
+    "x402",
+    "facilitator",
+    "paying",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
