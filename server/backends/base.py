@@ -230,6 +230,15 @@ class Watched(Protocol):
 
 
 @runtime_checkable
+class Elsewhere(Protocol):
+    """A back-end whose resources can be offered under other addresses, where another has theirs."""
+
+    def elsewhere(self, address: str) -> str | None:
+        """Of a resource or a template; `read` understands it. None: there is none."""
+        ...
+
+
+@runtime_checkable
 class Following(Protocol):
     """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
 

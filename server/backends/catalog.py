@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, LibraryBackend, Paced, Watched
+from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Watched
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -238,11 +238,20 @@ def _lists(
         forgiven = running and isinstance(source.backend, Watched)
         (left_out if forgiven else problems).append(problem)
 
-    def add(into: dict[str, T], what: str, name: str, source: Source, make: Callable[[], T]) -> None:
+    def owner_of(what: str, name: str, source: Source) -> str | None:
         other = owners.get((what, name))
         if other is None and isinstance(source.backend, Watched):
             other = ours.get((what, name))
-        if other is not None:
+        return other
+
+    def free(what: str, address: str, source: Source) -> str:
+        """The address, or another where that is taken and there is one."""
+        if owner_of(what, address, source) is None or not isinstance(source.backend, Elsewhere):
+            return address
+        return source.backend.elsewhere(address) or address
+
+    def add(into: dict[str, T], what: str, name: str, source: Source, make: Callable[[], T]) -> None:
+        if (other := owner_of(what, name, source)) is not None:
             blame(source, f"the {what} {name} is offered by {other} and by {source.name}: rename one of them")
             return
         try:
@@ -281,6 +290,8 @@ def _lists(
             continue
         library: LibraryBackend = backend
         for resource in library.resources():
+            if (uri := free("resource", resource.uri, source)) != resource.uri:
+                resource = msgspec.structs.replace(resource, uri=uri)
             add(
                 resources,
                 "resource",
@@ -289,7 +300,9 @@ def _lists(
                 lambda: ResourceEntry(resource, library, terms),  # noqa: B023
             )
         for template in library.resource_templates():
-            text = template.uri_template
+            text = free("resource template", template.uri_template, source)
+            if text != template.uri_template:
+                template = msgspec.structs.replace(template, uri_template=text)
             add(
                 templates,
                 "resource template",

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import trio
 from msgspec import Raw
 
@@ -46,7 +47,7 @@ TASK_TTL_MS: Final = 24 * 3_600_000
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched` and `Following`: it offers nothing until its upstream is there."""
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Elsewhere` and `Following`: it offers nothing until its upstream is there."""
 
     def __init__(
         self,
@@ -65,6 +66,7 @@ class McpBackend:
         )
         self._questions = frozenset(config.questions)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
+        self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
         self._places = trio.Semaphore(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
@@ -92,13 +94,27 @@ class McpBackend:
         return self._upstream.lists.prompts
 
     def completes(self) -> frozenset[tuple[str, str]]:
-        return self._upstream.lists.completes
+        known = self._upstream.lists.completes
+        return (
+            known
+            if not self._elsewhere
+            else known | {(kind, self._elsewhere + name) for kind, name in known if kind == "resource"}
+        )
+
+    def elsewhere(self, address: str) -> str | None:
+        return self._elsewhere + address if self._elsewhere else None
+
+    def _theirs(self, address: str) -> str:
+        """What was offered under another address (`elsewhere`) by their own."""
+        return address.removeprefix(self._elsewhere) if self._elsewhere else address
 
     def follow(self, uri: str) -> None:
-        try:
+        uri = self._theirs(uri)
+        if uri in self._upstream.followed:
+            return
+        self._upstream.remember_followed(uri)
+        with suppress(trio.WouldBlock):  # then it is followed with the next connection
             self._follow.send_nowait(uri)
-        except trio.WouldBlock:
-            return  # its changes are not told; it can be read all the same
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         lists = self._upstream.lists
@@ -117,10 +133,14 @@ class McpBackend:
             return results.tool_result(await self._as_task(task_id, call, outlet))
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
+        theirs = self._theirs(read.uri)
         async with self._turn(read, "resource") as link:
-            headers = name_header(read.uri) if link.agreement.modern else NO_HEADERS
-            raw = await self._use(link, "resources/read", {"uri": read.uri}, read, outlet, headers)
-            return results.contents(raw)
+            headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
+            raw = await self._use(link, "resources/read", {"uri": theirs}, read, outlet, headers)
+            found = results.contents(raw)
+        if theirs == read.uri:
+            return found
+        return [msgspec.structs.replace(each, uri=read.uri) if each.uri == theirs else each for each in found]
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         theirs = self._upstream.lists.prompt_names.get(get.prompt)
@@ -137,7 +157,7 @@ class McpBackend:
             names = self._upstream.lists.prompt_names
             ref = {"type": "ref/prompt", "name": names.get(asked.name, asked.name)}
         else:
-            ref = {"type": "ref/resource", "uri": asked.name}
+            ref = {"type": "ref/resource", "uri": self._theirs(asked.name)}
         params: dict[str, Any] = {"ref": ref, "argument": {"name": asked.argument, "value": asked.value}}
         if asked.known:
             params["context"] = {"arguments": asked.known}
@@ -235,7 +255,12 @@ class McpBackend:
             raise BackendError(f"{self._called} is busy: as many calls as it may run at once are running")
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
-        await self._upstream.run(announce.lists, announce.resource, task_status=task_status)
+        def updated(uri: str) -> None:
+            announce.resource(uri)
+            if self._elsewhere:
+                announce.resource(self._elsewhere + uri)
+
+        await self._upstream.run(announce.lists, updated, task_status=task_status)
 
     async def _cancel_tasks(self) -> None:
         async with trio.open_nursery() as nursery:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -53,6 +54,8 @@ class _Created(msgspec.Struct, rename="camel"):
     task: Raw = EMPTY
 
 
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
 _decode_state: Final = msgspec.json.Decoder(_State).decode
 _decode_created: Final = msgspec.json.Decoder(_Created).decode
 
@@ -94,7 +97,7 @@ class TaskLine:
         return await self._outlet.ask(questions)
 
     async def checkpoint(self, data: Any) -> None:
-        more = cast("Mapping[str, Any]", data) if isinstance(data, Mapping) else {}
+        more = _object(data)
         await self._outlet.checkpoint({**more, **self._kept})
 
     async def become_task(self) -> bool:
@@ -175,14 +178,18 @@ async def _answers(asked: Mapping[str, Any], outlet: Outlet) -> Mapping[str, Any
     """The upstream's keys name the same question for as long as the task lives, and so do ours."""
     named: dict[str, tuple[str, Question]] = {}
     for key, each in asked.items():
-        given = cast("Mapping[str, Any]", each) if isinstance(each, Mapping) else {}
-        question = question_of(str(given.get("method")), cast("Mapping[str, Any]", given.get("params") or {}))
+        given = _object(each)
+        question = question_of(str(given.get("method")), _object(given.get("params")))
         if question is None:
             raise UpstreamFailure("asks what no client can be asked")
         named[f"task-{key}"[:128]] = (key, question)
     await outlet.checkpoint({})
     answers = await outlet.ask({ours: question for ours, (_, question) in named.items()})
     return {theirs: answers[ours] for ours, (theirs, _) in named.items()}
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else NOTHING
 
 
 def _read(raw: Raw) -> _State:

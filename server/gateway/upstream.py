@@ -42,6 +42,7 @@ RELIST_SECONDS: Final = 1.0
 # One that does not say when they change.
 RELIST_UNTOLD_SECONDS: Final = 300.0
 CONNECT_SECONDS: Final = 10.0
+RESOURCES_FOLLOWED: Final = 256
 
 
 class Upstream:
@@ -63,6 +64,7 @@ class Upstream:
             raise ValueError(f"there is no directory {config.working_dir}")
         self.lists = NO_NAMED_LISTS
         self.parking: Final = Parking()
+        self.followed: dict[str, None] = {}  # resources that somebody listens for
         self._config = config
         self._credential = credential
         self._guard = guard
@@ -116,6 +118,11 @@ class Upstream:
                 await self._arrived.wait()
             return link
         raise UpstreamGone(self._told or "cannot be reached")
+
+    def remember_followed(self, uri: str) -> None:
+        while len(self.followed) >= RESOURCES_FOLLOWED:
+            del self.followed[next(iter(self.followed))]
+        self.followed[uri] = None
 
     def refuse(self, error: UpstreamFailure) -> None:
         """A call found out that it is not as it was."""
@@ -172,6 +179,7 @@ class Upstream:
         self._arrived.set()
         self._arrived = trio.Event()
         self._tried.set()
+        await self._follow_again(link)
         untold = RELIST_UNTOLD_SECONDS if not link.agreement.has("tools", "listChanged") else float("inf")
         try:
             while not link.ended.is_set():
@@ -186,6 +194,13 @@ class Upstream:
         finally:
             self._link = None
         return UpstreamGone(link.reason, more=link.more)
+
+    async def _follow_again(self, link: Link) -> None:
+        for uri in list(self.followed):
+            try:
+                await link.follow_resource(uri)
+            except UpstreamRefusal:
+                continue  # it is read all the same
 
     async def _read(self, link: Link) -> None:
         try:

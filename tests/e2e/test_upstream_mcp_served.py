@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,7 @@ def ostiary(home: Path) -> Program:
 
 
 @contextmanager
-def fastmcp(program: Program) -> Iterator[str]:
+def fastmcp(program: Program) -> Generator[str]:
     python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
     with program.starting(str(FASTMCP), command=[str(python)]) as background:
         yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"

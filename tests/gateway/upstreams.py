@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -128,6 +129,7 @@ class Double:
     numbers: Any = field(default_factory=lambda: itertools.count(1))
     listeners: list[Say] = field(default_factory=list)  # over TCP: every connection
     connections: int = 0
+    hang_up: list[Callable[[], None]] = field(default_factory=list)  # over TCP: every connection
     let_in: str | None = None  # over HTTP: what Authorization has to be
     methods: list[str] = field(default_factory=list)  # over HTTP, besides POST
     left: int = 0  # requests whose client went away
@@ -202,6 +204,7 @@ async def over_tcp(double: Double) -> AsyncGenerator[str]:
                 await stream.send_all(json.dumps(message).encode() + b"\n")
 
         double.listeners.append(say)
+        double.hang_up.append(partial(stream.socket.shutdown, socket.SHUT_RDWR))
         held = b""
         try:
             async with stream, trio.open_nursery() as nursery:
