@@ -12,6 +12,7 @@ it, and with the wait of the handshake era kept alive where our own caller is of
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, Final, cast
 
 import msgspec
@@ -19,7 +20,7 @@ from msgspec import Raw
 
 from server.backends.base import AgentRequest, BackendError, Outlet, Paused
 from server.gateway.link import NO_HEADERS, Link
-from server.gateway.messages import EMPTY, UpstreamFailure, members
+from server.gateway.messages import EMPTY, UpstreamFailure, UpstreamRefusal, members
 from server.gateway.parking import Parking
 from server.gateway.questions import kind_of, question_of
 from server.mcp.questions import Question
@@ -28,6 +29,11 @@ from server.mcp.questions import Question
 ROUNDS: Final = 10
 QUESTIONS: Final = 16
 STATE_CHARACTERS: Final = 32 * 1024
+
+# A call is made again after somebody has opened a page, but not for ever.
+PAGES: Final = 3
+PAGE_FIRST: Final = -32042
+NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 PARKED: Final = "parked"
 ROUND: Final = "round"
@@ -77,6 +83,30 @@ async def use(
     """The result, which may be that there is a task. Raises `UpstreamRefusal`, `BackendError`, and whatever `outlet` raises."""
     if link.agreement.modern:
         return await _in_rounds(link, method, params, call, outlet, questions, headers, tasks)
+    for attempt in range(1, PAGES + 1):
+        try:
+            return await _waiting(link, method, params, call, outlet, parking, tasks)
+        except UpstreamRefusal as refusal:
+            pages = _pages(refusal, attempt) if "elicitation" in questions else {}
+            if not pages or attempt == PAGES:
+                raise
+        # Somebody has to do something on a page first; whoever has opened it is taken at their word, once.
+        answers = await outlet.ask(pages)
+        if any(answer.get("action") != "accept" for answer in answers.values()):
+            raise UpstreamFailure("wants its caller to open a page first, which was declined")
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _waiting(
+    link: Link,
+    method: str,
+    params: Mapping[str, Any],
+    call: AgentRequest,
+    outlet: Outlet,
+    parking: Parking,
+    tasks: bool,
+) -> Raw:
+    """In the handshake era."""
     ticket = _resumed(call, PARKED)
     if isinstance(ticket, str):
         running = parking.take(ticket, call.subject)
@@ -155,6 +185,21 @@ def _read_round(number: int, kind: _Kind, allowed: Collection[str]) -> OpenRound
         if kind_asked not in allowed:
             raise UpstreamFailure("asks what it was not told that it may")
     return OpenRound(number, requests, state)
+
+
+def _pages(refusal: UpstreamRefusal, attempt: int) -> Mapping[str, Question]:
+    """What an upstream of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
+    listed: object = None if refusal.data is None else refusal.data.get("elicitations")
+    if refusal.code != PAGE_FIRST or not isinstance(listed, list):
+        return {}
+    found: dict[str, Question] = {}
+    for place, each in enumerate(cast("list[Any]", listed)[:QUESTIONS], 1):
+        given = cast("Mapping[str, Any]", each) if isinstance(each, Mapping) else NOTHING
+        params = {"mode": "url", "message": given.get("message"), "url": given.get("url")}
+        question = question_of("elicitation/create", params)
+        if question is not None:
+            found[f"page-{attempt}-{place}"] = question
+    return found
 
 
 def _open_round(call: AgentRequest) -> OpenRound | None:

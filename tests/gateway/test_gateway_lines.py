@@ -272,6 +272,43 @@ async def test_an_answer_that_does_not_come_ends_a_stateless_call_with_the_reaso
             await door.call("ask", Caller(refuse), can=CAN_ALL)
 
 
+async def test_a_page_that_has_to_be_opened_first_is_shown_and_the_call_made_again() -> None:
+    opened = 0
+
+    async def ask(turn: Turn) -> Any:
+        nonlocal opened
+        opened += 1
+        if opened == 1:
+            page = {"mode": "url", "elicitationId": "e", "url": "https://a.example/x", "message": "Connect."}
+            raise Refused(-32042, "a page first", {"elicitations": [page]})
+        return text("connected")
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        caller = Caller(lambda asked: {key: {"action": "accept"} for key in asked})
+        assert words(await door.call("ask", caller, can=CAN_ALL)) == "connected"
+        (asked,) = caller.asked
+        assert asked["page-1-1"].params == {
+            "mode": "url",
+            "url": "https://a.example/x",
+            "message": "Connect.",
+        }
+
+
+async def test_a_page_that_nobody_wants_to_open_is_the_end_of_the_call() -> None:
+    async def ask(turn: Turn) -> Any:
+        page = {"mode": "url", "url": "https://a.example/x", "message": "Connect."}
+        raise Refused(-32042, "a page first", {"elicitations": [page]})
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        for action, told in (("decline", "which was declined"), ("accept", "a page first")):
+            caller = Caller(lambda asked, action=action: {key: {"action": action} for key in asked})
+            with pytest.raises(BackendError, match=told):
+                await door.call("ask", caller, can=CAN_ALL)
+        assert len(double.of("tools/call")) == 4
+
+
 async def test_a_log_message_is_the_callers_where_it_is_alone() -> None:
     async def log(turn: Turn) -> Any:
         await turn.tell("notifications/message", level="warning", data="hot", logger="stove")

@@ -232,7 +232,7 @@ async def over_http(double: Double, *, sse: bool = False) -> AsyncGenerator[str]
     async def serve(stream: trio.SocketStream) -> None:
         try:
             async with stream:
-                while (request := await _read_request(stream)) is not None:
+                while (request := await read_request(stream)) is not None:
                     await _answer(double, stream, *request, sse=sse)
         except* (trio.BrokenResourceError, trio.ClosedResourceError):
             pass
@@ -245,7 +245,7 @@ async def over_http(double: Double, *, sse: bool = False) -> AsyncGenerator[str]
             nursery.cancel_scope.cancel()
 
 
-async def _read_request(stream: trio.SocketStream) -> tuple[str, dict[str, str], bytes] | None:
+async def read_request(stream: trio.SocketStream) -> tuple[str, dict[str, str], bytes] | None:
     received = b""
     while b"\r\n\r\n" not in received:
         data = await stream.receive_some(65536)
