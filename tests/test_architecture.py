@@ -31,6 +31,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
+    # MCP servers of others behind ours; how a stream of events is read is the client's, too
+    "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -38,7 +40,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "gateway", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -54,12 +56,23 @@ FLOORS: dict[str, frozenset[str]] = {
         "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
-        "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "money", "observe", "paying", "program", "settings", "store",
+        "till", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
-WITHOUT_AUTH = ("mcp", "backends", "client", "shim", "money", "evm", "x402", "facilitator", "paying")
+WITHOUT_AUTH = (
+    "mcp",
+    "backends",
+    "gateway",
+    "client",
+    "shim",
+    "money",
+    "evm",
+    "x402",
+    "facilitator",
+    "paying",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,10 @@ from targets import (
     Running,
     Target,
     chat_upstream,
+    mcp_upstream,
     ostiary,
     ostiary_chat,
+    ostiary_gateway,
     ostiary_priced,
     ostiary_python_file,
     running,
@@ -56,6 +58,15 @@ def _chat(folder: Path, cores: Cores) -> Generator[Running]:
         yield server
 
 
+@contextmanager
+def _gateway(folder: Path, cores: Cores) -> Generator[Running]:
+    with (
+        running(mcp_upstream(), core=cores.load) as upstream,
+        running(ostiary_gateway(folder, upstream), core=cores.server) as server,
+    ):
+        yield server
+
+
 def _peer(_: Path, cores: Cores, *, target: Target) -> AbstractContextManager[Running]:
     return running(target, core=cores.server)
 
@@ -71,6 +82,7 @@ OURS = (
     ),
     Contender(name="python", label="Ostiary, tool of a Python file", serve=_python_file),
     Contender(name="chat", label="Ostiary, chat upstream", serve=_chat),
+    Contender(name="gateway", label="Ostiary, MCP upstream", serve=_gateway),
     Contender(
         name="paid",
         label="Ostiary, demo, paid from a balance",

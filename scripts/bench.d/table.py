@@ -19,6 +19,7 @@ WANTED = {
     "bearer": "≥ 0.85 × anonymous",
     "python": "≤ 170 µs, ≤ 1/6 of the Python SDK",
     "chat": "≤ 350 µs",
+    "gateway": "≥ 1,500/s",
     "paid": "≥ 1,500/s, at most two writes",
     "ostiary": "≤ 500 µs; ≥ 2,000/s where echo does 11,000/s",
 }

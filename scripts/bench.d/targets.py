@@ -117,6 +117,22 @@ def ostiary_chat(folder: Path, upstream: Running) -> Target:
     return Target(name="Ostiary, chat", command=command, tool="ask", argument="message")
 
 
+def ostiary_gateway(folder: Path, upstream: Running) -> Target:
+    """An MCP server in front of `mcp_upstream.py`."""
+    settings = folder / "ostiary.toml"
+    settings.write_text(
+        f'[[server]]\n[[server.agent]]\nkind = "mcp"\nurl = "{upstream.url}/mcp"\n',
+        "utf-8",
+    )
+    command = (*_serving(folder), "--config", str(settings))
+    return Target(name="Ostiary, MCP upstream", command=command)
+
+
+def mcp_upstream() -> Target:
+    script = Path(__file__).with_name("mcp_upstream.py")
+    return Target(name="the MCP upstream", command=(ostiary_source()[0], "-P", str(script)))
+
+
 def chat_upstream() -> Target:
     script = Path(__file__).with_name("chat_upstream.py")
     return Target(name="the chat upstream", command=(ostiary_source()[0], "-P", str(script)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import trio
@@ -209,6 +209,41 @@ class Paced(Protocol):
 
     def deadline(self, tool: str) -> float | None:
         """Seconds; None for what was settled for all of its tools."""
+        ...
+
+
+Millis: TypeAlias = int  # of Unix time
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with an agent, for its owner."""
+
+    words: str
+    since: Millis
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A back-end that can be out of order while the server runs."""
+
+    def trouble(self) -> Trouble | None: ...
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A back-end whose resources can be offered under other addresses, where another has theirs."""
+
+    def elsewhere(self, address: str) -> str | None:
+        """Of a resource or a template; `read` understands it. None: there is none."""
+        ...
+
+
+@runtime_checkable
+class Following(Protocol):
+    """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
+
+    def follow(self, uri: str) -> None:
+        """Does not wait."""
         ...
 
 

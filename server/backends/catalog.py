@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, LibraryBackend, Paced
+from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Watched
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -108,6 +108,7 @@ class _Lists(msgspec.Struct, frozen=True):
     prompts: Mapping[str, PromptEntry]
     has_tasks: bool
     named: frozenset[str]  # every tool of an agent, also those that are not offered
+    left_out: tuple[str, ...] = ()
 
     def offered(self) -> Mapping[str, Any]:
         """What callers can see of each list."""
@@ -134,12 +135,25 @@ class Catalog:
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
-        if unknown:
+        if unknown and not self.awaits_more:
             raise CatalogError(
                 [f"the settings name the tool {name}, which no agent offers" for name in unknown]
             )
         # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
         self.has_library = any(isinstance(source.backend, LibraryBackend) for source in self._sources)
+
+    @property
+    def awaits_more(self) -> bool:
+        """Whether an agent is out of order, so that nobody can say yet what it would offer."""
+        return any(
+            isinstance(source.backend, Watched) and source.backend.trouble() is not None
+            for source in self._sources
+        )
+
+    @property
+    def left_out(self) -> Sequence[str]:
+        """What agents came to offer that cannot be offered, with the reason."""
+        return self._lists.left_out
 
     @property
     def has_tasks(self) -> bool:
@@ -185,8 +199,9 @@ class Catalog:
 
     def refresh(self) -> frozenset[str]:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
-        `CatalogError`, and then everything stays as it was."""
-        return self._put(_lists(self._sources, self._rules, self._prices))
+        `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
+        what cannot be offered is left out."""
+        return self._put(_lists(self._sources, self._rules, self._prices, running=True))
 
     def take(self, newer: Catalog) -> frozenset[str]:
         """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
@@ -207,28 +222,51 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrices | None) -> _Lists:
+def _lists(
+    sources: Sequence[Source],
+    rules: ToolRules | None,
+    prices: ToolPrices | None,
+    *,
+    running: bool = False,
+) -> _Lists:
     problems: list[str] = []
+    left_out: list[str] = []
     named: set[str] = set()
     tools: dict[str, ToolEntry] = {}
     resources: dict[str, ResourceEntry] = {}
     templates: dict[str, TemplateEntry] = {}
     prompts: dict[str, PromptEntry] = {}
     owners: dict[tuple[str, str], str] = {}
+    # Whoever's lists do not change by themselves comes to its names before those who came later.
+    ours = _reserved(sources) if running else {}
+
+    def blame(source: Source, problem: str) -> None:
+        forgiven = running and isinstance(source.backend, Watched)
+        (left_out if forgiven else problems).append(problem)
+
+    def owner_of(what: str, name: str, source: Source) -> str | None:
+        other = owners.get((what, name))
+        if other is None and isinstance(source.backend, Watched):
+            other = ours.get((what, name))
+        return other
+
+    def free(what: str, address: str, source: Source) -> str:
+        """The address, or another where that is taken and there is one."""
+        if owner_of(what, address, source) is None or not isinstance(source.backend, Elsewhere):
+            return address
+        return source.backend.elsewhere(address) or address
 
     def add(into: dict[str, T], what: str, name: str, source: Source, make: Callable[[], T]) -> None:
-        if (what, name) in owners:
-            problems.append(
-                f"the {what} {name} is offered by {owners[what, name]} and by {source.name}: rename one of them"
-            )
+        if (other := owner_of(what, name, source)) is not None:
+            blame(source, f"the {what} {name} is offered by {other} and by {source.name}: rename one of them")
             return
         try:
             into[name] = make()
         except BadTool as error:
-            problems.append(f"{source.name}: {error}")
+            blame(source, f"{source.name}: {error}")
             return
         except BadTemplate as error:
-            problems.append(f"{source.name}: the {what} {name}: {error}")
+            blame(source, f"{source.name}: the {what} {name}: {error}")
             return
         owners[what, name] = source.name
 
@@ -237,9 +275,10 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
         terms = source.terms if source.library_terms is None else source.library_terms
         offered = backend.tools()
         unknown = sorted(source.tool_terms.keys() - {tool.name for tool in offered})
-        problems += [
-            f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
-        ]
+        if not isinstance(backend, Watched):
+            problems += [
+                f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
+            ]
         for tool in offered:
             named.add(tool.name)
             own = _terms_of(tool, source)
@@ -247,7 +286,7 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
                 bound = own if rules is None else rules.terms(tool, own)
                 price = None if prices is None else prices.price(tool, backend)
             except BadTerms as error:
-                problems.append(f"{source.name}: {error}")
+                blame(source, f"{source.name}: {error}")
                 continue
             if bound is None:
                 continue
@@ -257,6 +296,8 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
             continue
         library: LibraryBackend = backend
         for resource in library.resources():
+            if (uri := free("resource", resource.uri, source)) != resource.uri:
+                resource = msgspec.structs.replace(resource, uri=uri)
             add(
                 resources,
                 "resource",
@@ -265,7 +306,9 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
                 lambda: ResourceEntry(resource, library, terms),  # noqa: B023
             )
         for template in library.resource_templates():
-            text = template.uri_template
+            text = free("resource template", template.uri_template, source)
+            if text != template.uri_template:
+                template = msgspec.structs.replace(template, uri_template=text)
             add(
                 templates,
                 "resource template",
@@ -284,7 +327,25 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
         MappingProxyType(prompts),
         any(_may_be_task(entry.tool) for entry in tools.values()),
         frozenset(named),
+        tuple(left_out),
     )
+
+
+def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
+    """What those offer whose lists are of their own making: kind and name, and who."""
+    found: dict[tuple[str, str], str] = {}
+    for source in sources:
+        backend = source.backend
+        if isinstance(backend, Watched):
+            continue
+        found |= {("tool", tool.name): source.name for tool in backend.tools()}
+        if isinstance(backend, LibraryBackend):
+            found |= {("resource", each.uri): source.name for each in backend.resources()}
+            found |= {
+                ("resource template", each.uri_template): source.name for each in backend.resource_templates()
+            }
+            found |= {("prompt", each.name): source.name for each in backend.prompts()}
+    return found
 
 
 def _entry(tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:

@@ -14,6 +14,7 @@ import subprocess
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 from typing import Final
 
 import trio
@@ -170,8 +171,11 @@ def start_child(
     *,
     name: str,
     log: Logger,
+    standard: bool = False,
+    working_dir: str = "",
 ) -> Child:
-    """`command` is given the numbers of the descriptors that the child reads and writes. Raises `OSError`.
+    """`command` is given the numbers of the descriptors that the child reads and writes; `standard`: they are its standard input
+    and output, and only its standard error is for the log. Raises `OSError`.
 
     Blocks for the milliseconds that a fork takes, instead of doing it in a thread: a child that asks the kernel to end with
     its parent ends with the thread that started it."""
@@ -181,10 +185,11 @@ def start_child(
         our_ear, voice = _pipe(theirs, on_failure, ours="reading")
         process = subprocess.Popen(
             list(command(reading, writing)),
-            stdin=subprocess.DEVNULL,
-            stdout=voice,
+            stdin=reading if standard else subprocess.DEVNULL,
+            stdout=writing if standard else voice,
             stderr=voice,
-            pass_fds=(reading, writing),
+            pass_fds=() if standard else (reading, writing),
+            cwd=Path(working_dir).expanduser() if working_dir else None,
             env=dict(environment),
             start_new_session=True,
         )

@@ -86,8 +86,11 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags."
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags.\n\n"
+    "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all."
 )
+@click.argument("upstream_command", metavar="[-- COMMAND …]", nargs=-1)
+@click.option("--upstream", metavar="URL", help="the MCP server at this address, behind this door")
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
@@ -97,9 +100,19 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
 @_settings_as_flags
 @terminal.json_option
-def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
+def command(
+    config: str | None,
+    stdio: bool,
+    server: str | None,
+    as_json: bool,
+    upstream: str | None,
+    upstream_command: tuple[str, ...],
+    **flags: str | None,
+) -> None:
     gc.set_threshold(COLLECT_EVERY)
     _load_msgspec()
+    import msgspec
+
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
@@ -112,12 +125,15 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
+    behind = _behind(upstream, upstream_command)
 
     def read_settings(file: Path | None) -> Resolved:
-        return resolve(load(file, os.environ, flags))
+        loaded = load(file, os.environ, flags)
+        return resolve(msgspec.structs.replace(loaded, servers=behind) if behind else loaded)
 
     try:
-        resolved = read_settings(find_file(config, os.environ))
+        # A file that merely lies here describes another server; one that is named is meant.
+        resolved = read_settings(None if behind and config is None else find_file(config, os.environ))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
@@ -136,6 +152,22 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
                 _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
+
+
+def _behind(upstream: str | None, command: tuple[str, ...]) -> tuple[ServerConfig, ...]:
+    """What the command line alone says is to be served; nothing, where that is for the settings to say."""
+    if upstream is None and not command:
+        return ()
+    if upstream is not None and command:
+        raise terminal.Misuse("--upstream and a command are two servers", hint="several are for ostiary.toml")
+    from server.gateway.settings import McpConfig, problems
+    from server.settings.shapes import ServerConfig
+
+    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command)
+    if found := problems(agent):
+        key, what = found[0]
+        raise terminal.Misuse(f"{'--upstream' if key == 'url' else 'the command'} {what}")
+    return (ServerConfig(name="main", title=agent.what[:100], agents=(agent,)),)
 
 
 def _over_http(

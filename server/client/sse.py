@@ -19,6 +19,7 @@ class EventDecoder:
     def __init__(self, *, limit: int = MAX_EVENT) -> None:
         self.last_id: str | None = None
         self.retry_millis: int | None = None
+        self.endpoint: bytes | None = None  # where messages go, in the transport of 2024-11-05
         self._limit = limit
         self._id: str | None = None  # of the event that is being read
         self._rest = b""  # an unfinished line
@@ -57,6 +58,8 @@ class EventDecoder:
             data, event = self._data, self._event
             self._data, self._size, self._event = [], 0, b""
             self.last_id = self._id  # also by an event without data: that is what a priming event is
+            if event == b"endpoint":
+                self.endpoint = b"\n".join(data)
             return b"\n".join(data) if data and event in (b"", b"message") else None
         name, _, value = line.partition(b":")
         value = value.removeprefix(b" ")

@@ -45,7 +45,7 @@ def make_source(
 
 def _what(agent: msgspec.Struct) -> str:
     """What its owner knows it by: the file or module where there is one, else its kind."""
-    own = getattr(agent, "file", "") or getattr(agent, "module", "")
+    own = getattr(agent, "file", "") or getattr(agent, "module", "") or getattr(agent, "what", "")
     return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
@@ -87,6 +87,25 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
         python = PythonBackend(agent, environment=environment, name=name, log=log)
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
+    from server.gateway.settings import McpConfig
+
+    if isinstance(agent, McpConfig):
+        from server.gateway.backend import McpBackend
+        from server.gateway.credentials import StaticCredential
+        from server.gateway.guard import OpenGuard
+
+        upstream = McpBackend(
+            agent,
+            credential=StaticCredential(
+                read_headers(agent.headers), read_secret(agent.token) if agent.token else None
+            ),
+            guard=OpenGuard(),
+            environment=child_environment(agent.env),
+            name=name,
+            log=log,
+        )
+        terms = CallTerms(deadline_seconds=agent.deadline_seconds)
+        return Source(name=name, backend=upstream, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
 
 

@@ -106,6 +106,13 @@ class Endpoint:
         except CatalogError as error:
             self.log.warning("agent.not_refreshed", server=self.name, reason=str(error)[:2000])
             return
+        if left_out := self.catalog.left_out:
+            self.log.warning(
+                "agent.left_out",
+                server=self.name,
+                count=len(left_out),
+                reasons=[each[:300] for each in left_out[:5]],
+            )
         self._tell(changed)
 
     def take(self, identity: ServerIdentity, catalog: Catalog, rights: Rights) -> None:

@@ -7,7 +7,7 @@ call has ended.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final
 
@@ -66,11 +66,9 @@ class RunningAgents:
                     left.remove(kept)
                     agents.append(kept)
                     continue
-                source = self._make(position, each)
-                started = RunningAgent(each, source, trio.CancelScope())
-                fresh.append(started)
-                agents.append(started)
-                await self._begin(started)
+                agents.append(RunningAgent(each, self._make(position, each), trio.CancelScope()))
+                fresh.append(agents[-1])
+            await self._begin(fresh)
         except BaseException:
             with trio.CancelScope(shield=True):
                 await self.dismiss(Lineup((), tuple(fresh)))
@@ -89,14 +87,24 @@ class RunningAgents:
         for agent in reversed(lineup.fresh):
             await _close(agent)
 
-    async def _begin(self, agent: RunningAgent) -> None:
-        backend = agent.source.backend
-        if not isinstance(backend, Active):
-            return
-        try:
-            await self._nursery.start(partial(_run_within, agent.scope, partial(backend.run, self._announce)))
-        except BackendError as error:
-            raise BackendError(f"{agent.source.name}: {error}") from error
+    async def _begin(self, fresh: Sequence[RunningAgent]) -> None:
+        """At the same time: one that is slow to start holds up no other. Raises `BackendError` for the first that cannot be used."""
+        problems: dict[int, BackendError] = {}
+
+        async def begin(place: int, agent: RunningAgent, run: Callable[..., Awaitable[None]]) -> None:
+            try:
+                await self._nursery.start(partial(_run_within, agent.scope, partial(run, self._announce)))
+            except BackendError as error:
+                problems[place] = error
+
+        async with trio.open_nursery() as beginning:
+            for place, agent in enumerate(fresh):
+                backend = agent.source.backend
+                if isinstance(backend, Active):
+                    beginning.start_soon(begin, place, agent, backend.run)
+        if problems:
+            first = min(problems)
+            raise BackendError(f"{fresh[first].source.name}: {problems[first]}") from problems[first]
 
     async def _let_go(self, agent: RunningAgent) -> None:
         backend = agent.source.backend
@@ -113,12 +121,12 @@ class RunningAgents:
 
 async def _run_within(
     scope: trio.CancelScope,
-    run: Callable[..., object],
+    run: Callable[..., Awaitable[None]],
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     with scope:
-        await run(task_status=task_status)  # type: ignore[misc]
+        await run(task_status=task_status)
 
 
 async def _close(agent: RunningAgent) -> None:

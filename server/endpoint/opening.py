@@ -293,7 +293,8 @@ async def open_offering(
             tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified
         )
         catalog = Catalog(lineup.sources, rules, prices)
-        check_words(settings, catalog.named)
+        if not catalog.awaits_more:
+            check_words(settings, catalog.named)
     except CatalogError:
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)

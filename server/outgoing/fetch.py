@@ -28,7 +28,7 @@ from server.outgoing.trust import system_trust, trust_in
 USER_AGENT: Final = f"ostiary/{__version__}"
 URL_CHARACTERS: Final = 2048
 
-_METHODS: Final = frozenset(("GET", "POST"))  # an answer to HEAD or CONNECT ends elsewhere
+_METHODS: Final = frozenset(("GET", "POST", "DELETE"))  # an answer to HEAD or CONNECT ends elsewhere
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _VALUE: Final = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
@@ -74,13 +74,14 @@ def with_body(head: bytes, body: bytes) -> bytes:
 class UpstreamAnswer:
     """Status and headers have arrived; the body is read on demand, and only up to its limit."""
 
-    __slots__ = ("_connection", "_head", "_limit", "status")
+    __slots__ = ("_connection", "_head", "_limit", "_seen", "status")
 
     def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
         self.status = head.status
         self._connection = connection
         self._head = head
         self._limit = limit
+        self._seen = 0
 
     def header(self, name: bytes) -> str:
         """The value, several joined by commas, or an empty text. `name` is in small letters."""
@@ -100,6 +101,15 @@ class UpstreamAnswer:
                 raise _too_large(most)
             yield part
 
+    async def part(self) -> bytes:
+        """The next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
+        most = self._bound(None)
+        part = await self._connection.part()
+        self._seen += len(part)
+        if self._seen > most:
+            raise _too_large(most)
+        return part
+
     async def read(self, limit: int | None = None) -> bytes:
         most = self._bound(limit)
         connection = self._connection
@@ -114,6 +124,17 @@ class UpstreamAnswer:
         if len(body) > most:
             raise _too_large(most)
         return body
+
+    async def finish(self, seconds: float) -> None:
+        """Read past what is left, if it comes to its end soon: then the connection can be used again."""
+        if self._connection.complete:
+            return
+        try:
+            with trio.move_on_after(seconds):
+                while await self._connection.part():
+                    pass
+        except FetchFailed:
+            pass
 
     async def beginning(self, size: int) -> bytes:
         """At most the first `size` bytes of the body. What it is part of is not worth a failure of its own."""

@@ -19,7 +19,7 @@ from server.mcp.results import SUBSCRIPTION_ID, ListenResult, encode_notificatio
 from server.request.desk import Desk
 from server.request.line import KEEP_ALIVE_SECONDS
 from server.request.request import Request
-from server.request.resources import readable
+from server.request.resources import follow, readable
 from server.sessions.subscriptions import (
     MAX_TOPIC_CHARACTERS,
     MAX_TOPICS,
@@ -129,6 +129,8 @@ def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | N
     if asked.resource_subscriptions is not UNSET and endpoint.has_resources:
         uris = [uri for uri in dict.fromkeys(asked.resource_subscriptions) if readable(request, uri)]
         topics.update(resource_topic(uri) for uri in uris)
+        for uri in uris:
+            follow(request, uri)
         honoured["resourceSubscriptions"] = uris
     if task_ids is not None:
         topics.update(task_topic(task_id) for task_id in task_ids)

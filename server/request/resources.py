@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final, cast
 
-from server.backends.base import NO_ARGUMENTS, NoSuchResource, Outlet, ResourceRead
+from server.backends.base import NO_ARGUMENTS, Following, NoSuchResource, Outlet, ResourceRead
 from server.backends.catalog import ResourceEntry, TemplateEntry
 from server.endpoint.me import ABOUT_ME, ASKED_WHO_THEY_ARE, ME, MY_TERMS, Me
 from server.mcp.errors import UnknownResource
@@ -69,7 +69,15 @@ async def subscribe(request: Request) -> EmptyResult:
         raise UnknownResource(uri)
     if request.session is not None:
         request.session.watch(uri)
+        follow(request, uri)
     return EmptyResult()
+
+
+def follow(request: Request, uri: str) -> None:
+    """Whoever has it is told that somebody listens for its changes."""
+    found = _find(request, uri)
+    if found is not None and isinstance(found[0].backend, Following):
+        found[0].backend.follow(uri)
 
 
 async def unsubscribe(request: Request) -> EmptyResult:

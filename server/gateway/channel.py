@@ -1,0 +1,311 @@
+"""One stream of messages that all requests to an upstream share: a child's pipes, a TCP connection, or the two halves of the HTTP
+transport of 2024-11-05. Answers come in any order; the reader never waits for a caller.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import trio
+from msgspec import Raw
+
+from server.backends.base import AgentRequest, BackendError, LogLevel, Outlet
+from server.backends.outlets import Nobody
+from server.gateway.agreement import (
+    Agreement,
+    discover_params,
+    handshake_params,
+    initialize_params,
+    modern_params,
+    read_discovered,
+    read_initialized,
+)
+from server.gateway.calls import UpstreamCall
+from server.gateway.following import follow
+from server.gateway.hearing import Hearing, cancelled_params
+from server.gateway.link import NO_HEADERS, UpstreamTells
+from server.gateway.messages import (
+    MESSAGE_BYTES,
+    Answered,
+    Asked,
+    NotAnUpstream,
+    Told,
+    UpstreamFailure,
+    UpstreamGone,
+    UpstreamRefusal,
+    notification_message,
+    outcome,
+    read_message,
+    request_message,
+)
+from server.gateway.streams import MessageStream
+from server.observe.log import Logger
+
+# A server of the handshake era that does not answer what it does not know is told from one that is slow to start by this.
+SILENCE_SECONDS: Final = 3.0
+FAREWELL_SECONDS: Final = 1.0
+RESOURCES_FOLLOWED: Final = 256
+# Lines that are no messages: programs print, and one that prints without end is not listened to.
+GARBAGE_LINES: Final = 10_000
+
+_NOBODY: Final = Nobody("nobody can be asked for this")
+_LEVELS: Final[tuple[LogLevel, ...]] = (
+    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
+)  # fmt: skip
+
+
+class ChannelLink:
+    """Made by `open_channel`."""
+
+    def __init__(
+        self,
+        stream: MessageStream,
+        tells: UpstreamTells,
+        *,
+        questions: frozenset[str],
+        name: str,
+        log: Logger,
+    ) -> None:
+        self.agreement = Agreement(version="", modern=True, capabilities={})
+        self.ended: Final = trio.Event()
+        self.reason = "is being stopped"
+        self.more = ""
+        self.failure: UpstreamFailure | None = None
+        self._stream = stream
+        self._questions = questions
+        self._name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._running: dict[int, UpstreamCall] = {}
+        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._level: LogLevel | None = None
+        self._garbage = 0
+        self._followed: dict[str, None] = {}
+        self._listening: UpstreamCall | None = None
+
+    # ── from the first message to the last ──
+
+    async def run(self) -> None:
+        """Reads until there is nothing to be read any more."""
+        try:
+            while True:
+                for line in await self._stream.receive():
+                    self._take(line)
+        except UpstreamFailure as error:
+            self.failure = error
+            self.reason, self.more = str(error), error.more
+        finally:
+            self._let_go()
+
+    async def agree(self, era: str) -> None:
+        """Raises `BackendError`, and `UpstreamRefusal`."""
+        agreed = None if era == "handshake" else await self._discover(impatient=era == "auto")
+        if agreed is None:
+            if era == "stateless":
+                raise NotAnUpstream("does not speak the stateless era of MCP")
+            agreed = read_initialized(await self.request("initialize", initialize_params(self._questions)))
+            self.agreement = agreed
+            await self._stream.send(notification_message("notifications/initialized", {}))
+        self.agreement = agreed
+        if agreed.modern:
+            await self._listen()
+
+    async def _discover(self, *, impatient: bool) -> Agreement | None:
+        running = self._start(None)
+        try:
+            await self._stream.send(request_message(running.number, "server/discover", discover_params()))
+            with trio.move_on_after(SILENCE_SECONDS if impatient else float("inf")):
+                return read_discovered(await follow(running, _NOBODY, self._reply))
+        except UpstreamRefusal as refusal:
+            return read_discovered(refusal)
+        finally:
+            self._forget(running)
+        return None
+
+    async def _listen(self) -> None:
+        """What changed is told to whoever listens. Another subscription takes the place of one that names other resources."""
+        asked: dict[str, Any] = {
+            f"{kind}ListChanged": True
+            for kind in ("tools", "prompts", "resources")
+            if self.agreement.has(kind, "listChanged")
+        }
+        if self._followed:
+            asked["resourceSubscriptions"] = list(self._followed)
+        if not asked:
+            return
+        before, self._listening = self._listening, self._start(None)
+        params = modern_params({"notifications": asked}, None, questions=frozenset(), tasks=False, token=None)
+        await self._stream.send(request_message(self._listening.number, "subscriptions/listen", params))
+        if before is not None:
+            await self.give_up(before)
+
+    # ── requests ──
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: AgentRequest | None = None,
+        outlet: Outlet | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> Raw:
+        running = await self._send(method, params, call, tasks)
+        try:
+            return await follow(running, outlet or _NOBODY, self._reply)
+        finally:
+            await self.give_up(running)
+
+    async def begin(
+        self, method: str, params: Mapping[str, Any], call: AgentRequest, *, tasks: bool = False
+    ) -> UpstreamCall:
+        return await self._send(method, params, call, tasks)
+
+    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+        return await follow(running, outlet, self._reply)
+
+    async def give_up(self, running: UpstreamCall) -> None:
+        if running.outcome is not None or running.number not in self._running:
+            return
+        self._forget(running)
+        message = notification_message("notifications/cancelled", cancelled_params(running.number))
+        if not self._stream.send_nowait(message):
+            with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+                await self._stream.send(message)
+
+    async def follow_resource(self, uri: str) -> None:
+        if uri in self._followed:
+            return
+        while len(self._followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            if not self.agreement.modern:
+                await self.request("resources/unsubscribe", {"uri": oldest})
+        self._followed[uri] = None
+        if self.agreement.modern:
+            await self._listen()
+        elif self.agreement.has("resources", "subscribe"):
+            await self.request("resources/subscribe", {"uri": uri})
+
+    async def _send(
+        self, method: str, params: Mapping[str, Any], call: AgentRequest | None, tasks: bool
+    ) -> UpstreamCall:
+        if self.ended.is_set():
+            raise UpstreamGone(self.reason, more=self.more)
+        await self._set_level(call)
+        running = self._start(call)
+        sent = False
+        try:
+            token = running.number if call is not None and call.wants_progress else None
+            if self.agreement.modern:
+                told: Mapping[str, Any] = modern_params(
+                    params, call, questions=self._questions, tasks=tasks, token=token
+                )
+            else:
+                told = handshake_params(params, token)
+            message = request_message(running.number, method, told)
+            if len(message) > MESSAGE_BYTES:
+                raise BackendError("this is more than can be passed on at once")
+            if not self._stream.send_nowait(message):
+                await self._stream.send(message)
+            sent = True
+        finally:
+            if not sent:
+                self._forget(running)
+        return running
+
+    async def _set_level(self, call: AgentRequest | None) -> None:
+        """A session has one level for all its callers: the lowest that any of them wants. Each is told from its own on."""
+        wanted = None if call is None else call.log_level
+        if wanted is None or self.agreement.modern or not self.agreement.has("logging"):
+            return
+        if self._level is None or _LEVELS.index(wanted) < _LEVELS.index(self._level):
+            self._level = wanted
+            try:
+                await self.request("logging/setLevel", {"level": wanted})
+            except UpstreamRefusal:
+                return  # it says what it says
+
+    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+        running = UpstreamCall(next(self._numbers), None if call is None else call.subject)
+        self._running[running.number] = running
+        return running
+
+    def _forget(self, running: UpstreamCall) -> None:
+        if self._running.pop(running.number, None) is not None:
+            self._hearing.ended(running)
+
+    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+        await self._stream.send(message)
+
+    # ── what it says ──
+
+    def _take(self, line: bytes) -> None:
+        message = read_message(line)
+        match message:
+            case Answered(number):
+                running = self._running.get(number) if type(number) is int else None
+                if running is not None:  # None: it was given up, or there never was such a request
+                    self._forget(running)
+                    running.end(outcome(message))
+            case Told():
+                self._hearing.told(message, len(line), None)
+            case Asked():
+                answer = self._hearing.asked(message, None)
+                if answer is not None:
+                    self._stream.send_nowait(answer)  # one that does not listen is not waited for
+            case _:
+                self._take_garbage()
+
+    def _take_garbage(self) -> None:
+        self._garbage += 1
+        if self._garbage == 1:
+            self._log.warning("upstream.garbage", agent=self._name)
+        if self._garbage > GARBAGE_LINES:
+            raise UpstreamGone("says what is no message of the protocol")
+
+    def _let_go(self) -> None:
+        self.ended.set()
+        for running in list(self._running.values()):
+            self._forget(running)
+            running.end(UpstreamGone(self.reason, more=self.more))
+
+
+@asynccontextmanager
+async def open_channel(
+    stream: MessageStream,
+    tells: UpstreamTells,
+    *,
+    era: str,
+    seconds: float,
+    questions: frozenset[str],
+    name: str,
+    log: Logger,
+) -> AsyncGenerator[ChannelLink]:
+    """Agreed on, inside the block. Raises `BackendError` where that takes too long, or comes to nothing."""
+    link = ChannelLink(stream, tells, questions=questions, name=name, log=log)
+    problem: BackendError | None = None
+    try:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(stream.run)
+            nursery.start_soon(link.run)
+            try:
+                with trio.fail_after(seconds):
+                    await link.agree(era)
+            except trio.TooSlowError:
+                problem = UpstreamGone(f"did not answer within {seconds:g} s")
+            except UpstreamRefusal as refusal:
+                problem = NotAnUpstream(f"refused to begin: {refusal}")
+            except BackendError as error:
+                problem = link.failure or error
+            else:
+                yield link
+            nursery.cancel_scope.cancel()
+    finally:
+        await stream.aclose()
+    if problem is not None:
+        raise problem

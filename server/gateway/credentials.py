@@ -1,0 +1,49 @@
+"""What an upstream over HTTP is shown of us. Never what a caller showed us: a `Credential` is not even given that.
+
+The settings' own headers and token are here; logins to the upstream, ours and those of people, implement the same protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final, Protocol
+
+from server.backends.base import AgentRequest
+from server.gateway.settings import sendable
+from server.settings.secret import Secret, SecretUnreadable
+
+
+class Credential(Protocol):
+    """May raise `BackendError`, which the caller is told, and whatever an outlet raises is not its business."""
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        """Asked before every request. `call` None: the connection's own (finding out what there is)."""
+        ...
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        """The upstream answered 401, with this `WWW-Authenticate`. True: try once more, with other headers."""
+        ...
+
+
+class StaticCredential:
+    """The same for everybody, from the settings."""
+
+    def __init__(self, headers: Mapping[str, Secret], token: Secret | None = None) -> None:
+        """Raises `SecretUnreadable` for what cannot be sent."""
+        told = dict(headers)
+        if token is not None:
+            told["Authorization"] = Secret(f"Bearer {token.reveal()}")
+        for name, value in told.items():
+            if not sendable(value.reveal()):
+                raise SecretUnreadable(f"the value for the header {name} is not plain ASCII text of one line")
+        self._headers: Final = MappingProxyType({name: value.reveal() for name, value in told.items()})
+
+    def __repr__(self) -> str:
+        return f"<StaticCredential {sorted(self._headers)}>"
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return self._headers
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return False

@@ -1,0 +1,41 @@
+"""What an upstream offers, and who has a say in whether it is offered on.
+
+Lists are as the upstream names things, before names of ours. A guard sees each new version of them before anybody else does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final, Protocol
+
+import msgspec
+
+from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
+
+
+class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
+    tools: Sequence[Tool] = ()
+    resources: Sequence[Resource] = ()
+    resource_templates: Sequence[ResourceTemplate] = ()
+    prompts: Sequence[Prompt] = ()
+    tasks: Mapping[str, str] = MappingProxyType(
+        {}
+    )  # its tools whose calls can be tasks: "optional" or "required"
+    completes: bool = False  # it can be asked what an argument could be
+
+
+NO_LISTS: Final = UpstreamLists()
+
+
+class OfferGuard(Protocol):
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
+        ...
+
+
+class OpenGuard:
+    """Lets everything through."""
+
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        return offered

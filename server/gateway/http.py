@@ -1,0 +1,517 @@
+"""An upstream over Streamable HTTP: each request is an exchange of its own, answered with JSON or a stream of events.
+
+In the stateless era leaving is cancelling, and what changes is heard on a subscription. In the handshake era there is a session,
+which is begun anew where the upstream has lost it; cancelling is said, and what changes comes on a GET. Spec:
+basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import trio
+from msgspec import Raw
+
+from server.backends.base import AgentRequest, BackendError, LogLevel, Outlet
+from server.client.errors import BadAnswer
+from server.client.headers import header_value
+from server.client.sse import EventDecoder
+from server.gateway.agreement import (
+    Agreement,
+    discover_params,
+    handshake_params,
+    initialize_params,
+    modern_params,
+    read_discovered,
+    read_initialized,
+)
+from server.gateway.calls import UpstreamCall
+from server.gateway.following import follow
+from server.gateway.hearing import Hearing, cancelled_params
+from server.gateway.http_wire import (
+    EVENTS,
+    HttpWire,
+    NotReached,
+    UpstreamSessionLost,
+    lines_of,
+    refusal_in,
+    status_problem,
+)
+from server.gateway.link import NO_HEADERS, UpstreamTells
+from server.gateway.messages import (
+    MESSAGE_BYTES,
+    Answered,
+    Asked,
+    NotAnUpstream,
+    Told,
+    UpstreamGone,
+    UpstreamRefusal,
+    notification_message,
+    outcome,
+    read_message,
+    request_message,
+)
+from server.mcp.versions import LATEST
+from server.observe.log import Logger
+from server.outgoing.fetch import UpstreamAnswer
+
+FAREWELL_SECONDS: Final = 1.0
+# The end of a stream comes right behind its answer; whoever lets us wait longer gets another connection the next time.
+STREAM_END_SECONDS: Final = 0.02
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+RESUMED_AT_MOST: Final = 100
+SESSION_ID_CHARACTERS: Final = 1024
+RESOURCES_FOLLOWED: Final = 256
+# What lasts for days brings no end of events; each is bounded by itself.
+PING_SECONDS: Final = 30.0
+
+_Take = Callable[[Any, int], Awaitable[Raw | None]]
+
+
+class HttpLink:
+    """`agree`, then `run` for as long as it is used."""
+
+    def __init__(
+        self,
+        wire: HttpWire,
+        tells: UpstreamTells,
+        nursery: trio.Nursery,
+        *,
+        questions: frozenset[str],
+        name: str,
+        log: Logger,
+    ) -> None:
+        """In `nursery` run requests that nobody waits for in their own task."""
+        self.agreement = Agreement(version="", modern=True, capabilities={})
+        self.ended: Final = trio.Event()
+        self.reason = "is being stopped"
+        self.more = ""
+        self._wire = wire
+        self._tells = tells
+        self._nursery = nursery
+        self._questions = questions
+        self._name = name
+        self._log = log
+        self._numbers = itertools.count(1)
+        self._running: dict[int, UpstreamCall] = {}
+        self._scopes: dict[int, trio.CancelScope] = {}
+        self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
+        self._session_id: str | None = None
+        self._head = b""  # of every request once it is agreed on
+        self._methods: dict[str, bytes] = {}
+        self._renewing = trio.Lock()
+        self._level: LogLevel | None = None
+        self._followed: dict[str, None] = {}
+        self._refollow = trio.Event()
+
+    # ── from the first request to the last ──
+
+    async def agree(self, era: str) -> None:
+        """Raises `BackendError`. `NotAnUpstream` where there is nothing that answers a POST."""
+        agreed = None if era == "handshake" else await self._discover()
+        if agreed is not None:
+            self.agreement = agreed
+            self._head = lines_of({"MCP-Protocol-Version": LATEST.version})
+            return
+        if era == "stateless":
+            raise NotAnUpstream("does not speak the stateless era of MCP")
+        await self._initialize()
+
+    async def run(self) -> None:
+        """Listens for what changes; ends when there is nothing to listen to."""
+        if self.agreement.modern:
+            await self._listen_always(self._modern_listening)
+        elif self._tells_anything():
+            await self._listen_always(self._legacy_listening)
+
+    async def end(self) -> None:
+        """Whoever is waiting for the next connection is told by `ended`."""
+        self.ended.set()
+        session_id, self._session_id = self._session_id, None
+        if session_id is None:
+            return
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            try:
+                await self._wire.delete(self._head)
+            except BackendError:
+                return
+
+    async def _discover(self) -> Agreement | None:
+        number = next(self._numbers)
+        message = request_message(number, "server/discover", discover_params())
+        headers = lines_of({"MCP-Protocol-Version": LATEST.version, "Mcp-Method": "server/discover"})
+        async with self._wire.post(message, headers, None) as answer:
+            if answer.status == 403:
+                raise status_problem(403)
+            if answer.status >= 500 or answer.status == 429:
+                raise status_problem(answer.status)
+            if answer.status >= 300:
+                refusal = await refusal_in(answer)
+                return None if refusal is None else read_discovered(refusal, not_found=answer.status == 404)
+            try:
+                found: Raw | UpstreamRefusal = await self._answer_in(answer, self._taker(number, None))
+            except UpstreamRefusal as refusal:
+                found = refusal
+            except NotAnUpstream:
+                return None  # the handshake will tell
+            return read_discovered(found)
+
+    async def _initialize(self) -> None:
+        number = next(self._numbers)
+        message = request_message(number, "initialize", initialize_params(self._questions))
+        async with self._wire.post(message, b"", None) as answer:
+            if answer.status >= 300:
+                refusal = await refusal_in(answer)
+                if refusal is not None:
+                    raise NotAnUpstream(f"refused to begin: {refusal}")
+                if answer.status in (400, 404, 405, 406):
+                    raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
+                raise status_problem(answer.status)
+            session_id = answer.header(b"mcp-session-id")
+            try:
+                agreed = read_initialized(await self._answer_in(answer, self._taker(number, None)))
+            except UpstreamRefusal as refusal:
+                raise NotAnUpstream(f"refused to begin: {refusal}") from None
+        if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
+            raise NotAnUpstream("gave a session id that cannot be used")
+        self.agreement = agreed
+        self._session_id = session_id or None
+        told = {"MCP-Protocol-Version": agreed.version}
+        if session_id:
+            told["Mcp-Session-Id"] = session_id
+        self._head = lines_of(told)
+        self._level = None
+        await self._say(notification_message("notifications/initialized", {}), None)
+
+    async def _renew(self, lost: str | None) -> None:
+        """Another session in place of the one that the upstream has lost; one for all who noticed."""
+        async with self._renewing:
+            if self._session_id == lost:
+                await self._initialize()
+                self._tells.lists()
+
+    # ── requests ──
+
+    async def request(
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        *,
+        call: AgentRequest | None = None,
+        outlet: Outlet | None = None,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
+    ) -> Raw:
+        if call is not None and outlet is not None and call.can and not self.agreement.modern:
+            # It may ask on its stream, and its caller may not wait there.
+            running = await self.begin(method, params, call, tasks=tasks)
+            try:
+                return await self.follow(running, outlet)
+            finally:
+                await self.give_up(running)
+        running = self._start(call)
+        try:
+            return await self._carry_out(running, method, params, call, outlet, headers, tasks)
+        except trio.Cancelled:
+            await self._say_cancelled(running, call)
+            raise
+        finally:
+            self._forget(running)
+
+    async def begin(
+        self, method: str, params: Mapping[str, Any], call: AgentRequest, *, tasks: bool = False
+    ) -> UpstreamCall:
+        running = self._start(call)
+        scope = self._scopes[running.number] = trio.CancelScope()
+
+        async def carry_out() -> None:
+            with scope:
+                try:
+                    running.end(await self._carry_out(running, method, params, call, None, NO_HEADERS, tasks))
+                except (BackendError, UpstreamRefusal) as error:
+                    running.end(error)
+                finally:
+                    del self._scopes[running.number]
+                    self._forget(running)
+                    running.end(UpstreamGone("is being stopped"))
+
+        self._nursery.start_soon(carry_out)
+        return running
+
+    async def follow(self, running: UpstreamCall, outlet: Outlet) -> Raw:
+        return await follow(running, outlet, self._reply)
+
+    async def give_up(self, running: UpstreamCall) -> None:
+        scope = self._scopes.get(running.number)
+        if scope is not None and running.outcome is None:
+            scope.cancel()
+            await self._say_cancelled(running, None)
+
+    async def follow_resource(self, uri: str) -> None:
+        if uri in self._followed:
+            return
+        while len(self._followed) >= RESOURCES_FOLLOWED:
+            oldest = next(iter(self._followed))
+            del self._followed[oldest]
+            if not self.agreement.modern:
+                await self.request("resources/unsubscribe", {"uri": oldest})
+        self._followed[uri] = None
+        if self.agreement.modern:
+            self._refollow.set()
+        elif self.agreement.has("resources", "subscribe"):
+            await self.request("resources/subscribe", {"uri": uri})
+
+    async def _carry_out(
+        self,
+        running: UpstreamCall,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest | None,
+        outlet: Outlet | None,
+        headers: Mapping[str, str],
+        tasks: bool,
+    ) -> Raw:
+        number = running.number
+        token = number if call is not None and call.wants_progress else None
+        modern = self.agreement.modern
+        if modern:
+            told: Mapping[str, Any] = modern_params(
+                params, call, questions=self._questions, tasks=tasks, token=token
+            )
+        else:
+            if call is not None and call.log_level is not None:
+                await self._set_level(call.log_level)
+            told = handshake_params(params, token)
+        message = request_message(number, method, told)
+        if len(message) > MESSAGE_BYTES:
+            raise BackendError("this is more than can be passed on at once")
+        lines = self._method_lines(method) + lines_of(headers) if modern else b""
+        take = self._taker(number, running, outlet)
+        try:
+            for _ in range(2):
+                session_id = self._session_id
+                try:
+                    async with self._wire.post(message, self._head + lines, call) as answer:
+                        return await self._answer_of(answer, take)
+                except UpstreamSessionLost:
+                    await self._renew(session_id)
+                except NotReached as error:
+                    if not error.busy:
+                        self.reason = str(error)
+                        self.ended.set()
+                    raise
+        except UpstreamRefusal as refusal:
+            raise await self._wire.said(call, refusal) from None
+        raise UpstreamGone("forgets each session that is begun")
+
+    async def _answer_of(self, answer: UpstreamAnswer, take: _Take) -> Raw:
+        status = answer.status
+        if status < 300:
+            return await self._answer_in(answer, take)
+        refusal = await refusal_in(answer)
+        if status == 404 and self._session_id is not None:
+            raise UpstreamSessionLost
+        if refusal is not None:
+            raise refusal
+        raise status_problem(status)
+
+    async def _answer_in(self, answer: UpstreamAnswer, take: _Take) -> Raw:
+        """Raises `UpstreamRefusal`, `UpstreamGone`."""
+        if answer.media_type != EVENTS:
+            body = await answer.read(MESSAGE_BYTES)
+            message = read_message(body)
+            found = await take(message, len(body)) if isinstance(message, Answered) else None
+            if found is None:
+                raise NotAnUpstream("answered with something that is no answer in MCP")
+            return found
+        decoder = EventDecoder(limit=MESSAGE_BYTES)
+        found = await _heard(answer, decoder, take)
+        if found is not None:
+            await answer.finish(STREAM_END_SECONDS)
+            return found
+        return await self._resumed(decoder, take)
+
+    async def _resumed(self, decoder: EventDecoder, take: _Take) -> Raw:
+        """The rest of a stream that ended before its answer, where the upstream said how to come back for it (2025-11-25)."""
+        for _ in range(RESUMED_AT_MOST):
+            last_id = decoder.last_id
+            if self.agreement.modern or last_id is None or not last_id.isascii() or not last_id.isprintable():
+                break
+            await trio.sleep(min(max((decoder.retry_millis or 0) / 1000, 0.1), 30))
+            async with self._wire.stream(None, self._head + lines_of({"Last-Event-ID": last_id})) as answer:
+                if answer.status >= 300 or answer.media_type != EVENTS:
+                    break
+                found = await _heard(answer, decoder, take)
+                if found is not None:
+                    return found
+        raise UpstreamGone("ended its answer before the result")
+
+    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> _Take:
+        return partial(self._take, number, running, outlet)
+
+    async def _take(
+        self, number: int, running: UpstreamCall | None, outlet: Outlet | None, message: Any, size: int
+    ) -> Raw | None:
+        """The result, if the message is the answer. Raises the refusal if it is that."""
+        match message:
+            case Answered(given):
+                if given != number and not (given is None and message.error is not None):
+                    return None
+                found = outcome(message)
+                if isinstance(found, UpstreamRefusal):
+                    raise found
+                return found
+            case Told():
+                self._hearing.told(message, size, running)
+                if running is not None and outlet is not None:
+                    for event in running.taken():
+                        await outlet.emit(event)
+            case Asked():
+                may_ask = running is not None and running.number in self._scopes
+                answer = self._hearing.asked(message, running if may_ask else None)
+                if answer is not None:
+                    await self._say(answer, None)
+            case _:
+                pass
+        return None
+
+    def _method_lines(self, method: str) -> bytes:
+        lines = self._methods.get(method)
+        if lines is None:
+            lines = self._methods[method] = lines_of({"Mcp-Method": method})
+        return lines
+
+    async def _set_level(self, wanted: LogLevel) -> None:
+        if self._level == wanted or not self.agreement.has("logging"):
+            return
+        self._level = wanted
+        try:
+            await self.request("logging/setLevel", {"level": wanted})
+        except UpstreamRefusal:
+            return
+
+    def _start(self, call: AgentRequest | None) -> UpstreamCall:
+        running = UpstreamCall(next(self._numbers), None if call is None else call.subject)
+        self._running[running.number] = running
+        return running
+
+    def _forget(self, running: UpstreamCall) -> None:
+        self._running.pop(running.number, None)
+
+    async def _reply(self, running: UpstreamCall, message: bytes) -> None:
+        await self._say(message, None)
+
+    async def _say(self, message: bytes, call: AgentRequest | None) -> None:
+        """What has no answer. Raises `BackendError`."""
+        async with self._wire.post(message, self._head, call) as answer:
+            if answer.status >= 300:
+                raise status_problem(answer.status)
+            await answer.finish(FAREWELL_SECONDS)
+
+    async def _say_cancelled(self, running: UpstreamCall, call: AgentRequest | None) -> None:
+        """In the stateless era leaving has said it."""
+        if self.agreement.modern:
+            return
+        message = notification_message("notifications/cancelled", cancelled_params(running.number))
+        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
+            try:
+                await self._say(message, call)
+            except BackendError:
+                return
+
+    # ── what changes ──
+
+    def _tells_anything(self) -> bool:
+        kinds = ("tools", "prompts", "resources")
+        return self.agreement.has("resources", "subscribe") or any(
+            self.agreement.has(kind, "listChanged") for kind in kinds
+        )
+
+    async def _listen_always(self, listening: Callable[[], Awaitable[bool]]) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            begun = trio.current_time()
+            try:
+                if not await listening():
+                    return
+            except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
+                self._log.debug("upstream.not_listening", agent=self._name, reason=str(error)[:200])
+            if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
+                pause = FIRST_PAUSE_SECONDS
+            await trio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+            self._tells.lists()  # what changed meanwhile was not heard
+
+    async def _modern_listening(self) -> bool:
+        """False: there is nothing to listen to."""
+        while True:
+            self._refollow = trio.Event()
+            asked: dict[str, Any] = {
+                f"{kind}ListChanged": True
+                for kind in ("tools", "prompts", "resources")
+                if self.agreement.has(kind, "listChanged")
+            }
+            if self._followed:
+                asked["resourceSubscriptions"] = list(self._followed)
+            if not asked:
+                await self._refollow.wait()
+                continue
+            number = next(self._numbers)
+            params = modern_params(
+                {"notifications": asked}, None, questions=frozenset(), tasks=False, token=None
+            )
+            message = request_message(number, "subscriptions/listen", params)
+            again = False
+            with trio.CancelScope() as scope:
+                self._nursery.start_soon(_cancel_when, self._refollow, scope)
+                try:
+                    lines = self._head + self._method_lines("subscriptions/listen")
+                    async with self._wire.stream(message, lines) as answer:
+                        if answer.status in (404, 405):
+                            return False
+                        await self._answer_of(answer, self._taker(number, None))
+                finally:
+                    again = self._refollow.is_set()
+                    self._refollow.set()
+            if not again:
+                return True
+
+    async def _legacy_listening(self) -> bool:
+        session_id = self._session_id
+        async with self._wire.stream(None, self._head) as answer:
+            if answer.status == 405:
+                return False
+            if answer.status == 404 and session_id is not None:
+                await self._renew(session_id)
+                return True
+            if answer.status >= 300 or answer.media_type != EVENTS:
+                raise status_problem(answer.status)
+            await _heard(answer, EventDecoder(limit=MESSAGE_BYTES), self._taker(0, None))
+        return True
+
+
+async def _heard(answer: UpstreamAnswer, decoder: EventDecoder, take: _Take) -> Raw | None:
+    """Until the answer has come; None: the stream ended before."""
+    try:
+        while chunk := await answer.part():
+            for data in decoder.feed(chunk):
+                found = await take(read_message(data), len(data))
+                if found is not None:
+                    return found
+    except BadAnswer as error:
+        raise UpstreamGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
+    return None
+
+
+async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
+    await event.wait()
+    scope.cancel()
+
+
+def name_header(name: str) -> Mapping[str, str]:
+    """What a request of the stateless era is about, for whoever looks at its head alone."""
+    return {"Mcp-Name": header_value(name)}

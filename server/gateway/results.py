@@ -1,0 +1,106 @@
+"""What an upstream answers and refuses, in the back-ends' own words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, cast
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType, field
+
+from server.backends import replies
+from server.backends.base import (
+    BackendError,
+    BadArguments,
+    CannotAsk,
+    NoSuchResource,
+    ProtocolFailure,
+)
+from server.gateway.messages import (
+    INTERNAL_ERROR,
+    INVALID_PARAMS,
+    METHOD_NOT_FOUND,
+    MISSING_CAPABILITY,
+    UpstreamFailure,
+    UpstreamRefusal,
+)
+from server.gateway.meta import passed_on
+from server.mcp.messages import Content, ResourceContents
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+
+LEGACY_NOT_FOUND: Final = -32002
+
+
+class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+    content: list[Content] = []
+    structured_content: Any = UNSET
+    is_error: bool = False
+    meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+
+
+class _Completion(msgspec.Struct, frozen=True):
+    completion: Raw
+
+
+_decode_answer: Final = msgspec.json.Decoder(_Answer).decode
+
+
+def tool_result(raw: Raw) -> ToolResult:
+    """Raises `UpstreamFailure`, like the others."""
+    try:
+        given = _decode_answer(raw)
+    except (ValueError, RecursionError) as error:
+        raise _none(error) from error
+    structured = given.structured_content
+    return ToolResult(
+        content=given.content,
+        structured=UNSET if structured is None else structured,
+        is_error=given.is_error,
+        meta=None if given.meta is UNSET else passed_on(given.meta),
+    )
+
+
+def contents(raw: Raw) -> Sequence[ResourceContents]:
+    try:
+        found = replies.contents(raw)
+    except BackendError as error:
+        raise _none(error) from error
+    return [
+        each if each.meta is UNSET else msgspec.structs.replace(each, meta=passed_on(each.meta) or UNSET)
+        for each in found
+    ]
+
+
+def prompt_result(raw: Raw) -> PromptResult:
+    try:
+        return replies.prompt(raw)
+    except BackendError as error:
+        raise _none(error) from error
+
+
+def completion(raw: Raw) -> CompletionResult:
+    try:
+        return replies.completion(msgspec.json.decode(raw, type=_Completion).completion)
+    except (BackendError, ValueError, RecursionError) as error:
+        raise _none(error) from error
+
+
+def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
+    """`about`: "tool", "resource" or "prompt"."""
+    text, code = str(refusal), refusal.code
+    if code == MISSING_CAPABILITY:
+        required: object = None if refusal.data is None else refusal.data.get("requiredCapabilities")
+        if isinstance(required, Mapping):
+            return CannotAsk(text, cast("Mapping[str, Any]", required))
+        return CannotAsk(text)
+    if about == "resource" and code in (LEGACY_NOT_FOUND, INVALID_PARAMS):
+        return NoSuchResource(text)
+    if code == INVALID_PARAMS:
+        return BadArguments(text)
+    if code in (INTERNAL_ERROR, METHOD_NOT_FOUND) or -32768 <= code <= -32000:
+        return BackendError(text)
+    return ProtocolFailure(text, code, refusal.data)
+
+
+def _none(error: Exception) -> UpstreamFailure:
+    return UpstreamFailure("gave a result that is none", more=f": {str(error)[:200]}")

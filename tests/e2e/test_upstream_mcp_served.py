@@ -1,0 +1,212 @@
+"""MCP servers of others behind ours: those that people have, by the commands that they know, and called by an official client through
+our login."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Background, Program, Server, needed, until
+
+pytestmark = [pytest.mark.peers, pytest.mark.slow]
+
+PEERS = ROOT / "tests" / "peers"
+NODE_MODULES = PEERS / "node_modules" / "@modelcontextprotocol"
+CLIENT = PEERS / "python_sdk_gateway.py"
+FASTMCP = PEERS / "fastmcp_server.py"
+LEGACY, MODERN = "2025-11-25", "2026-07-28"
+
+
+def node_server(name: str, *arguments: str) -> list[str]:
+    script = needed(NODE_MODULES / f"server-{name}" / "dist" / "index.js", "scripts/peers node")
+    return [str(NODE_BIN / "node"), str(script), *arguments]
+
+
+@pytest.fixture
+def ostiary(home: Path) -> Program:
+    notes = home / "notes"
+    notes.mkdir()
+    (notes / "milk.txt").write_text("two bottles", "utf-8")
+    return Program(command=SOURCE, home=home)
+
+
+@contextmanager
+def fastmcp(program: Program) -> Generator[str]:
+    python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
+    with program.starting(str(FASTMCP), command=[str(python)]) as background:
+        yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
+
+
+def called_by_the_sdk(program: Program, server: Server, mode: str, *calls: tuple[str, Any]) -> Any:
+    python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
+    done = subprocess.run(
+        [str(python), str(CLIENT), server.endpoint, mode, json.dumps(calls)],
+        env=program.environment(MCP_TOKEN=program.tokens()["access_token"]),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + server.said()[-4000:]
+    return json.loads(done.stdout)
+
+
+def test_a_command_is_all_that_a_server_of_others_needs(ostiary: Program) -> None:
+    command = node_server("filesystem", str(ostiary.home / "notes"))
+    with ostiary.serving("--", *command) as server:
+        ostiary.log_in(server)
+        found = ostiary.ask(
+            "call", server.endpoint, "read_text_file", f"path={ostiary.home / 'notes' / 'milk.txt'}"
+        )
+        assert found["content"][0]["text"] == "two bottles"
+        outside = ostiary.run("call", server.endpoint, "read_text_file", "path=/etc/hostname", code=1)
+        assert "denied" in outside.stdout + outside.stderr
+
+
+def test_an_address_is_all_that_a_server_of_others_needs(ostiary: Program) -> None:
+    with fastmcp(ostiary) as url, ostiary.serving("--upstream", url) as server:
+        ostiary.log_in(server)
+        assert "hello" in ostiary.run("call", server.endpoint, "echo", "text=hello").stdout
+
+
+def test_a_server_over_pipes_has_another_behind_it(ostiary: Program) -> None:
+    asked = [
+        {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": META}},
+        {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read_graph", "_meta": META}},
+    ]
+    done = subprocess.run(
+        (*SOURCE, "serve", "--stdio", "--", *node_server("memory")),
+        cwd=ostiary.home,
+        env=ostiary.environment(MEMORY_FILE_PATH=str(ostiary.home / "memory.json")),
+        input="".join(json.dumps(each) + "\n" for each in asked),
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        check=True,
+    )
+    answers = {each["id"]: each["result"] for each in map(json.loads, done.stdout.splitlines())}
+    assert "create_entities" in [each["name"] for each in answers[1]["tools"]]
+    assert answers[2]["structuredContent"] == {"entities": [], "relations": []}
+
+
+META = {
+    "io.modelcontextprotocol/protocolVersion": MODERN,
+    "io.modelcontextprotocol/clientCapabilities": {},
+}
+
+
+def federated(program: Program, url: str) -> None:
+    """Four servers of others behind one address."""
+
+    def words(command: list[str]) -> str:
+        return json.dumps(command)
+
+    (program.home / "ostiary.toml").write_text(
+        f"""
+[[server]]
+[[server.agent]]
+kind = "mcp"
+id = "files"
+command = {words(node_server("filesystem", str(program.home / "notes")))}
+tools = ["read_text_file", "list_*"]
+
+[[server.agent]]
+kind = "mcp"
+id = "all"
+separator = "__"
+command = {words(node_server("everything", "stdio"))}
+
+[[server.agent]]
+kind = "mcp"
+id = "memory"
+command = {words(node_server("memory"))}
+env = {{ MEMORY_FILE_PATH = "{program.home / "memory.json"}" }}
+
+[[server.agent]]
+kind = "mcp"
+id = "fast"
+url = "{url}"
+banner = true
+""",
+        "utf-8",
+    )
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program, mode: str) -> None:
+    with fastmcp(ostiary) as url:
+        federated(ostiary, url)
+        with ostiary.serving() as server:
+            ostiary.log_in(server)
+            entity = {"name": "Ada", "entityType": "person", "observations": ["counts"]}
+            found = called_by_the_sdk(
+                ostiary,
+                server,
+                mode,
+                ("files.read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
+                ("all__echo", {"message": "again"}),
+                ("all__get-tiny-image", {}),
+                ("all__get-structured-content", {"location": "Chicago"}),
+                ("all__trigger-long-running-operation", {"duration": 1, "steps": 4}),
+                ("memory.create_entities", {"entities": [entity]}),
+                ("memory.read_graph", {}),
+                ("fast.echo", {"text": "hello"}),
+                ("files.read_text_file", {"path": "/etc/hostname"}),
+            )
+    assert found["revision"] == (MODERN if mode == "auto" else LEGACY)
+    assert {"files.list_directory", "all__echo", "memory.read_graph", "fast.echo"} <= set(found["tools"])
+    assert "files.write_file" not in found["tools"]
+    read, echo, image, structured, long, _, graph, fast, outside = found["results"]
+    assert read["text"] == "two bottles"
+    assert echo["text"] == "Echo: again"
+    assert "image" in image["kinds"]
+    assert structured["structured"]["conditions"]
+    assert "completed" in long["text"]
+    assert found["progress"] == sorted(found["progress"])
+    assert found["progress"][-1:] == [4.0]
+    assert graph["structured"]["entities"][0]["name"] == "Ada"
+    assert fast["text"] == "hello"
+    assert outside["is_error"]
+    assert "denied" in outside["text"]
+    assert "all__simple-prompt" in found["prompts"]
+    assert found["read"] == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_what_a_server_of_others_asks_reaches_an_official_client(ostiary: Program, mode: str) -> None:
+    with ostiary.serving("--", *node_server("everything", "stdio")) as server:
+        ostiary.log_in(server)
+        asked = ("trigger-elicitation-request", {})
+        sampled = ("trigger-sampling-request", {"prompt": "say", "maxTokens": 10})
+        found = called_by_the_sdk(ostiary, server, mode, asked, sampled)
+    elicited, sample = found["results"]
+    assert "Ada" in elicited["text"]
+    assert "a sample" in sample["text"]
+
+
+def test_one_that_is_killed_is_back_and_the_others_never_noticed(ostiary: Program) -> None:
+    with fastmcp(ostiary) as url:
+        federated(ostiary, url)
+        with ostiary.serving("--auth", "none") as server:
+            victim = until("the process", lambda: child_called(server, "server-memory"))
+            os.kill(victim, signal.SIGKILL)
+            assert "hello" in ostiary.run("call", server.endpoint, "fast.echo", "text=hello").stdout
+            until("another process", lambda: child_called(server, "server-memory", other_than=victim))
+            assert ostiary.ask("call", server.endpoint, "memory.read_graph")["isError"] is False
+            assert server.end(signal.SIGTERM) == 0
+
+
+def child_called(server: Background, name: str, other_than: int = 0) -> int | None:
+    pid = server.process.pid
+    for child in map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text("ascii").split()):
+        words = Path(f"/proc/{child}/cmdline").read_bytes()
+        if name.encode() in words and child != other_than:
+            return child
+    return None

@@ -1,0 +1,245 @@
+"""Upstreams over Streamable HTTP, in both eras: what they are sent, what comes back, and by which credential."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import trio
+from upstreams import (
+    CAN_ALL,
+    Caller,
+    Double,
+    Refused,
+    Turn,
+    gate,
+    over_http,
+    parrot,
+    soon,
+    text,
+    tool,
+    words,
+)
+
+from server.backends.base import AgentRequest, BackendError, NoSuchResource, Paused, Progress, ResourceRead
+from server.gateway.credentials import StaticCredential
+from server.settings.secret import Secret
+
+ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
+FORM = {
+    "message": "Sure?",
+    "requestedSchema": {"type": "object", "properties": {"yes": {"type": "boolean"}}},
+}
+
+
+@ERAS
+@pytest.mark.parametrize("sse", [False, True])
+async def test_a_call_is_answered_with_json_or_with_events(era: str, sse: bool) -> None:
+    async with over_http(Double(era=era), sse=sse) as url, gate(url=url) as door:
+        assert [each.name for each in door.backend.tools()] == ["say"]
+        assert await door.say("hello") == "hello"
+        assert await door.say("again") == "again"
+
+
+async def test_a_stateless_request_says_in_its_head_what_it_is_about() -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string", "x-mcp-header": "City"}}}
+    double = Double(
+        era="stateless", handlers={"say": parrot}, lists={"tools": [{"name": "say", "inputSchema": schema}]}
+    )
+    async with over_http(double) as url, gate(url=url) as door:
+        await door.call("say", arguments={"city": "Köln"})
+        head = double.heads[-1]
+        assert head["mcp-protocol-version"] == "2026-07-28"
+        assert head["mcp-method"] == "tools/call"
+        assert head["mcp-name"] == "say"
+        assert head["mcp-param-city"] == "=?base64?S8O2bG4=?="
+
+
+async def test_a_session_is_named_in_every_request_and_ended() -> None:
+    double = Double(session="s-1")
+    async with over_http(double) as url:
+        async with gate(url=url) as door:
+            assert await door.say("hello") == "hello"
+        for head in double.heads[2:]:
+            assert (head["mcp-session-id"], head["mcp-protocol-version"]) == ("s-1", "2025-11-25")
+
+
+async def test_a_session_that_is_lost_is_begun_anew_and_the_call_made_in_it() -> None:
+    double = Double(session="s-1")
+    async with over_http(double) as url, gate(url=url) as door:
+        double.session = "s-2"
+        assert await door.say("hello") == "hello"
+        assert len(double.of("initialize")) == 2
+        assert len(double.of("tools/call")) == 1
+
+
+@ERAS
+async def test_progress_arrives_before_the_answer(era: str) -> None:
+    async def work(turn: Turn) -> Any:
+        await turn.progress(1, "begun")
+        return text("done")
+
+    double = Double(era=era, handlers={"work": work}, lists={"tools": [tool("work")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        caller = Caller()
+        assert words(await door.call("work", caller, wants_progress=True)) == "done"
+        assert caller.events == [Progress(progress=1, total=3, message="begun")]
+
+
+async def test_leaving_cancels_in_the_stateless_era() -> None:
+    begun = trio.Event()
+
+    async def hang(turn: Turn) -> Any:
+        begun.set()
+        await trio.sleep_forever()
+
+    double = Double(era="stateless", handlers={"hang": hang}, lists={"tools": [tool("hang")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(door.call, "hang")
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+        await soon(lambda: double.left)
+        assert double.cancelled == []
+
+
+@pytest.mark.parametrize("can", [frozenset[str](), CAN_ALL])
+async def test_in_the_handshake_era_cancelling_is_said(can: frozenset[str]) -> None:
+    begun = trio.Event()
+
+    async def hang(turn: Turn) -> Any:
+        begun.set()
+        await trio.sleep_forever()
+
+    async def call() -> None:
+        await door.call("hang", can=can)
+
+    double = Double(handlers={"hang": hang}, lists={"tools": [tool("hang")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call)
+            await begun.wait()
+            nursery.cancel_scope.cancel()
+        await soon(lambda: double.cancelled)
+        assert double.cancelled == [double.of("tools/call")[0]["id"]]
+
+
+async def test_each_of_two_callers_is_asked_on_their_own_stream() -> None:
+    async def ask(turn: Turn) -> Any:
+        answer = await turn.ask("elicitation/create", **FORM)
+        return text(answer["result"]["action"])
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        said: dict[str, str] = {}
+
+        async def call(subject: str, action: str) -> None:
+            caller = Caller(lambda asked: {key: {"action": action} for key in asked})
+            said[subject] = words(await door.call("ask", caller, can=CAN_ALL, subject=subject))
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call, "ada", "decline")
+            nursery.start_soon(call, "bob", "cancel")
+        assert said == {"ada": "decline", "bob": "cancel"}
+
+
+async def test_a_call_over_http_waits_for_a_caller_who_comes_back() -> None:
+    runs = 0
+
+    async def ask(turn: Turn) -> Any:
+        nonlocal runs
+        runs += 1
+        return text((await turn.ask("elicitation/create", **FORM))["result"]["action"])
+
+    def pause(_: object) -> Any:
+        raise Paused
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        first = Caller(pause)
+        with pytest.raises(Paused):
+            await door.call("ask", first, can=CAN_ALL)
+        second = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
+        assert words(await door.call("ask", second, can=CAN_ALL, resumed=first.kept[-1])) == "decline"
+        assert runs == 1
+
+
+async def test_a_credential_is_sent_and_never_shown() -> None:
+    async def leak(turn: Turn) -> Any:
+        raise Refused(4711, f"bad key {turn.headers['authorization']} {turn.headers['x-key']}")
+
+    double = Double(handlers={"leak": leak}, lists={"tools": [tool("leak")]}, let_in="Bearer hush-hush-hush")
+    credential = StaticCredential({"X-Key": Secret("another-secret")}, Secret("hush-hush-hush"))
+    async with over_http(double) as url, gate(url=url, credential=credential) as door:
+        with pytest.raises(BackendError) as caught:
+            await door.call("leak")
+        assert str(caught.value) == "bad key *** ***"
+        assert "hush" not in str(door.log.events) + repr(credential)
+
+
+class Renewed:
+    """A credential that is another once the first was refused."""
+
+    def __init__(self) -> None:
+        self.challenges: list[str] = []
+        self.callers: list[str | None] = []
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        self.callers.append(None if call is None else call.subject)
+        return {"Authorization": "Bearer new" if self.challenges else "Bearer old"}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        self.challenges.append(challenge)
+        return len(self.challenges) == 1
+
+
+async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
+    credential = Renewed()
+    async with over_http(Double(let_in="Bearer new")) as url, gate(url=url, credential=credential) as door:
+        assert await door.say("hello") == "hello"
+        assert credential.challenges == ['Bearer error="invalid_token"']
+        assert credential.callers[-1] == "ada"
+
+
+async def test_a_credential_that_is_not_accepted_is_said_without_it() -> None:
+    credential = StaticCredential({}, Secret("wrong-wrong-wrong"))
+    async with over_http(Double(let_in="Bearer right")) as url, gate(url=url, credential=credential) as door:
+        trouble = door.backend.trouble()
+        assert trouble is not None
+        assert "does not accept the credential" in trouble.words
+        assert "wrong-" not in str(door.log.events) + trouble.words
+
+
+@ERAS
+async def test_a_resource_is_read_and_one_that_is_not_there_is_said_so(era: str) -> None:
+    async def read(turn: Turn) -> Any:
+        if turn.params["uri"] != "note://1":
+            raise Refused(-32002, "no such note")
+        return {"contents": [{"uri": "note://1", "text": "milk"}]}
+
+    double = Double(
+        era=era,
+        capabilities={"resources": {}, "tools": {}},
+        handlers={"resources/read": read},
+        lists={"resources": [{"uri": "note://1", "name": "one"}]},
+    )
+    async with over_http(double) as url, gate(url=url) as door:
+        assert [each.uri for each in door.backend.resources()] == ["note://1"]
+        asked = ResourceRead(uri="note://1", subject="ada", call_id="c")
+        (contents,) = await door.backend.read(asked, Caller())
+        assert contents.text == "milk"
+        with pytest.raises(NoSuchResource):
+            await door.backend.read(ResourceRead(uri="note://2", subject="ada", call_id="c"), Caller())
+
+
+async def test_a_server_that_hangs_up_before_its_answer_is_not_asked_twice() -> None:
+    async def vanish(turn: Turn) -> Any:
+        await turn.say({"jsonrpc": "2.0", "method": "notifications/nothing"})
+        raise trio.BrokenResourceError
+
+    double = Double(era="stateless", handlers={"vanish": vanish}, lists={"tools": [tool("vanish")]})
+    async with over_http(double) as url, gate(url=url, id="shop") as door:
+        with pytest.raises(BackendError, match=r"^the upstream shop closed the connection"):
+            await door.call("shop.vanish")
+        assert len(double.of("tools/call")) == 1

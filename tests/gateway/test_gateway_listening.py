@@ -1,0 +1,228 @@
+"""What upstreams tell unasked over HTTP, in each of the three ways that they have, and the transport of 2024-11-05."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any
+
+import pytest
+import trio
+from upstreams import (
+    CAN_ALL,
+    Caller,
+    Double,
+    Turn,
+    gate,
+    over_http,
+    read_request,
+    soon,
+    text,
+    tool,
+    words,
+)
+
+from server.gateway import http, upstream
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upstream, "RELIST_SECONDS", 0.01)
+    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.01)
+
+
+async def test_a_stateless_server_is_listened_to_and_asked_for_more_when_somebody_wants_more() -> None:
+    said: list[Turn] = []
+
+    async def listen(turn: Turn) -> Any:
+        said.append(turn)
+        await turn.tell("notifications/subscriptions/acknowledged", notifications={})
+        await trio.sleep_forever()
+
+    double = Double(
+        era="stateless",
+        capabilities={"tools": {"listChanged": True}, "resources": {"subscribe": True}},
+        handlers={"subscriptions/listen": listen},
+    )
+    async with over_http(double) as url, gate(url=url) as door:
+        await soon(lambda: said)
+        assert said[0].params["notifications"] == {"toolsListChanged": True}
+        double.lists["tools"].append(tool("more"))
+        await said[0].tell("notifications/tools/list_changed")
+        await soon(lambda: len(door.backend.tools()) == 2)
+        door.backend.follow("note://1")
+        await soon(lambda: len(said) == 2)
+        assert said[1].params["notifications"]["resourceSubscriptions"] == ["note://1"]
+        await said[1].tell("notifications/resources/updated", uri="note://1")
+        await soon(lambda: door.updated)
+        assert door.updated == ["note://1"]
+
+
+async def test_a_stream_of_changes_that_ends_is_opened_again_and_the_lists_are_read() -> None:
+    begun = 0
+
+    async def listen(turn: Turn) -> Any:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            await turn.tell("notifications/subscriptions/acknowledged", notifications={})
+            double.lists["tools"].append(tool("more"))
+            return {}
+        return await trio.sleep_forever()
+
+    double = Double(
+        era="stateless",
+        capabilities={"tools": {"listChanged": True}},
+        handlers={"subscriptions/listen": listen},
+    )
+    async with over_http(double) as url, gate(url=url) as door:
+        await soon(lambda: len(door.backend.tools()) == 2)
+        await soon(lambda: begun == 2)
+
+
+@asynccontextmanager
+async def with_streams(double: Double, *, old: bool = False) -> AsyncGenerator[tuple[str, list[Any]]]:
+    """Of the handshake era, with a stream on GET; `old`: the transport of 2024-11-05, which has nothing else."""
+    streams: list[Any] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async def say(message: Mapping[str, Any]) -> None:
+            event = b"data: " + json.dumps(message).encode() + b"\n\n"
+            await streams[-1].send_all(b"%x\r\n%s\r\n" % (len(event), event))
+
+        async def reply(status: int, body: bytes = b"") -> None:
+            kind = "Content-Type: application/json\r\n" if body else ""
+            head = f"HTTP/1.1 {status} Whatever\r\n{kind}Content-Length: {len(body)}\r\n\r\n"
+            await stream.send_all(head.encode() + body)
+
+        async def post(body: bytes) -> None:
+            message = json.loads(body)
+            double.hear(message, {})
+            if old:
+                await reply(202)
+                nursery.start_soon(double.take, message, say, {})
+                return
+            answers: list[Any] = []
+
+            async def keep(answer: Any) -> None:
+                answers.append(answer)
+
+            await double.take(message, keep, {})
+            await reply(200 if answers else 202, json.dumps(answers[0]).encode() if answers else b"")
+
+        try:
+            async with stream:
+                while (request := await read_request(stream)) is not None:
+                    method, headers, body = request
+                    if method == "GET":
+                        head = "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+                        event = b"event: endpoint\ndata: /messages?session=1\n\n" if old else b": hello\n\n"
+                        await stream.send_all(head.encode() + b"%x\r\n%s\r\n" % (len(event), event))
+                        streams.append(stream)
+                        await trio.sleep_forever()
+                    elif old and ("mcp-method" in headers or not streams):
+                        await reply(405)
+                    else:
+                        await post(body)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            pass
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        yield f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/sse", streams
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_of_the_handshake_era_tells_on_a_get() -> None:
+    double = Double(capabilities={"tools": {"listChanged": True}})
+    async with with_streams(double) as (url, streams), gate(url=url) as door:
+        await soon(lambda: streams)
+        double.lists["tools"].append(tool("more"))
+        event = b'data: {"jsonrpc":"2.0","method":"notifications/tools/list_changed"}\n\n'
+        await streams[0].send_all(b"%x\r\n%s\r\n" % (len(event), event))
+        await soon(lambda: len(door.backend.tools()) == 2)
+
+
+async def test_an_answer_whose_stream_ends_early_is_fetched_where_it_goes_on() -> None:
+    """2025-11-25: the server lets go of the connection, and says how to come back."""
+    asked: list[str | None] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async def events(body: str) -> None:
+            head = (
+                f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: {len(body)}\r\n\r\n"
+            )
+            await stream.send_all((head + body).encode())
+
+        async with stream:
+            while (request := await read_request(stream)) is not None:
+                method, headers, body = request
+                if method == "GET":
+                    asked.append(headers.get("last-event-id"))
+                    answer = {
+                        "jsonrpc": "2.0",
+                        "id": double.of("tools/call")[0]["id"],
+                        "result": text("late"),
+                    }
+                    await events(f"id: 2\ndata: {json.dumps(answer)}\n\n")
+                    continue
+                if json.loads(body)["method"] == "tools/call":
+                    double.hear(json.loads(body), headers)
+                    await events("id: 1\nretry: 1\ndata:\n\n")
+                    continue
+                answers: list[Any] = []
+
+                async def keep(answer: Any, answers: list[Any] = answers) -> None:
+                    answers.append(answer)
+
+                await double.take(json.loads(body), keep, headers)
+                raw = json.dumps(answers[0]) if answers else ""
+                status = 200 if answers else 202
+                head = f"HTTP/1.1 {status} OK\r\nContent-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+                await stream.send_all((head + raw).encode())
+
+    double = Double()
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        async with gate(url=f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp") as door:
+            assert await door.say("hello") == "late"
+            assert asked == ["1"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_server_of_the_first_revision_is_spoken_to_over_its_two_endpoints() -> None:
+    async def ask(turn: Turn) -> Any:
+        asked = {"message": "Sure?", "requestedSchema": {"type": "object", "properties": {}}}
+        return text((await turn.ask("elicitation/create", **asked))["result"]["action"])
+
+    double = Double(version="2024-11-05")
+    double.handlers["ask"] = ask
+    double.lists["tools"].append(tool("ask"))
+    async with with_streams(double, old=True) as (url, _), gate(url=url) as door:
+        assert door.backend.trouble() is None
+        assert await door.say("hello") == "hello"
+        caller = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
+        assert words(await door.call("ask", caller, can=CAN_ALL)) == "decline"
+
+
+async def test_an_endpoint_at_another_place_is_not_used() -> None:
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            while (request := await read_request(stream)) is not None:
+                if request[0] != "GET":
+                    await stream.send_all(b"HTTP/1.1 405 No\r\nContent-Length: 0\r\n\r\n")
+                    continue
+                event = b"event: endpoint\ndata: http://169.254.169.254/latest\n\n"
+                head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: %d\r\n\r\n"
+                await stream.send_all(head % len(event) + event)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(partial(trio.serve_tcp, serve, 0, host="127.0.0.1"))
+        port = listeners[0].socket.getsockname()[1]
+        async with gate(url=f"http://127.0.0.1:{port}/sse") as door:
+            trouble = door.backend.trouble()
+            assert trouble is not None
+            assert "no MCP endpoint there (status 405)" in trouble.words
+        nursery.cancel_scope.cancel()

@@ -1,0 +1,81 @@
+"""The settings of `kind = "mcp"`: what is wrong with them, and that they show nothing secret."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from server.gateway.credentials import StaticCredential
+from server.gateway.settings import McpConfig, problems
+from server.settings.secret import Secret, SecretUnreadable
+
+
+def found(**settings: Any) -> list[tuple[str, str]]:
+    return problems(msgspec.convert(settings, McpConfig))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"command": ["npx", "-y", "x"], "env": {"KEY": "env:KEY"}, "working_dir": "/"},
+        {"url": "https://mcp.example.com/mcp", "token": "env:TOKEN", "headers": {"X-Key": "file:/k"}},
+        {"tcp": "[::1]:9000"},
+        {"tcp": "host.example:65535"},
+    ],
+)
+def test_each_way_to_a_server_is_fine_by_itself(settings: dict[str, Any]) -> None:
+    assert found(**settings) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({}, "url"),
+        ({"url": "https://a.example/mcp", "tcp": "a:1"}, "tcp"),
+        ({"url": "ftp://a.example"}, "url"),
+        ({"url": "https://user:secret@a.example"}, "url"),
+        ({"tcp": "a:99999"}, "tcp"),
+        ({"tcp": "9000"}, "tcp"),
+        ({"command": ["x\0y"]}, "command"),
+        ({"url": "https://a.example", "env": ["PATH"]}, "env"),
+        ({"tcp": "a:1", "working_dir": "/"}, "working_dir"),
+        ({"command": ["x"], "env": {"not a name": "1"}}, "env"),
+        ({"url": "https://a.example", "headers": {"Mcp-Session-Id": "x"}}, "headers.Mcp-Session-Id"),
+        ({"url": "https://a.example", "headers": {"Bad Name": "x"}}, "headers"),
+        ({"url": "https://a.example", "headers": {"X": "two\nlines"}}, "headers.X"),
+        (
+            {"url": "https://a.example", "headers": {"Authorization": "env:A"}, "token": "env:B"},
+            "headers.Authorization",
+        ),
+        ({"url": "https://a.example", "token": "swordfish"}, "token"),
+        ({"tcp": "a:1", "tools": ["a b"]}, "tools"),
+        ({"tcp": "a:1", "rename": {"a": "b c"}}, "rename.a"),
+        ({"tcp": "a:1", "rename": {"a": "c", "b": "c"}}, "rename"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_by_its_key(settings: dict[str, Any], key: str) -> None:
+    assert [name for name, _ in found(**settings)] == [key]
+    assert "swordfish" not in str(found(**settings))
+
+
+@pytest.mark.parametrize("way", [{"command": ["x"]}, {"tcp": "a:1"}])
+@pytest.mark.parametrize("credential", [{"token": "env:T"}, {"headers": {"authorization": "env:T"}}])
+def test_nothing_but_a_url_is_sent_credentials(way: dict[str, Any], credential: dict[str, Any]) -> None:
+    ((key, what),) = found(**way, **credential)
+    assert key in credential
+    assert "nothing else is sent credentials" in what
+
+
+def test_settings_do_not_show_what_may_be_secret() -> None:
+    config = msgspec.convert(
+        {"url": "https://a.example/mcp?key=swordfish", "headers": {"X-Key": "swordfish"}}, McpConfig
+    )
+    assert "swordfish" not in repr(config) + config.what
+
+
+@pytest.mark.parametrize("value", ["two\nlines", "", "ümlaut", " padded "])
+def test_a_credential_that_cannot_be_sent_is_refused_without_being_shown(value: str) -> None:
+    with pytest.raises(SecretUnreadable, match="X-Key is not plain ASCII text of one line"):
+        StaticCredential({"X-Key": Secret(value)})
