@@ -31,6 +31,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
+    "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -38,7 +39,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "command", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -59,7 +60,18 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
-WITHOUT_AUTH = ("mcp", "backends", "client", "shim", "money", "evm", "x402", "facilitator", "paying")
+WITHOUT_AUTH = (
+    "mcp",
+    "backends",
+    "command",
+    "client",
+    "shim",
+    "money",
+    "evm",
+    "x402",
+    "facilitator",
+    "paying",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -17,6 +17,8 @@ from auth.values import paths
 from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
+from server.command.command import CommandTool
+from server.command.rlimits import LimitsConfig
 from server.settings.money import (
     AssetConfig,
     CapsConfig,
@@ -36,7 +38,7 @@ from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import site_for
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def named(path: Path) -> str:
@@ -76,6 +78,8 @@ def test_every_setting_of_an_agent_is_explained_with_its_default(kind: str) -> N
     # A kind's own section comes before what several share.
     sections = re.split(r"^## ", text_of("docs/agents.md"), flags=re.MULTILINE)
     own = [text for text in sections if text.startswith(f'`kind = "{kind}"`')]
+    page = ROOT / "docs" / "agents" / f"{kind}.md"
+    own += [page.read_text("utf-8")] if page.exists() else []
     shared = [text for text in sections if not text.startswith("`kind")]
     explained: dict[str, str] = {}
     for names, default in re.findall(
@@ -120,6 +124,8 @@ EXPLAINED = [
     pytest.param(PriceTable, "docs/prices.md", "of a price", id="price"),
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
+    pytest.param(CommandTool, "docs/agents/command.md", "of `[[server.agent.tool]]`", id="command-tool"),
+    pytest.param(LimitsConfig, "docs/agents/command.md", "of `limits`", id="command-limits"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]
@@ -266,8 +272,13 @@ def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
 
 
 def test_the_readme_leads_to_every_document() -> None:
-    readme = text_of("README.md")
-    assert [named(document) for document in DOCUMENTS[1:] if f"]({named(document)})" not in readme] == []
+    readme, agents = text_of("README.md"), text_of("docs/agents.md")
+    assert [
+        named(document)
+        for document in DOCUMENTS[1:]
+        if f"]({named(document)})" not in readme
+        and f"]({document.parent.name}/{document.name})" not in agents
+    ] == []
 
 
 def test_files_that_the_architecture_names_exist() -> None:

@@ -56,6 +56,8 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
+    if type(agent).__module__ == "server.command.command":
+        return _command(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -90,6 +92,15 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
+
+
+def _command(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.backends.environment import child_environment
+    from server.command.command import CommandBackend, CommandConfig
+
+    assert isinstance(agent, CommandConfig)
+    backend = CommandBackend(agent, environment=child_environment(agent.environment), name=name, log=log)
+    return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
 
 
 def _terms(deadline_seconds: float) -> CallTerms:
