@@ -37,6 +37,9 @@ class Turn:
         self._taken = False
 
     async def take(self, seconds: float = math.inf) -> None:
+        """It may be taken already."""
+        if self._taken:
+            return
         with trio.move_on_after(seconds) as waiting:
             await self._places.acquire()
             self._taken = True

@@ -14,7 +14,7 @@ import trio
 from msgspec import Meta
 
 from server.backends.base import BackendError, Millis, Trouble
-from server.backends.child import Child, LogAllowance, start_program
+from server.backends.child import Child, LogAllowance, Speech, start_program
 from server.backends.environment import environment_problems
 from server.command.rlimits import LimitsConfig, limited, limits_problems
 from server.observe.log import Logger
@@ -73,7 +73,7 @@ class Programs:
         self._name = name
         self._log = log
         self._clock = clock
-        self._allowance: LogAllowance | None = None
+        self._first_allowance: LogAllowance | None = None
 
     def find(self, written: str) -> str:
         """Like every path in the settings, one that has a slash is looked for from where the server was started. Raises
@@ -86,10 +86,22 @@ class Programs:
             raise ValueError(f"there is no program {written}")
         return os.path.abspath(found)
 
+    @property
+    def _allowance(self) -> LogAllowance:
+        """One for all of them, made where there is a clock."""
+        if self._first_allowance is None:
+            self._first_allowance = LogAllowance(self._log, self._name, trio.current_time)
+        return self._first_allowance
+
+    def speech(self) -> Speech:
+        """For what one of them prints where it should speak."""
+        return Speech(self._allowance)
+
+    def report(self, event: str, reason: str) -> None:
+        self._log.error(event, agent=self._name, reason=reason)
+
     def start(self, command: Sequence[str | bytes], *, listens: bool) -> Child:
         """Raises `BackendError`."""
-        if self._allowance is None:
-            self._allowance = LogAllowance(self._log, self._name, trio.current_time)
         bounded = limited(self._limits, command)
         try:
             if bounded is not command and not os.access(command[0], os.X_OK):

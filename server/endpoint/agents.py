@@ -56,8 +56,8 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
-    if type(agent).__module__ == "server.command.command":
-        return _command(agent, name, log)
+    if type(agent).__module__.startswith("server.command."):
+        return _program(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -94,12 +94,18 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     raise TypeError(f"no back-end for {type(agent).__name__}")
 
 
-def _command(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
     from server.backends.environment import child_environment
+    from server.command.agent import AgentBackend, AgentConfig
     from server.command.command import CommandBackend, CommandConfig
 
-    assert isinstance(agent, CommandConfig)
-    backend = CommandBackend(agent, environment=child_environment(agent.environment), name=name, log=log)
+    assert isinstance(agent, AgentConfig | CommandConfig)
+    environment = child_environment(agent.environment)
+    backend = (
+        AgentBackend(agent, environment=environment, name=name, log=log)
+        if isinstance(agent, AgentConfig)
+        else CommandBackend(agent, environment=environment, name=name, log=log)
+    )
     return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
 
 

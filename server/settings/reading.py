@@ -39,6 +39,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "openai": ("server.backends.openai", "OpenAIConfig"),
         "python": ("server.backends.python", "PythonConfig"),
         "command": ("server.command.command", "CommandConfig"),
+        "agent": ("server.command.agent", "AgentConfig"),
     }
 )
 
