@@ -32,6 +32,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
+    "mock": frozenset({"backends", "mcp"}),
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -39,7 +40,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "command", "mcp", "mock", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -55,8 +56,8 @@ FLOORS: dict[str, frozenset[str]] = {
         "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
-        "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "mock", "money", "observe", "paying", "program", "settings", "store",
+        "till", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

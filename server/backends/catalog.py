@@ -125,12 +125,18 @@ class Catalog:
     """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
     def __init__(
-        self, sources: Sequence[Source], rules: ToolRules | None = None, prices: ToolPrices | None = None
+        self,
+        sources: Sequence[Source],
+        rules: ToolRules | None = None,
+        prices: ToolPrices | None = None,
+        stand_ins: Mapping[str, Backend] = MappingProxyType({}),
     ) -> None:
+        """`stand_ins` answer calls of these tools, which are offered as their agents have them."""
+        self._stand_ins = stand_ins
         self._sources = tuple(sources)
         self._rules = rules
         self._prices = prices
-        self._lists = _lists(self._sources, rules, prices)
+        self._lists = _lists(self._sources, rules, prices, stand_ins)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
@@ -186,7 +192,7 @@ class Catalog:
     def refresh(self) -> frozenset[str]:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was."""
-        before, self._lists = self._lists, _lists(self._sources, self._rules, self._prices)
+        before, self._lists = self._lists, _lists(self._sources, self._rules, self._prices, self._stand_ins)
         self.tools = self._lists.tools
         seen, now = before.offered(), self._lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
@@ -198,7 +204,12 @@ class Catalog:
                 await source.backend.aclose()
 
 
-def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrices | None) -> _Lists:
+def _lists(
+    sources: Sequence[Source],
+    rules: ToolRules | None,
+    prices: ToolPrices | None,
+    stand_ins: Mapping[str, Backend],
+) -> _Lists:
     problems: list[str] = []
     named: set[str] = set()
     tools: dict[str, ToolEntry] = {}
@@ -243,7 +254,8 @@ def _lists(sources: Sequence[Source], rules: ToolRules | None, prices: ToolPrice
             if bound is None:
                 continue
             seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
-            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, backend, bound, price))
+            answers = stand_ins.get(tool.name, backend)
+            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price))
         if not isinstance(backend, LibraryBackend):
             continue
         library: LibraryBackend = backend

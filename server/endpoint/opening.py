@@ -201,10 +201,13 @@ async def open_endpoint(
             except BackendError as error:
                 raise BackendError(f"{source.name}: {error}") from error
     prices = _prices(settings, payments)
+    if stand_ins := agents.make_stand_ins(settings):
+        log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
     catalog = Catalog(
         sources,
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
+        stand_ins,
     )
     if payments is None and (in_vain := _with_prices(catalog, sources)):
         # Its author says what it costs, and nobody could pay that: it is free.

@@ -40,6 +40,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "python": ("server.backends.python", "PythonConfig"),
         "command": ("server.command.command", "CommandConfig"),
         "agent": ("server.command.agent", "AgentConfig"),
+        "mock": ("server.mock.backend", "MockConfig"),
     }
 )
 
