@@ -30,6 +30,7 @@ from server.mcp.messages import Icon, Implementation
 from server.mcp.results import ServerIdentity
 from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
+from server.mcp.versions import REVISIONS
 from server.observe.log import Logger
 from server.rights.selection import Selections, unknown
 from server.rights.standing import rights_of
@@ -238,6 +239,7 @@ async def open_endpoint(
         x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
+        pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
     )
     made.append(endpoint)
     return endpoint

@@ -155,7 +155,8 @@ def _exactly(arguments: Mapping[str, Any]) -> When:
 
 def _compares(value: Any) -> bool:
     """Whether it would be taken for a comparison."""
-    return isinstance(value, dict) and bool(value) and cast("dict[str, Any]", value).keys() <= OPERATORS
+    keys = cast("dict[str, Any]", value).keys() if isinstance(value, dict) else ()
+    return bool(keys) and OPERATORS.issuperset(keys)
 
 
 def copied(document: MockDocument, name: str) -> MockDocument:

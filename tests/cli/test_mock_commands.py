@@ -150,3 +150,15 @@ async def test_a_mock_that_cannot_be_read_stays_as_it_is(shell: Terminal) -> Non
         refused = await shell.run(*words)
         assert (refused.code, f"error: {file}: " in refused.stderr) == (1, True)
     assert file.read_text() == "{"
+
+
+async def test_a_server_can_pretend_to_be_older_than_it_is(shell: Terminal) -> None:
+    settings = write(shell)
+    settings.write_text(settings.read_text() + '[server.compat]\nprotocol_version = "2025-03-26"\n')
+    async with serving(shell, "--config", str(settings)) as server:
+        url = f"{server.origin}/mcp"
+        imported = json.loads((await shell.run("import", url)).stdout)
+        assert imported["protocolVersion"] == "2025-03-26"
+        assert len(imported["tools"]) == 6
+        called = await shell.run("call", url, "get_weather", "city=Rome", "--json")
+        assert "structuredContent" not in json.loads(called.stdout)

@@ -54,7 +54,8 @@ class Caller:
         self.asked.append(questions)
         if isinstance(self.answer, Exception):
             raise self.answer
-        return dict.fromkeys(questions, self.answer)
+        answer: Mapping[str, Any] = self.answer or {}
+        return {key: answer for key in questions}  # noqa: C420 - typed as it is
 
     async def checkpoint(self, data: Any) -> None:
         raise AssertionError("nothing was to be kept")
