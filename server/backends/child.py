@@ -104,13 +104,16 @@ class Child:
         output: PipeReader,
         voice: trio.abc.ReceiveStream,
         speech: Speech,
+        over: Callable[[int], None] | None = None,
     ) -> None:
+        """`over` is told of its end while its number is nobody else's yet."""
         self.input: Final = input  # what it reads
         self.output: Final = output  # what it writes
         self.pid: Final = process.pid
         self._process = process
         self._voice = voice
         self._speech = speech
+        self._tell_over = over
         self._over = False
 
     async def listen(self) -> None:
@@ -157,6 +160,8 @@ class Child:
         """Waits for its end: its exit status, or minus the number of its signal."""
         await self._exit()
         self._signal(signal.SIGKILL)  # what it started ends with it
+        if not self._over and self._tell_over is not None:
+            self._tell_over(self.pid)
         self._over = True
         return self._process.wait()
 
@@ -219,6 +224,7 @@ def start_program(
     folder: str,
     listens: bool,
     allowance: LogAllowance,
+    over: Callable[[int], None],
 ) -> Child:
     """A program that reads and writes its standard streams, in `folder`; what is for the log is its standard error alone. One that
     does not listen finds nothing there, and no pipe: some take a pipe for something to read. Raises `OSError`; blocks as above."""
@@ -236,11 +242,16 @@ def start_program(
             start_new_session=True,
         )
         on_failure.pop_all()
-    return _child(process, our_input, our_output, our_ear, allowance)
+    return _child(process, our_input, our_output, our_ear, allowance, over)
 
 
 def _child(
-    process: subprocess.Popen[bytes], our_input: int, our_output: int, our_ear: int, allowance: LogAllowance
+    process: subprocess.Popen[bytes],
+    our_input: int,
+    our_output: int,
+    our_ear: int,
+    allowance: LogAllowance,
+    over: Callable[[int], None] | None = None,
 ) -> Child:
     return Child(
         process,
@@ -248,6 +259,7 @@ def _child(
         PipeReader(our_output),
         trio.lowlevel.FdStream(our_ear),
         Speech(allowance),
+        over,
     )
 
 

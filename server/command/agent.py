@@ -117,7 +117,7 @@ class AgentBackend:
         return answer
 
     async def aclose(self) -> None:
-        """Nothing is held beyond a call."""
+        self._programs.close()
 
 
 def _answer(result: Raw, schema: ToolSchema) -> ToolResult:

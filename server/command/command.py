@@ -77,6 +77,8 @@ def _faults(tool: CommandTool) -> list[tuple[str, str]]:
     faults = tool_faults(tool)
     if tool.output and tool.stdout != "json":
         faults.append(("output", 'describes JSON; set stdout = "json", or leave it out'))
+    if tool.task == "by_hand":
+        faults.append(("task", 'cannot be "by_hand", for a command says nothing meanwhile; write "optional"'))
     template: ArgvTemplate | None = None
     stdin: Word | None = None
     try:
@@ -171,7 +173,7 @@ class CommandBackend:
         return self._answer(command, end.output)
 
     async def aclose(self) -> None:
-        """Nothing is held beyond a call."""
+        self._programs.close()
 
     def _answer(self, command: _Command, output: bytes) -> ToolResult:
         """Raises `BackendError` where it is not what its owner says that it is."""

@@ -16,6 +16,7 @@ from msgspec import Meta
 from server.backends.base import BackendError, Millis, Trouble
 from server.backends.child import Child, LogAllowance, Speech, start_program
 from server.backends.environment import environment_problems
+from server.command.guardian import Guardian
 from server.command.rlimits import LimitsConfig, limited, limits_problems
 from server.observe.log import Logger
 
@@ -73,7 +74,11 @@ class Programs:
         self._name = name
         self._log = log
         self._clock = clock
+        self._guardian = Guardian()
         self._first_allowance: LogAllowance | None = None
+
+    def close(self) -> None:
+        self._guardian.close()
 
     def find(self, written: str) -> str:
         """Like every path in the settings, one that has a slash is looked for from where the server was started. Raises
@@ -106,13 +111,16 @@ class Programs:
         try:
             if bounded is not command and not os.access(command[0], os.X_OK):
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))  # the shell would be found
+            self._guardian.be_there()
             child = start_program(
                 bounded,
                 self._environment,
                 folder=self._folder,
                 listens=listens,
                 allowance=self._allowance,
+                over=self._guardian.forget,
             )
+            self._guardian.watch(child.pid)
         except OSError as error:
             if error.errno == errno.E2BIG:
                 raise BackendError("the arguments are too long together for a command") from error

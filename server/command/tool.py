@@ -32,8 +32,8 @@ class ToolSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     destructive: Annotated[bool | None, Meta(description="true or false")] = None
     idempotent: Annotated[bool | None, Meta(description="true or false")] = None
     task: Annotated[
-        Literal["forbidden", "optional", "required"],
-        Meta(description='"forbidden", "optional" or "required"'),
+        Literal["forbidden", "optional", "required", "by_hand"],
+        Meta(description='"forbidden", "optional", "required" or "by_hand"'),
     ] = "forbidden"
 
 
@@ -76,6 +76,11 @@ def describe(tool: ToolSettings) -> Tool:
     annotations = ToolAnnotations(
         read_only_hint=read_only, destructive_hint=destructive, idempotent_hint=idempotent
     )
+    execution = (
+        ToolExecution(task_support="optional", by_hand=True)
+        if tool.task == "by_hand"
+        else ToolExecution(task_support=tool.task)
+    )
     return Tool(
         name=tool.name,
         title=tool.title or UNSET,
@@ -83,5 +88,5 @@ def describe(tool: ToolSettings) -> Tool:
         input_schema=read_schema(tool.input),
         output_schema=read_schema(tool.output) if tool.output else UNSET,
         annotations=UNSET if all(hint is None for hint in hints) else annotations,
-        execution=UNSET if tool.task == "forbidden" else ToolExecution(task_support=tool.task),
+        execution=UNSET if tool.task == "forbidden" else execution,
     )

@@ -113,6 +113,9 @@ async def test_an_agent_has_the_tools_that_its_settings_name() -> None:
     assert [tool.name for tool in backend.tools()] == ["plan", "act"]
     assert (backend.deadline("plan"), backend.deadline("act")) == (9, None)
     assert text_of(await call(backend, tool="act")) == "act"
+    (by_hand,) = agent("", tool=[{"name": "t", "task": "by_hand"}]).tools()
+    assert by_hand.execution
+    assert (by_hand.execution.task_support, by_hand.execution.by_hand) == ("optional", True)
 
 
 async def test_progress_and_messages_reach_whoever_wants_them() -> None:

@@ -271,6 +271,7 @@ def faults(*tools: dict[str, Any], **settings: Any) -> list[str]:
         ),
         ({"name": "a", "run": ["a"], "input": {"x": "text"}}, "tool[1].input: x: is none of"),
         ({"name": "a", "run": ["a"], "output": {"x": "string"}}, "tool[1].output: describes JSON"),
+        ({"name": "a", "run": ["a"], "task": "by_hand"}, "tool[1].task: cannot be"),
         ({"name": "a", "run": ["a"], "stdin": "{"}, "tool[1].stdin: has a lone brace"),
         (
             {"name": "a", "run": ["sh", "-c", "{x}"], "input": {"x": "string"}},
