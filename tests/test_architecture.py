@@ -33,6 +33,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
     "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
+    "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
+    "mock": frozenset({"backends", "mcp"}),
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -40,7 +42,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "gateway", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "command", "gateway", "mcp", "mock", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -56,7 +58,8 @@ FLOORS: dict[str, frozenset[str]] = {
         "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "money", "observe", "paying", "program", "settings", "store",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "settings",
+        "store",
         "till", "x402",
     }),
 }  # fmt: skip
@@ -65,6 +68,7 @@ WITHOUT_AUTH = (
     "mcp",
     "backends",
     "gateway",
+    "command",
     "client",
     "shim",
     "money",

@@ -17,6 +17,8 @@ from auth.values import paths
 from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
+from server.command.command import CommandTool
+from server.command.rlimits import LimitsConfig
 from server.settings.money import (
     AssetConfig,
     CapsConfig,
@@ -122,6 +124,8 @@ EXPLAINED = [
     pytest.param(PriceTable, "docs/prices.md", "of a price", id="price"),
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
+    pytest.param(CommandTool, "docs/agents/command.md", "of `[[server.agent.tool]]`", id="command-tool"),
+    pytest.param(LimitsConfig, "docs/agents/command.md", "of `limits`", id="command-limits"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]

@@ -126,12 +126,18 @@ class Catalog:
     """Raises `CatalogError`. Everything keeps the order of the sources, and in it the order of each back-end."""
 
     def __init__(
-        self, sources: Sequence[Source], rules: ToolRules | None = None, prices: ToolPrices | None = None
+        self,
+        sources: Sequence[Source],
+        rules: ToolRules | None = None,
+        prices: ToolPrices | None = None,
+        stand_ins: Mapping[str, Backend] = MappingProxyType({}),
     ) -> None:
+        """`stand_ins` answer calls of these tools, which are offered as their agents have them."""
+        self._stand_ins = stand_ins
         self._sources = tuple(sources)
         self._rules = rules
         self._prices = prices
-        self._lists = _lists(self._sources, rules, prices)
+        self._lists = _lists(self._sources, rules, prices, stand_ins)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
@@ -201,12 +207,12 @@ class Catalog:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
         what cannot be offered is left out."""
-        return self._put(_lists(self._sources, self._rules, self._prices, running=True))
+        return self._put(_lists(self._sources, self._rules, self._prices, self._stand_ins, running=True))
 
     def take(self, newer: Catalog) -> frozenset[str]:
         """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
         self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
-        self.has_library = newer.has_library
+        self._stand_ins, self.has_library = newer._stand_ins, newer.has_library
         return self._put(newer._lists)
 
     def _put(self, lists: _Lists) -> frozenset[str]:
@@ -226,6 +232,7 @@ def _lists(
     sources: Sequence[Source],
     rules: ToolRules | None,
     prices: ToolPrices | None,
+    stand_ins: Mapping[str, Backend],
     *,
     running: bool = False,
 ) -> _Lists:
@@ -291,7 +298,8 @@ def _lists(
             if bound is None:
                 continue
             seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
-            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, backend, bound, price))
+            answers = stand_ins.get(tool.name, backend)
+            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price))
         if not isinstance(backend, LibraryBackend):
             continue
         library: LibraryBackend = backend

@@ -32,18 +32,39 @@ LAST_LINES: Final = 5
 SHOWN_CHARACTERS: Final = 500
 
 
-class Speech:
-    """What a child prints, on its way into the log: whole lines, bounded in length and number."""
+class LogAllowance:
+    """How much of what an agent prints is written down. One for all of its processes that run beside each other."""
 
     def __init__(self, log: Logger, name: str, clock: Callable[[], float]) -> None:
-        self.last: Final = deque[str](maxlen=LAST_LINES)
         self._log = log
         self._name = name
         self._clock = clock
-        self._held = bytearray()
-        self._too_long = False
         self._since = clock()
         self._said = 0
+
+    def say(self, line: str) -> None:
+        if self._clock() - self._since >= 1:
+            self.report()
+            self._since, self._said = self._clock(), 0
+        self._said += 1
+        if self._said <= LINES_PER_SECOND:
+            self._log.info("agent.said", agent=self._name, line=line)
+
+    def report(self) -> None:
+        """How much was left out."""
+        if self._said > LINES_PER_SECOND:
+            self._log.warning("agent.says_too_much", agent=self._name, lines=self._said - LINES_PER_SECOND)
+            self._said = LINES_PER_SECOND
+
+
+class Speech:
+    """What a child prints, on its way into the log: whole lines, bounded in length and number."""
+
+    def __init__(self, allowance: LogAllowance) -> None:
+        self.last: Final = deque[str](maxlen=LAST_LINES)
+        self._allowance = allowance
+        self._held = bytearray()
+        self._too_long = False
 
     def feed(self, data: bytes | bytearray) -> None:
         *lines, rest = data.split(b"\n")
@@ -55,7 +76,7 @@ class Speech:
     def end(self) -> None:
         if self._held:
             self._say()
-        self._report_unsaid()
+        self._allowance.report()
 
     def _hold(self, data: bytes | bytearray) -> None:
         room = LINE_BYTES - len(self._held)
@@ -71,20 +92,11 @@ class Speech:
             return
         if told := line.strip(" ^~"):  # a traceback points at things
             self.last.append(told[:SHOWN_CHARACTERS])
-        if self._clock() - self._since >= 1:
-            self._report_unsaid()
-        self._said += 1
-        if self._said <= LINES_PER_SECOND:
-            self._log.info("agent.said", agent=self._name, line=line)
-
-    def _report_unsaid(self) -> None:
-        if self._said > LINES_PER_SECOND:
-            self._log.warning("agent.says_too_much", agent=self._name, lines=self._said - LINES_PER_SECOND)
-        self._since, self._said = self._clock(), 0
+        self._allowance.say(line)
 
 
 class Child:
-    """Made by `start_child`. Somebody must `listen` to it, or it stands still with a full pipe, and must `aclose` it."""
+    """Made by `start_child` or `start_program`. Somebody must `listen` to it, or it stands still with a full pipe, and must `aclose` it."""
 
     def __init__(
         self,
@@ -93,13 +105,16 @@ class Child:
         output: PipeReader,
         voice: trio.abc.ReceiveStream,
         speech: Speech,
+        over: Callable[[int], None] | None = None,
     ) -> None:
+        """`over` is told of its end while its number is nobody else's yet."""
         self.input: Final = input  # what it reads
         self.output: Final = output  # what it writes
         self.pid: Final = process.pid
         self._process = process
         self._voice = voice
         self._speech = speech
+        self._tell_over = over
         self._over = False
 
     async def listen(self) -> None:
@@ -109,32 +124,30 @@ class Child:
                 self._speech.feed(data)
         self._speech.end()
 
+    @property
+    def last_lines(self) -> Sequence[str]:
+        return tuple(self._speech.last)
+
     def last_words(self) -> str:
         """For the end of a sentence that tells of a failure; empty where it said nothing."""
         return "; it said: " + " / ".join(self._speech.last) if self._speech.last else ""
 
     async def ended(self) -> str:
         """Waits for its end, and tells of it in a few words. For one task at a time."""
-        code = await self._exit_code()
-        if code >= 0:
-            return f"exit status {code}"
-        try:
-            return f"signal {signal.Signals(-code).name}"
-        except ValueError:
-            return f"signal {-code}"
+        return how_it_ended(await self.exit_code())
 
-    async def aclose(self) -> None:
-        """Ask it to end, by the end of its input, then by SIGTERM, then make it; and with it whatever it started. Takes some
-        seconds at most, and cannot be cancelled."""
+    async def aclose(self, grace: float = GRACE_SECONDS) -> None:
+        """Ask it to end, by the end of its input, after `grace` by SIGTERM, then make it; and with it whatever it started. Takes
+        some seconds at most, and cannot be cancelled."""
         with trio.CancelScope(shield=True):
             await self.input.aclose()
-            for number, seconds in ((signal.SIGTERM, GRACE_SECONDS), (signal.SIGKILL, TERM_SECONDS)):
+            for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, TERM_SECONDS)):
                 with trio.move_on_after(seconds):
                     await self._exit()
                     break
                 self._signal(number)
             with trio.move_on_after(KILLED_SECONDS):
-                await self._exit_code()
+                await self.exit_code()
             await self.output.aclose()
             await self._voice.aclose()
 
@@ -144,9 +157,12 @@ class Child:
             with suppress(ProcessLookupError, PermissionError):  # macOS says the latter of a zombie
                 os.killpg(self.pid, number)
 
-    async def _exit_code(self) -> int:
+    async def exit_code(self) -> int:
+        """Waits for its end: its exit status, or minus the number of its signal."""
         await self._exit()
         self._signal(signal.SIGKILL)  # what it started ends with it
+        if not self._over and self._tell_over is not None:
+            self._tell_over(self.pid)
         self._over = True
         return self._process.wait()
 
@@ -165,8 +181,17 @@ class Child:
             os.close(descriptor)
 
 
+def how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"exit status {code}"
+    try:
+        return f"signal {signal.Signals(-code).name}"
+    except ValueError:
+        return f"signal {-code}"
+
+
 def start_child(
-    command: Callable[[int, int], Sequence[str]],
+    command: Callable[[int, int], Sequence[str | bytes]],
     environment: Mapping[str, str],
     *,
     name: str,
@@ -194,12 +219,52 @@ def start_child(
             start_new_session=True,
         )
         on_failure.pop_all()
+    return _child(process, our_input, our_output, our_ear, LogAllowance(log, name, trio.current_time))
+
+
+def start_program(
+    command: Sequence[str | bytes],
+    environment: Mapping[str, str],
+    *,
+    folder: str,
+    listens: bool,
+    allowance: LogAllowance,
+    over: Callable[[int], None],
+) -> Child:
+    """A program that reads and writes its standard streams, in `folder`; what is for the log is its standard error alone. One that
+    does not listen finds nothing there, and no pipe: some take a pipe for something to read. Raises `OSError`; blocks as above."""
+    with ExitStack() as theirs, ExitStack() as on_failure:
+        reading, our_input = _pipe(theirs, on_failure, ours="writing")
+        our_output, writing = _pipe(theirs, on_failure, ours="reading")
+        our_ear, voice = _pipe(theirs, on_failure, ours="reading")
+        process = subprocess.Popen(
+            list(command),
+            stdin=reading if listens else subprocess.DEVNULL,
+            stdout=writing,
+            stderr=voice,
+            cwd=folder,
+            env=dict(environment),
+            start_new_session=True,
+        )
+        on_failure.pop_all()
+    return _child(process, our_input, our_output, our_ear, allowance, over)
+
+
+def _child(
+    process: subprocess.Popen[bytes],
+    our_input: int,
+    our_output: int,
+    our_ear: int,
+    allowance: LogAllowance,
+    over: Callable[[int], None] | None = None,
+) -> Child:
     return Child(
         process,
         PipeWriter(our_input),
         PipeReader(our_output),
         trio.lowlevel.FdStream(our_ear),
-        Speech(log, name, trio.current_time),
+        Speech(allowance),
+        over,
     )
 
 

@@ -67,6 +67,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "token": CommandEntry("server.cli.token", "print a fresh access token"),
             "tools": CommandEntry("server.cli.tools", "list what a server can do"),
             "call": CommandEntry("server.cli.call", "call a tool"),
+            "import": CommandEntry("server.cli.import_server", "make a mock of a server that runs"),
+            "mock": CommandEntry("server.cli.mock", "compare and copy mocks"),
             "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),
             "mcp": CommandEntry("server.cli.mcp", "give servers names"),
             "wallet": CommandEntry("server.cli.wallet", "keep a key to pay with, and what it may spend"),

@@ -74,7 +74,7 @@ def command(
 
     given = GivenAnswers(answers)
     address = target.logged_in_address(url)
-    whole = _whole(arguments)
+    whole = whole_arguments(arguments)
     status = StatusLine()
     by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
     answerer = (
@@ -126,7 +126,7 @@ def _progress(done: float, total: float | None, message: str) -> str:
     return f"{line * filled}{rest * (BAR_CELLS - filled)} {done / total:4.0%}  {message}"
 
 
-def _whole(words: Sequence[str]) -> dict[str, Any] | None:
+def whole_arguments(words: Sequence[str]) -> dict[str, Any] | None:
     """All arguments at once, where they were given so: `{…}`, `@file`, `-`."""
     if len(words) != 1 or not (words[0] == "-" or words[0][:1] in ("{", "@")):
         if any(word == "-" or word[:1] in ("{", "@") for word in words):

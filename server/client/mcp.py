@@ -60,22 +60,33 @@ class McpClient:
             return self._server
         raise Unreachable(f"{host_of(self._endpoint.url)} did not answer in time")
 
+    @property
+    def server(self) -> ServerInfo:
+        """Who it is, once it is connected to."""
+        if self._server is None:
+            raise RuntimeError("connect comes first")
+        return self._server
+
     async def tools(self) -> list[dict[str, Any]]:
         """The whole catalogue, page by page."""
+        return await self.listed("tools/list", "tools", "name")
+
+    async def listed(self, method: str, kind: str, named_by: str) -> list[dict[str, Any]]:
+        """A list of the server's: `kind` is its key in the result, `named_by` the one that each entry has. Page by page."""
         found: list[dict[str, Any]] = []
         cursor: str | None = None
         seen: set[str] = set()
         for _ in range(MAX_PAGES):
             # An empty string is a cursor like any other.
             params: dict[str, Any] = {} if cursor is None else {"cursor": cursor}
-            result = await self._request("tools/list", params, seconds=DEFAULT_SECONDS)
-            page = result.get("tools")
+            result = await self._request(method, params, seconds=DEFAULT_SECONDS)
+            page = result.get(kind)
             if not isinstance(page, list):
-                raise BadAnswer(f"{host_of(self._endpoint.url)} sent no list of tools")
+                raise BadAnswer(f"{host_of(self._endpoint.url)} sent no list of {kind}")
             found.extend(
-                cast("dict[str, Any]", tool)
-                for tool in cast("list[Any]", page)
-                if isinstance(tool, dict) and isinstance(cast("dict[str, Any]", tool).get("name"), str)
+                cast("dict[str, Any]", entry)
+                for entry in cast("list[Any]", page)
+                if isinstance(entry, dict) and isinstance(cast("dict[str, Any]", entry).get(named_by), str)
             )
             following = result.get("nextCursor")
             if not isinstance(following, str):
@@ -84,7 +95,7 @@ class McpClient:
                 break
             seen.add(following)
             cursor = following
-        raise BadAnswer(f"{host_of(self._endpoint.url)} never comes to the end of its list of tools")
+        raise BadAnswer(f"{host_of(self._endpoint.url)} never comes to the end of its list of {kind}")
 
     async def call(
         self,
@@ -143,8 +154,8 @@ class McpClient:
         questions = read_questions(requests, answerer.modes)
         return {**again, "inputResponses": dict(await answerer(server, questions))}
 
-    async def document(self, uri: str) -> dict[str, Any] | None:
-        """A resource that is one JSON object; None where there is no such thing (MCP, "Reading Resources")."""
+    async def contents(self, uri: str) -> list[dict[str, Any]]:
+        """Of a resource; none where there is no such thing (MCP, "Reading Resources")."""
         try:
             result = await self._request(
                 "resources/read",
@@ -153,10 +164,18 @@ class McpClient:
                 modern_headers={"Mcp-Name": header_value(uri)},
             )
         except CallRefused:
-            return None
+            return []
         contents = result.get("contents")
-        first: Any = cast("list[Any]", contents)[0] if isinstance(contents, list) and contents else None
-        text = cast("dict[str, Any]", first).get("text") if isinstance(first, dict) else None
+        return [
+            cast("dict[str, Any]", each)
+            for each in (cast("list[Any]", contents) if isinstance(contents, list) else [])
+            if isinstance(each, dict)
+        ]
+
+    async def document(self, uri: str) -> dict[str, Any] | None:
+        """A resource that is one JSON object; None where there is no such thing."""
+        contents = await self.contents(uri)
+        text = contents[0].get("text") if contents else None
         return decode_object(text) if isinstance(text, str) else None
 
     async def aclose(self) -> None:
@@ -238,9 +257,7 @@ class McpClient:
         meta: Mapping[str, Any] = MappingProxyType({}),
     ) -> dict[str, Any]:
         """`meta` goes into `_meta` besides what the protocol wants there."""
-        server = self._server
-        if server is None:
-            raise RuntimeError("connect comes first")
+        server = self.server
         if server.era == "legacy":
             return await self._legacy_request(server, method, params, seconds, progress, meta)
         body = _modern_meta(params, declared)

@@ -4,12 +4,13 @@ and one here."""
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from auth.values import scopes
+from server.backends.base import Backend
 from server.backends.catalog import Source
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
 from server.backends.terms import CallTerms
@@ -43,6 +44,20 @@ def make_source(
     return msgspec.structs.replace(source, name=name, library_terms=library_terms)
 
 
+def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:
+    """Of tools that their owner has switched to a mock. Raises `ValueError` for mocks that turn out not to work."""
+    found: dict[str, Backend] = {}
+    for tool, settings in server.tools.items():
+        if settings.mock:
+            from server.mock.backend import open_mock
+
+            mock = open_mock(settings.mock)
+            if tool not in {offered.name for offered in mock.tools()}:
+                raise ValueError(f"{server.name}: {settings.mock} has no mock of the tool {tool}")
+            found[tool] = mock
+    return found
+
+
 def _what(agent: msgspec.Struct) -> str:
     """What its owner knows it by: the file or module where there is one, else its kind."""
     own = getattr(agent, "file", "") or getattr(agent, "module", "") or getattr(agent, "what", "")
@@ -54,6 +69,13 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
+    if type(agent).__module__.startswith("server.command."):
+        return _program(agent, name, log)
+    if type(agent).__module__.startswith("server.mock."):
+        from server.mock.backend import MockConfig, open_mock
+
+        assert isinstance(agent, MockConfig)
+        return Source(name=name, backend=open_mock(agent.file), terms=_terms(agent.deadline_seconds))
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -107,6 +129,21 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=upstream, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
+
+
+def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.backends.environment import child_environment
+    from server.command.agent import AgentBackend, AgentConfig
+    from server.command.command import CommandBackend, CommandConfig
+
+    assert isinstance(agent, AgentConfig | CommandConfig)
+    environment = child_environment(agent.environment)
+    backend = (
+        AgentBackend(agent, environment=environment, name=name, log=log)
+        if isinstance(agent, AgentConfig)
+        else CommandBackend(agent, environment=environment, name=name, log=log)
+    )
+    return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
 
 
 def _terms(deadline_seconds: float) -> CallTerms:

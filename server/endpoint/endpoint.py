@@ -68,6 +68,7 @@ class Endpoint:
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
+    pretends: Revision | None = None  # the newest that it says it knows, if that is an older one
 
     def without_sessions(self) -> Endpoint:
         return replace(self, sessions=None)

@@ -20,7 +20,7 @@ from server import __version__
 from server.backends.base import Announce, BackendError, Outlet
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
-from server.endpoint.agents import Subkey, make_source
+from server.endpoint.agents import Subkey, make_source, make_stand_ins
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.lineup import Lineup, RunningAgents
 from server.endpoint.me import Me
@@ -30,6 +30,7 @@ from server.mcp.messages import Icon, Implementation
 from server.mcp.results import ServerIdentity
 from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
+from server.mcp.versions import REVISIONS
 from server.observe.log import Logger
 from server.rights.selection import Selections, unknown
 from server.rights.standing import Rights, rights_of
@@ -95,6 +96,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, ServerConfig]  # as they are served now
     agents: Mapping[str, RunningAgents]
     prices: Callable[[ServerConfig], ToolPrices | None]
+    log: Logger
     tasks: Tasks
     boot_id: str
 
@@ -108,7 +110,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             for settings in changed:
                 agents = self.agents[settings.name]
                 offerings.append(
-                    await open_offering(settings, agents, self.prices(settings), renewed=renewed)
+                    await open_offering(settings, agents, self.prices(settings), self.log, renewed)
                 )
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -211,6 +213,7 @@ async def open_servers(
         settings=settings,
         agents=agents,
         prices=lambda server: _prices(server, payments),
+        log=log,
         tasks=tasks,
         boot_id=boot_id,
     )
@@ -243,7 +246,7 @@ async def open_endpoint(
     )
     make = partial(_make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir)
     agents = RunningAgents(make, announce, nursery, log)
-    offering = await open_offering(settings, agents, _prices(settings, payments))
+    offering = await open_offering(settings, agents, _prices(settings, payments), log)
     agents.take(offering.lineup)
     catalog = offering.catalog
     if payments is None and (in_vain := _with_prices(catalog, offering.lineup.sources)):
@@ -274,6 +277,7 @@ async def open_endpoint(
         x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
+        pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
     )
     made.append(endpoint)
     return endpoint, agents
@@ -283,6 +287,7 @@ async def open_offering(
     settings: ServerConfig,
     agents: RunningAgents,
     prices: ToolPrices | None,
+    log: Logger,
     renewed: Callable[[msgspec.Struct], bool] = lambda _: False,
 ) -> Offering:
     """Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
@@ -292,10 +297,12 @@ async def open_offering(
         rules = ServerRules(
             tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified
         )
-        catalog = Catalog(lineup.sources, rules, prices)
+        if stand_ins := make_stand_ins(settings):
+            log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
+        catalog = Catalog(lineup.sources, rules, prices, stand_ins)
         if not catalog.awaits_more:
             check_words(settings, catalog.named)
-    except CatalogError:
+    except ValueError:  # `CatalogError` is one
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)
         raise

@@ -24,6 +24,7 @@ from server.http.visit import McpVisit, leading_to
 from server.mcp.errors import InvalidRequest, SessionNotFound, SessionRequired, TooManySessions
 from server.mcp.inbound import Rejection, Route, classify, open_batch
 from server.mcp.messages import Batch, Notification, RequestId, ResponseMessage
+from server.mcp.older import as_older
 from server.mcp.params import InitializeParams
 from server.mcp.versions import Revision
 from server.request.dispatch import (
@@ -90,6 +91,8 @@ class McpEndpoint:
         if isinstance(message, Batch):
             return await self._batch(visit, message, session)
         verdict = classify(message, visit.headers, agreed)
+        if self.endpoint.pretends is not None:
+            verdict = as_older(verdict, self.endpoint.pretends)
         del message  # the whole body hangs on it, and a stream may last for days
         reply.revision = verdict.revision
         if isinstance(verdict, Route):

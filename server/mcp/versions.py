@@ -59,3 +59,8 @@ def negotiate(requested: str | None) -> Revision:
     """The revision that answers `initialize`: the one asked for where it has a handshake, else our latest that has."""
     revision = REVISIONS.get(requested or "")
     return LATEST_LEGACY if revision is None or revision.modern else revision
+
+
+def not_newer(revision: Revision, newest: Revision) -> Revision:
+    """Versions are dates."""
+    return newest if revision.version > newest.version else revision

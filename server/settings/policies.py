@@ -47,6 +47,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tier: Annotated[Tier | None, Meta(description='"read", "write" or "financial"')] = None
     scope: Annotated[str, Meta(max_length=200, description="a scope that a call of it needs besides")] = ""
     enabled: Annotated[bool, Meta(description="true or false")] = True
+    # answers in its place, out of this document
+    mock: Annotated[str, Meta(max_length=4096, description='the path of a mock, e.g. "weather.json"')] = ""
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

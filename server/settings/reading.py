@@ -39,6 +39,9 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "openai": ("server.backends.openai", "OpenAIConfig"),
         "python": ("server.backends.python", "PythonConfig"),
         "mcp": ("server.gateway.settings", "McpConfig"),
+        "command": ("server.command.command", "CommandConfig"),
+        "agent": ("server.command.agent", "AgentConfig"),
+        "mock": ("server.mock.backend", "MockConfig"),
     }
 )
 
@@ -332,7 +335,7 @@ def _server(table: object, where: str, problems: list[SettingsProblem]) -> Serve
             SettingsProblem(
                 key=f"{where}.agent",
                 what="is missing",
-                instead='[[server.agent]] with kind = "demo", "chat", "openai", "python" or "mcp"',
+                instead='[[server.agent]] with a kind, e.g. "demo", "chat" or "python"',
             )
         )
         return None

@@ -99,6 +99,11 @@ class Compat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     ] = "offered"
     # arrays in every revision of the handshake era, not only in 2025-03-26
     batch: Annotated[bool, Meta(description="true or false")] = False
+    # the newest revision that is spoken: a server that pretends to be older
+    protocol_version: Annotated[
+        Literal["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"] | None,
+        Meta(description='a version, e.g. "2025-03-26"'),
+    ] = None
     # the two-endpoint transport of 2024-11-05
     sse: Annotated[bool, Meta(description="true or false")] = False
 

@@ -21,6 +21,7 @@ from server.endpoint.endpoint import Endpoint
 from server.mcp.errors import InvalidRequest, TooManySessions
 from server.mcp.inbound import Acknowledged, Rejection, Route, check_batch, classify_line
 from server.mcp.messages import Batch, Notification, RequestId, ResponseMessage, decode
+from server.mcp.older import as_older
 from server.mcp.params import InitializeParams
 from server.mcp.results import encode_error, encode_notification
 from server.mcp.versions import LATEST
@@ -179,6 +180,8 @@ class PipeConversation:
         if isinstance(message, Batch):
             return await self._take_batch(message, requests)
         verdict = classify_line(message, agreed)
+        if self._endpoint.pretends is not None:
+            verdict = as_older(verdict, self._endpoint.pretends)
         if isinstance(verdict, Rejection):
             return await self._refuse(verdict)
         if isinstance(verdict, Acknowledged):

@@ -16,7 +16,7 @@ import trio
 from python_pair import Log, soon
 
 from server.backends import child as processes
-from server.backends.child import Child, Speech, start_child
+from server.backends.child import Child, LogAllowance, Speech, start_child
 from server.backends.environment import child_environment, environment_problems
 from server.settings.secret import SecretUnreadable
 
@@ -175,7 +175,7 @@ async def test_what_it_prints_is_in_the_log_line_by_line_whichever_stream_it_too
 
 def test_lines_are_bounded_made_printable_and_decoded_whatever_they_are() -> None:
     log = Log()
-    speech = Speech(log.logger, "main[1]", lambda: 0.0)
+    speech = Speech(LogAllowance(log.logger, "main[1]", lambda: 0.0))
     speech.feed(b"a" * 10_000)
     speech.feed(b"a" * 10_000 + b"\nb\x1b[31mred\x1b[0m\tc\r\n\xff\xfe\n")
     first, second, third = (event["line"] for event in log.of("agent.said"))
@@ -187,7 +187,7 @@ def test_lines_are_bounded_made_printable_and_decoded_whatever_they_are() -> Non
 
 def test_who_prints_without_end_is_heard_in_part_and_the_rest_is_counted() -> None:
     log, now = Log(), 0.0
-    speech = Speech(log.logger, "main[1]", lambda: now)
+    speech = Speech(LogAllowance(log.logger, "main[1]", lambda: now))
     speech.feed(b"x\n" * 1000)
     assert len(log.of("agent.said")) == processes.LINES_PER_SECOND
     assert log.of("agent.says_too_much") == []

@@ -20,6 +20,7 @@ from .content import Progress
 from .context import Context, SyncContext, progress_event
 from .convert import options_of
 from .errors import Cancelled, CannotAsk, NotAnswered, NotFound, Unfit
+from .events import Final, come_of, is_event
 from .failures import CANCELLED, event_of
 from .function import Function
 from .questions import Question
@@ -261,7 +262,7 @@ class Call:
         if inspect.isawaitable(value):
             value = await value
         if inspect.isasyncgen(value):
-            value = await self._collected(cast("AsyncGenerator[Any, None]", value))
+            value = await self._collected(cast("AsyncGenerator[Any, Any]", value))
         return shape(value)
 
     def _in_thread(self, begin: Callable[[], Any], shape: Shape) -> Rest:
@@ -283,14 +284,24 @@ class Call:
             event = event_of(error, self.kind)
         return partial(self._home.finish, self, event)
 
-    async def _collected(self, generator: AsyncGenerator[Any, None]) -> Any:
+    async def _collected(self, generator: AsyncGenerator[Any, Any]) -> Any:
         collector = answers.Collector()
+        came: Any = None
         try:
-            async for value in generator:
-                collector.take(value)
-                if collector.ended:
+            while not collector.ended:
+                try:
+                    value = await generator.asend(came)
+                except StopAsyncIteration:
                     break
-                await self._show(value)
+                came = None
+                if is_event(value):
+                    came = await come_of(value, Context(self), self._shown)
+                    if isinstance(came, Final):
+                        return came.result
+                    continue
+                collector.take(value)
+                if not collector.ended:
+                    await self._show(value)
         finally:
             await generator.aclose()
         return collector.answer()

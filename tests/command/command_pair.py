@@ -1,0 +1,101 @@
+"""A command back-end made of settings as they are written, and what it leaves in the log."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import structlog
+import trio
+
+from server.backends.base import LogMessage, Progress, ToolCall
+from server.command.command import CommandBackend, CommandConfig, problems
+from server.mcp.messages import TextContent
+from server.mcp.questions import Question
+from server.mcp.results import ToolResult
+
+PYTHON = sys.executable
+ENVIRONMENT = {"PATH": os.environ.get("PATH", "/usr/bin:/bin"), "ONLY": "this"}
+PATIENCE = 20  # seconds that any wait may take on a slow machine
+
+
+class Log:
+    """Events by name, with what they hold."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+        self.logger: Any = structlog.wrap_logger(
+            None,
+            processors=[self._keep],
+            wrapper_class=structlog.make_filtering_bound_logger(0),
+            context_class=dict,
+        )
+
+    def of(self, event: str) -> list[dict[str, Any]]:
+        return [each for each in self.events if each["event"] == event]
+
+    def _keep(self, _: object, level: str, event: Any) -> Any:
+        self.events.append({**event, "level": level})
+        raise structlog.DropEvent
+
+
+def command(*tools: dict[str, Any], log: Log | None = None, **settings: Any) -> CommandBackend:
+    config = msgspec.convert({**settings, "tool": list(tools)}, CommandConfig)
+    assert problems(config) == []
+    return CommandBackend(config, environment=ENVIRONMENT, name="main[1]", log=(log or Log()).logger)
+
+
+def code(text: str, *words: str | Sequence[str], **settings: Any) -> dict[str, Any]:
+    """A tool that is a piece of Python."""
+    escaped = f"import os, sys, time, json\n{text}".replace("{", "{{").replace("}", "}}")
+    return {"name": "do", "run": [PYTHON, "-I", "-S", "-c", escaped, *words], **settings}
+
+
+async def call(backend: CommandBackend, tool: str = "do", **arguments: Any) -> ToolResult:
+    asked = ToolCall(tool=tool, arguments=arguments, subject="user-1", call_id="call-7")
+    with trio.fail_after(PATIENCE):
+        return await backend.call(asked, Silent())
+
+
+class Silent:
+    async def emit(self, event: Progress | LogMessage) -> None:
+        raise AssertionError(f"nothing was to be said: {event}")
+
+    async def ask(self, questions: Mapping[str, Question]) -> Any:
+        raise AssertionError(f"nothing was to be asked: {questions}")
+
+    async def checkpoint(self, data: Any) -> None:
+        raise AssertionError("nothing was to be kept")
+
+    async def become_task(self) -> bool:
+        return False
+
+    async def close_stream(self) -> None:
+        """There is none."""
+
+
+def text_of(answer: ToolResult) -> str:
+    (block,) = answer.content
+    assert isinstance(block, TextContent)
+    return block.text
+
+
+async def soon(happened: Callable[[], object]) -> None:
+    """Returns when it has happened: in another process, so there is nothing else to wait for."""
+    with trio.fail_after(PATIENCE):
+        while not happened():
+            await trio.sleep(0.01)
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    # Nobody reaps an orphan in a bare container: what has ended there stays as a zombie.
+    return not stat.exists() or stat.read_text("ascii").rpartition(")")[2].split()[0] != "Z"

@@ -1,0 +1,93 @@
+"""What a call's arguments come to on the command line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from server.command.argv import WORD_BYTES, ArgvTemplate, UnfitArgument
+
+
+def filled(run: list[Any], allow_dashes: bool = False, **values: Any) -> list[str]:
+    words = ArgvTemplate(run, allow_dashes=allow_dashes).filled("/bin/weather", values)
+    return [word.decode() if isinstance(word, bytes) else word for word in words]
+
+
+@pytest.mark.parametrize(
+    ("run", "values", "words"),
+    [
+        (["weather", "{city}"], {"city": "Bad Homburg; rm -rf ~"}, ["Bad Homburg; rm -rf ~"]),
+        (["weather", "--city={city}"], {"city": "$(id)\n'\""}, ["--city=$(id)\n'\""]),
+        (["weather", "{a}{b}-{a}"], {"a": "1", "b": "{a}"}, ["1{a}-1"]),
+        (["weather", "{{{a}}}", "}}"], {"a": "x"}, ["{x}", "}"]),
+        (["weather", "{n}", "{b}"], {"n": 3.5, "b": True}, ["3.5", "true"]),
+        (["weather", "{list}"], {"list": ["a b", "c"]}, ['["a b","c"]']),
+        (["weather", ["--days", "{days}"], "{city}"], {"city": "B", "days": 2}, ["--days", "2", "B"]),
+        (["weather", ["--days", "{days}"], "{city}"], {"city": "B"}, ["B"]),
+        (["weather", ["{city}"]], {"city": None}, []),
+        (["weather", ""], {}, [""]),
+    ],
+)
+def test_each_word_stays_one_word(run: list[Any], values: dict[str, Any], words: list[str]) -> None:
+    assert filled(run, **values) == ["/bin/weather", *words]
+
+
+def test_what_looks_like_an_option_is_refused_unless_its_author_guards_against_it() -> None:
+    with pytest.raises(UnfitArgument, match=r"^city: must not begin with a dash$"):
+        filled(["weather", "{city}"], city="--help")
+    with pytest.raises(UnfitArgument, match=r"^n: must not"):
+        filled(["weather", ["-n", "{n}"]], n=-1)
+    assert filled(["weather", "--", "{city}"], city="--help")[2:] == ["--help"]
+    assert filled(["weather", "{city}"], allow_dashes=True, city="-1")[1:] == ["-1"]
+    assert filled(["weather", "--city={city}"], city="-1")[1:] == ["--city=-1"]
+
+
+def test_a_guard_that_is_an_argument_is_none() -> None:
+    with pytest.raises(UnfitArgument):
+        filled(["weather", "{a}", "{b}"], a="--", b="--help")
+
+
+def test_what_is_no_word_is_refused_by_its_name() -> None:
+    for city, why in (("a\0b", "zero byte"), ("\ud800", "whole text"), ("x" * (WORD_BYTES + 1), "too long")):
+        with pytest.raises(UnfitArgument, match=f"^city: .*{why}"):
+            filled(["weather", "{city}"], city=city)
+    with pytest.raises(UnfitArgument, match="too long together"):
+        filled(["weather", *["{city}"] * 10], city="x" * WORD_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("run", "why"),
+    [
+        ([], "is missing"),
+        ([["weather"]], "is missing"),
+        (["{program}"], "choose the program"),
+        (["a/{program}"], "choose the program"),
+        (["weather", []], "empty list"),
+        (["weather", "a\0"], "zero byte"),
+        (["weather", "{"], "lone brace"),
+        (["weather", "{a b}"], "lone brace"),
+        (["awk", "}"], "lone brace"),
+        (["sh", "-c", "curl {url}"], "write what is run"),
+        (["/usr/bin/env", "bash", "-euo", "pipefail", "-c", "{code}"], "write what is run"),
+        (["python3.12", "-X", "utf8", "-c", "print({n})"], "write what is run"),
+        (["node", "--eval", "{code}"], "write what is run"),
+        (["perl", ["-ne", "{code}"]], "write what is run"),
+    ],
+)
+def test_a_command_that_nobody_should_be_given_is_refused(run: list[Any], why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        ArgvTemplate(run)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        ["sh", "-c", 'curl -- "$1"', "sh", "{url}"],
+        ["python3", "tool.py", "-c", "{city}"],
+        ["jq", "-c", "{filter}"],
+        ["bash", "--", "{file}"],
+    ],
+)
+def test_code_that_takes_what_it_is_given_is_its_authors(run: list[Any]) -> None:
+    assert ArgvTemplate(run).program == run[0]
