@@ -34,6 +34,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "held_back": services.limits.restraint.told(),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

@@ -106,6 +106,7 @@ class Desk:
             raise BadParams(
                 "\n".join(block.text for block in refusal.content if isinstance(block, TextContent))
             )
+        await self._count(request, tool)
         if (answer := await charge_ahead(request, request.tool)) is not None:
             raise BadParams(
                 "\n".join(block.text for block in answer.content if isinstance(block, TextContent))
@@ -115,6 +116,18 @@ class Desk:
         except BaseException:
             await let_go_ahead(request)
             raise
+
+    async def _count(self, request: Request, tool: str) -> None:
+        """Raises `BadParams` for a tool that the caller may not call just now."""
+        limits = request.endpoint.limits
+        if limits is None or limits.bounds is None:
+            return
+        from server.request.bounded import count_call
+
+        if (denied := await count_call(request, tool)) is not None:
+            raise BadParams(
+                "\n".join(block.text for block in denied.content if isinstance(block, TextContent))
+            )
 
     def fetch(self, task_id: str) -> AbstractContextManager[None]:
         """A block in which the caller waits for the result, and is who is asked what the task asks."""

@@ -14,6 +14,7 @@ from msgspec import Meta
 from auth.values import scopes
 from auth.values.scopes import Scope, Vocabulary
 from server.backends.terms import Tier
+from server.limits.rates import QUOTA, QUOTA_WORDS, RATE, RATE_WORDS
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
 from server.settings.money import ToolMoney
 
@@ -47,6 +48,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     tier: Annotated[Tier | None, Meta(description='"read", "write" or "financial"')] = None
     scope: Annotated[str, Meta(max_length=200, description="a scope that a call of it needs besides")] = ""
     enabled: Annotated[bool, Meta(description="true or false")] = True
+    limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
+    quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
