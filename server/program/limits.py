@@ -70,7 +70,7 @@ class ProcessLimits:
         bounded = {name: tool for name, tool in server.tools.items() if tool.limit or tool.quota}
         if not quota and not bounded:
             return None
-        from server.limits.bounds import ToolBounds, BoundRules
+        from server.limits.bounds import BoundRules, ToolBounds
         from server.limits.quotas import Quotas
 
         if self._quotas is None and (quota or any(tool.quota for tool in bounded.values())):
