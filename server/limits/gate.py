@@ -109,6 +109,20 @@ class Gate:
         self.restraint.note(who, "caller")
         return whole_seconds(wait)
 
+    def recognise_more(self, principal: Principal, address: str, more: int) -> int:
+        """So many more of theirs came in the same request, which was counted as one: as `recognise`."""
+        site = self.site_of(address)
+        known = principal.kind not in UNIDENTIFIED or principal.grant_id is not None
+        rates = self._callers if known else self._addresses
+        if rates is None or not (site or (known and self.counts_all)):
+            return 0
+        who = f"{principal.kind._value_}:{principal.subject}" if known else site
+        for _ in range(more):
+            if wait := rates.use(who):
+                self.restraint.note(who, "caller" if known else "address")
+                return whole_seconds(wait)
+        return 0
+
     def begin(self, who: str) -> bool:
         """One more of theirs runs, until `end`. False: there are too many."""
         running = self._running.get(who, 0)

@@ -33,8 +33,8 @@ CallResult: TypeAlias = ToolResult | RawResult | InputRequiredResult
 async def call_within(
     request: Request, tool: str, call: Callable[[Request], Awaitable[CallResult]], *, misfit: str
 ) -> CallResult:
-    """What `call` answers, if the caller may make it now. A call that comes to nothing because it asks first, or because its arguments
-    do not fit (`misfit`: by what in `_meta` such a result is known), takes nothing of a quota."""
+    """What `call` answers, if the caller may make it now. A call that comes to nothing takes nothing of a quota. `misfit`: by what in
+    `_meta` it is known that its arguments did not fit."""
     if (refusal := await count_call(request, tool)) is not None:
         return refusal
     try:
@@ -42,10 +42,23 @@ async def call_within(
     except InvalidArguments:
         uncount(request, tool)
         raise
-    asks = isinstance(result, InputRequiredResult)
-    if asks or (isinstance(result, ToolResult) and result.meta is not None and misfit in result.meta):
+    if _came_to_nothing(request, result, misfit):
         uncount(request, tool)
     return result
+
+
+def _came_to_nothing(request: Request, result: CallResult, misfit: str) -> bool:
+    """It asks first, is to be paid for first, was made before, or its arguments do not fit."""
+    if isinstance(result, InputRequiredResult) or request.unpaid is not None:
+        return True
+    meta = result.meta if isinstance(result, ToolResult) else None
+    if not meta:
+        return False
+    if request.priced:
+        from server.request.charging import REPLAYED
+
+        return misfit in meta or REPLAYED in meta
+    return misfit in meta
 
 
 async def count_call(request: Request, tool: str) -> ToolResult | None:

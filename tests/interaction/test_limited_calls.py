@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import trio
 from agents import USER, agent, house, says
+from task_engine import engine
 
 from auth.values.model import Principal, PrincipalKind
 from server.backends.base import Busy, Outlet, ToolCall
@@ -238,8 +239,52 @@ async def test_the_message_of_a_caller_who_comes_too_often_is_not_read() -> None
     assert (await made.pair.modern("tools/list", authorization="Bearer simsim")).status == 200
 
 
+async def test_a_batch_is_as_many_requests_as_there_are_in_it() -> None:
+    made = house(agent(echo=echo), tokens=TOKENS, limits=limits_of(caller=6))
+    ping = b'{"jsonrpc":"2.0","id":%d,"method":"ping"}'
+
+    async def batch(count: int) -> int:
+        headers = {"content-type": "application/json", "mcp-protocol-version": "2025-03-26", **BEARER}
+        body = b"[%s]" % b",".join(ping % number for number in range(count))
+        return (await made.pair.request(body=body, headers=headers)).status
+
+    assert [await batch(4), await batch(3)] == [200, 429]
+
+
 async def test_preflights_are_not_counted() -> None:
     made = house(agent(echo=echo), limits=limits_of(address=1))
     for _ in range(5):
         answer = await made.pair.request("OPTIONS", headers={"origin": "http://127.0.0.1:8420"})
         assert answer.status == 204
+
+
+# ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_a_task_is_counted_when_it_is_made_and_one_that_cannot_be_made_is_not() -> None:
+    endpoints: dict[str, Any] = {}
+    engines: list[Any] = []
+    async with (
+        open_inline_store(clock=lambda: NOON) as store,
+        engine(engines, [], endpoints, wasmagent=True) as rules,
+        trio.open_nursery() as nursery,
+    ):
+        quotas = Quotas(store, clock=lambda: NOON)
+        limits = limits_of({"echo": BoundRules(quota="3/day")}, quotas=quotas)
+        made = house(agent(echo=echo), tokens=TOKENS, limits=limits, tasks=rules)
+        endpoints["main"] = made.endpoint
+        await nursery.start(engines[0].run)
+
+        async def create() -> dict[str, Any]:
+            params = {"name": "echo", "arguments": {}}
+            return (await made.pair.legacy("tasks/create", params, **BEARER)).json
+
+        assert ["result" in await create() for _ in range(2)] == [True, True]
+        await engines[0].stop()
+        assert (await create())["error"]["message"] == "the server is stopping"
+        assert (
+            await quotas.take("quota:main/echo user:user-1", 3) == 0
+        )  # the third is there still, and the last
+        refused = (await create())["error"]
+        assert refused["code"] == -32602 and "your 3 calls a day of echo are used up" in refused["message"]
+        nursery.cancel_scope.cancel()
