@@ -30,32 +30,34 @@ FLOORS: dict[str, frozenset[str]] = {
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
-    "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
+    "backends": frozenset({"limits", "mcp", "observe", "outgoing", "paying", "settings"}),
+    "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
     "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
-    "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
+    "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "mcp", "mock", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "rights", "sessions", "settings", "store", "tasks",
+        "till",
     }),
     "request": frozenset({
-        "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
+        "backends", "endpoint", "limits", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
-        "admission", "endpoint", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
+        "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
     "admin": frozenset({"money", "observe", "rights", "store", "till"}),
     "program": frozenset({
-        "admin", "admission", "backends", "client", "endpoint", "http", "money", "observe", "outgoing", "request", "rights",
-        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
+        "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "request",
+        "rights",        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
         "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "settings",

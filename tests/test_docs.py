@@ -18,7 +18,7 @@ from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
 from server.command.command import CommandTool
-from server.command.rlimits import LimitsConfig
+from server.settings.limits import LimitsConfig, ServerLimitsConfig
 from server.settings.money import (
     AssetConfig,
     CapsConfig,
@@ -116,6 +116,8 @@ EXPLAINED = [
     pytest.param(Compat, "docs/mcp.md", "`compat`", id="compat"),
     pytest.param(ScopeConfig, "docs/scopes.md", "`[[scope]]`", id="scope"),
     pytest.param(ToolConfig, "docs/scopes.md", "`[server.tools.NAME]`", id="tool"),
+    pytest.param(LimitsConfig, "docs/limits.md", "of `[limits]`", id="limits"),
+    pytest.param(ServerLimitsConfig, "docs/limits.md", "of `[server.limits]`", id="server-limits"),
     pytest.param(PaymentsConfig, "docs/prices.md", "of `[payments]`", id="payments"),
     pytest.param(AssetConfig, "docs/prices.md", "of `[[payments.asset]]`", id="asset"),
     pytest.param(FacilitatorConfig, "docs/prices.md", "of `[[payments.facilitator]]`", id="facilitator"),

@@ -35,6 +35,10 @@ SETTINGS = """
 trusted_proxies = {trusted}
 drain_seconds = 2
 
+[limits]
+address = ""
+caller = ""
+
 [[server]]
 [[server.agent]]
 kind = "demo"

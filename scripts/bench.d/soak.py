@@ -33,6 +33,10 @@ MIB = 2**20
 SETTINGS = """
 trusted_proxies = {trusted}
 
+[limits]
+address = ""
+caller = ""
+
 [[server]]
 [[server.agent]]
 kind = "demo"

@@ -31,6 +31,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what that caller is able to do: part of every kind of call."""
 
     subject: str  # opaque; never a token
+    sharer: str = ""  # whose part of what callers share of this agent it takes; as opaque
     call_id: str  # ours, for logs and upstream request ids
     # What the caller can be asked for: words of `server.mcp.questions.ABILITIES`.
     can: frozenset[str] = frozenset()
@@ -105,6 +106,14 @@ class NotAnswered(BackendError):
 
 class ToolCrashed(BackendError):
     """The tool was run, and failed in a way that its author did not foresee. The model may make something of it."""
+
+
+class Busy(BackendError):
+    """It was not this call's turn: the agent has as many as it may have at once. `why` in a few words."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"the agent is busy: {why}")
+        self.why = why
 
 
 class Replaced(BackendError):
@@ -248,7 +257,7 @@ class Following(Protocol):
 
 
 @runtime_checkable
-class Busy(Protocol):
+class Engaged(Protocol):
     """A back-end that knows whether anything of it is still under way."""
 
     @property

@@ -135,12 +135,11 @@ class ChatBackend:
             "stream": False,
         }
         try:
-            body = await self._endpoint.ask(
-                document,
-                call_id=call.call_id,
-                deadline=self._endpoint.deadline(),
-                paid=paid,
-            )
+            deadline = await self._endpoint.take_turn(call, self._endpoint.deadline())
+            try:
+                body = await self._endpoint.ask(document, call_id=call.call_id, deadline=deadline, paid=paid)
+            finally:
+                self._endpoint.end_turn(call)
         except DeadlinePassed:
             return self._endpoint.too_slow()
         reply = reply_in(body)

@@ -17,11 +17,12 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError
+from server.backends.base import AgentRequest, BackendError, Busy
 from server.backends.wallet import PayConfig, pay_problems
+from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
-from server.outgoing.failures import FetchFailed
+from server.outgoing.failures import DeadlinePassed, FetchFailed
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 
@@ -141,6 +142,9 @@ class AgentEndpoint:
             connections=config.max_connections,
             ca_file=Path(config.ca_file).expanduser() if config.ca_file else None,
         )
+        self._turns = Turns(
+            config.max_connections
+        )  # so that nobody waits in the fetcher, where callers are not told apart
         sent = tuple((name, value.reveal()) for name, value in headers.items())
         self._head = self._prepare("application/json", sent)
         self._streaming_head = self._prepare("text/event-stream, application/json", sent)
@@ -154,6 +158,23 @@ class AgentEndpoint:
     def deadline(self) -> float:
         """On trio's clock, for a call that begins now."""
         return trio.current_time() + self._seconds
+
+    async def take_turn(self, call: AgentRequest, deadline: float) -> float:
+        """A place among the calls that run at once, until `end_turn`; and the deadline from now on, for a task waits as long as it takes
+        and has its time afterwards. Raises `Busy`, `DeadlinePassed`."""
+        if self._turns.take_nowait(call.sharer):
+            return deadline
+        left = deadline - trio.current_time()
+        try:
+            await self._turns.take(call.sharer, seconds=min(TURN_SECONDS, left), unhurried=call.unhurried)
+        except NoTurn as error:
+            if left <= TURN_SECONDS <= self._seconds and deadline <= trio.current_time():
+                raise DeadlinePassed from error
+            raise Busy(str(error)) from error
+        return self.deadline() if call.unhurried else deadline
+
+    def end_turn(self, call: AgentRequest) -> None:
+        self._turns.give_back(call.sharer)
 
     def too_slow(self) -> ToolResult:
         # The tool ran and failed: the agent may be at work still, so this is a result and not a refusal.

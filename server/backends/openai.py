@@ -223,12 +223,16 @@ class OpenAIBackend:
         self, request: dict[str, Any], call: ToolCall, outlet: Outlet, deadline: float
     ) -> ChatCompletion:
         paid = await self._endpoint.paid_call(call.subject, request)
-        if self._streams:
-            completion = await self._streamed(request, call, outlet, deadline, paid)
-        else:
-            completion = whole(
-                await self._endpoint.ask(request, call_id=call.call_id, deadline=deadline, paid=paid)
-            )
+        deadline = await self._endpoint.take_turn(call, deadline)
+        try:
+            if self._streams:
+                completion = await self._streamed(request, call, outlet, deadline, paid)
+            else:
+                completion = whole(
+                    await self._endpoint.ask(request, call_id=call.call_id, deadline=deadline, paid=paid)
+                )
+        finally:
+            self._endpoint.end_turn(call)
         if not completion.text:
             raise empty_response()
         return completion

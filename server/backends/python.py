@@ -20,7 +20,16 @@ import trio
 from msgspec import Meta
 
 from server.backends import lines, replies
-from server.backends.base import Announce, Completing, Outlet, PriceAsked, PromptGet, ResourceRead, ToolCall
+from server.backends.base import (
+    AgentRequest,
+    Announce,
+    Completing,
+    Outlet,
+    PriceAsked,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+)
 from server.backends.child import start_child
 from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
@@ -158,7 +167,7 @@ class PythonBackend:
             lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
         )
         worker = self._keeper.worker_nowait() or await self._keeper.worker()
-        finished = await worker.call(make, outlet, unhurried=call.unhurried)
+        finished = await worker.call(make, outlet, sharer=call.sharer, unhurried=call.unhurried)
         return replies.tool_answer(finished.result)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
@@ -169,13 +178,13 @@ class PythonBackend:
             template=read.template,
             arguments=read.arguments,
         )
-        return replies.contents((await self._carry_out(make, outlet)).result)
+        return replies.contents((await self._carry_out(make, outlet, read)).result)
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         make = partial(
             lines.GetPrompt, context=lines.context_of(get), name=get.prompt, arguments=get.arguments
         )
-        return replies.prompt((await self._carry_out(make, outlet)).result)
+        return replies.prompt((await self._carry_out(make, outlet, get)).result)
 
     async def complete(self, asked: Completing) -> CompletionResult:
         make = partial(
@@ -188,7 +197,9 @@ class PythonBackend:
             known=asked.known,
         )
         return replies.completion(
-            (await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"))).result
+            (
+                await self._carry_out(make, Nobody("nobody can be asked for the sake of a completion"), asked)
+            ).result
         )
 
     @property
@@ -204,7 +215,7 @@ class PythonBackend:
             arguments=asked.arguments,
         )
         nobody = Nobody("nobody can be asked for the sake of a price")
-        return replies.said_price((await self._carry_out(make, nobody)).result)
+        return replies.said_price((await self._carry_out(make, nobody, asked)).result)
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""
@@ -217,10 +228,10 @@ class PythonBackend:
     def _offer(self) -> AgentOffer:
         return self._keeper.offer
 
-    async def _carry_out(self, make: _Make, outlet: Outlet) -> lines.Finished:
+    async def _carry_out(self, make: _Make, outlet: Outlet, asked: AgentRequest) -> lines.Finished:
         """Raises `BackendError`, and whatever comes out of `outlet`."""
         worker = self._keeper.worker_nowait() or await self._keeper.worker()
-        return await worker.call(make, outlet)
+        return await worker.call(make, outlet, sharer=asked.sharer)
 
     def _starter(self, file: Path | None, name: str, log: Logger, shim: Path) -> Callable[[], Peer]:
         what = ("--file", str(file)) if file else ("--module", self._config.module)

@@ -35,6 +35,7 @@ from server.backends.lines import (
     ToolQuestion,
 )
 from server.backends.replies import failure
+from server.limits.turns import Turns
 
 # More progress than this, unread, is news to nobody.
 PROGRESS_WAITING: Final = 64
@@ -59,9 +60,10 @@ Send: TypeAlias = Callable[[Do], Awaitable[None]]
 class AgentTurn:
     """A call's place among those that an agent runs at once. It is given up while its caller is asked, which may take days."""
 
-    def __init__(self, places: trio.Semaphore, *, over: bool) -> None:
+    def __init__(self, turns: Turns, sharer: str, *, over: bool) -> None:
         """The place is taken, unless the call is over."""
-        self._places = places
+        self._turns = turns
+        self._sharer = sharer
         self._taken = not over
         self._over = over
         self._questions = 0
@@ -76,7 +78,7 @@ class AgentTurn:
         self._questions -= 1
         if self._questions or self._taken or self._over:
             return
-        await self._places.acquire()
+        await self._turns.take(self._sharer, again=True)
         self._taken = True
         if self._over:
             self._leave()
@@ -88,7 +90,7 @@ class AgentTurn:
     def _leave(self) -> None:
         if self._taken:
             self._taken = False
-            self._places.release()
+            self._turns.give_back(self._sharer)
 
 
 class _Asking(msgspec.Struct, frozen=True):
@@ -100,14 +102,15 @@ class AgentCall:
     """`follow` is for one task; `put` never waits."""
 
     __slots__ = (
-        "_failed", "_follower", "_news", "_places", "_progress", "_refusal", "_requests", "_turn", "given_up_at", "id",
-        "over",
+        "_failed", "_follower", "_news", "_progress", "_refusal", "_requests", "_sharer", "_turn", "_turns", "given_up_at",
+        "id", "over",
     )  # fmt: skip
 
-    def __init__(self, number: int, places: trio.Semaphore) -> None:
+    def __init__(self, number: int, turns: Turns, sharer: str = "") -> None:
         """A place is taken."""
         self.id = number
-        self._places = places
+        self._turns = turns
+        self._sharer = sharer
         self._turn: AgentTurn | None = None  # once it has asked something
         self.over = False  # the process has said its last about this call
         self.given_up_at: float | None = None  # on trio's clock; nobody waits for it any longer
@@ -122,7 +125,7 @@ class AgentCall:
         """The process has said its last about it, and it leaves its place."""
         self.over = True
         if self._turn is None:
-            self._places.release()
+            self._turns.give_back(self._sharer)
         else:
             self._turn.end()
 
@@ -214,7 +217,7 @@ class AgentCall:
     async def _follow_asking(self, question: ToolQuestion, size: int, outlet: Outlet, send: Send) -> Finished:
         """From the first question on, each of which is put beside the call, for a function may end while one is open."""
         outcome: Finished | Exception
-        turn = self._turn = AgentTurn(self._places, over=self.over)
+        turn = self._turn = AgentTurn(self._turns, self._sharer, over=self.over)
         # The nursery is the call's own.
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._ask, question, size, outlet, send, turn)

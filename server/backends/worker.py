@@ -6,14 +6,13 @@ for any longer is cancelled there, and keeps its number until the process has sa
 
 from __future__ import annotations
 
-import math
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, Protocol
 
 import msgspec
 import trio
 
-from server.backends.base import BackendError, Outlet, Replaced
+from server.backends.base import BackendError, Busy, Outlet, Replaced
 from server.backends.interpreter import check_version
 from server.backends.lines import (
     PROTOCOL,
@@ -37,9 +36,9 @@ from server.backends.lines import (
 from server.backends.offer import AgentOffer, BadOffer, read_offer
 from server.backends.outbox import Inlet, LineOutbox
 from server.backends.running import AgentCall
+from server.limits.turns import NoTurn, Turns
 from server.observe.log import Logger
 
-TURN_SECONDS: Final = 10.0  # a call waits for its turn while the process has as many as it may
 CANCEL_SECONDS: Final = (
     1.0  # to get word of a cancellation into the pipe of a process that may not be reading
 )
@@ -109,7 +108,7 @@ class Worker:
         self._reading = trio.CancelScope()
         self._outbox = LineOutbox(peer.input, self._reading.cancel)
         self._framing = LineFraming()
-        self._places = trio.Semaphore(calls_at_once)
+        self._turns = Turns(calls_at_once)
         self._running: dict[int, AgentCall] = {}
         self._next_id = 1
         self._retired_for: float | None = None
@@ -143,21 +142,24 @@ class Worker:
         if problem is not None:
             raise problem
 
-    async def call(self, make: Callable[..., DoCall], outlet: Outlet, *, unhurried: bool = False) -> Finished:
-        """`make` is given the number of the call as `id`. `unhurried`: it waits for its turn as long as it takes. Raises
-        `BackendError`, and whatever comes out of `outlet`."""
+    async def call(
+        self, make: Callable[..., DoCall], outlet: Outlet, *, sharer: str = "", unhurried: bool = False
+    ) -> Finished:
+        """`make` is given the number of the call as `id`. `sharer`: who has a part of the places with it. `unhurried`: it waits for its
+        turn as long as it takes. Raises `BackendError`, and whatever comes out of `outlet`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            self._places.acquire_nowait()
-        except trio.WouldBlock:
-            await self._wait_for_place(math.inf if unhurried else TURN_SECONDS)
+        if not self._turns.take_nowait(sharer):
+            try:
+                await self._turns.take(sharer, unhurried=unhurried)
+            except NoTurn as error:
+                raise Busy(str(error)) from error
         if self.over:
-            self._places.release()  # so that the next in the queue hears of it, too
+            self._turns.give_back(sharer)  # so that the next in the queue hears of it, too
             raise self._cut_short()
         number = self._next_id
         self._next_id += 1
-        running = self._running[number] = AgentCall(number, self._places)
+        running = self._running[number] = AgentCall(number, self._turns, sharer)
         sent = False
         try:
             line = write(make(id=number))
@@ -365,12 +367,6 @@ class Worker:
         everything.cancel()
 
     # ── calls ──
-
-    async def _wait_for_place(self, seconds: float) -> None:
-        with trio.move_on_after(seconds) as waiting:
-            await self._places.acquire()
-        if waiting.cancelled_caught:
-            raise BackendError("the agent is busy: as many calls as it may run at once are running")
 
     def _end(self, running: AgentCall) -> None:
         if self._running.pop(running.id, None) is not None:

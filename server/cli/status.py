@@ -15,6 +15,9 @@ from server.cli.terminal import clean, json_option, out, paint
 if TYPE_CHECKING:
     from server.client.tokens import StoredLogin
 
+# Of those who were told to wait: the ones most often are whom an owner looks for.
+HELD_BACK_SHOWN = 3
+
 # state → what it means, in the words of the table
 STATES = {
     "fresh": "good",
@@ -115,6 +118,8 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     if server.get("money") is not None:
         pairs += _money(server["money"])
     pairs += _settings(server.get("settings"))
+    if server.get("held_back"):
+        pairs.append(("held back", _held_back(server["held_back"])))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))
@@ -182,6 +187,13 @@ def _backed_up(backups: dict[str, Any]) -> str:
     if backups["failed_at"] is None:
         return f"{made}, due every {backups['every_hours']} h"
     return f"failed {_age(backups['failed_at'])} ago: {backups['reason']}; the last one: {made}"
+
+
+def _held_back(found: list[dict[str, Any]]) -> str:
+    """Who was told to wait in the last hour, and by which limit."""
+    first = [f"{each['who']} {each['times']} × ({each['limit']})" for each in found[:HELD_BACK_SHOWN]]
+    more = len(found) - len(first)
+    return ", ".join(first) + (f" and {more} more" if more > 0 else "")
 
 
 def _age(millis: int) -> str:

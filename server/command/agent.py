@@ -16,7 +16,7 @@ from server.backends.offer import LONGEST_SECONDS
 from server.backends.replies import tool_answer
 from server.backends.turns import Turns
 from server.command.program import EnvironmentSetting, FolderSetting, Programs, program_problems
-from server.command.rlimits import LimitsConfig
+from server.command.rlimits import ProcessBounds
 from server.command.talk import AgentTalk
 from server.command.tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
 from server.mcp.messages import TextContent, Tool
@@ -46,7 +46,7 @@ class AgentConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = ()
     cwd: FolderSetting = ""
     environment: EnvironmentSetting = ()
-    limits: Annotated[LimitsConfig, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = LimitsConfig()
+    limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
     line_kib: Annotated[int, Meta(ge=1, le=8192, description="KiB from 1 to 8192")] = 1024
     deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS, description="seconds up to 86400")] = (
         300.0

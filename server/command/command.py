@@ -22,7 +22,7 @@ from server.command.program import (
     Words,
     program_problems,
 )
-from server.command.rlimits import LimitsConfig
+from server.command.rlimits import ProcessBounds
 from server.command.run import ProgramEnd, run_to_end
 from server.command.tool import MOST_TOOLS, ToolSettings, describe, tool_faults, tools_problems
 from server.mcp.messages import TextContent, Tool
@@ -54,7 +54,7 @@ class CommandConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ] = ()
     cwd: FolderSetting = ""
     environment: EnvironmentSetting = ()
-    limits: Annotated[LimitsConfig, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = LimitsConfig()
+    limits: Annotated[ProcessBounds, Meta(description="a table, e.g. { cpu_seconds = 10 }")] = ProcessBounds()
     output_kib: Annotated[int, Meta(ge=1, le=8192, description="KiB from 1 to 8192")] = 1024
     deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS, description="seconds up to 86400")] = (
         60.0

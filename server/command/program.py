@@ -17,7 +17,7 @@ from server.backends.base import BackendError, Millis, Trouble
 from server.backends.child import Child, LogAllowance, Speech, start_program
 from server.backends.environment import environment_problems
 from server.command.guardian import Guardian
-from server.command.rlimits import LimitsConfig, limited, limits_problems
+from server.command.rlimits import ProcessBounds, limited, limits_problems
 from server.observe.log import Logger
 
 # Bytes of one call's words, in a setting.
@@ -44,7 +44,7 @@ class ProgramSettings(Protocol):
     @property
     def cwd(self) -> str: ...
     @property
-    def limits(self) -> LimitsConfig: ...
+    def limits(self) -> ProcessBounds: ...
 
 
 def program_problems(config: ProgramSettings) -> list[tuple[str, str]]:

@@ -19,7 +19,7 @@ KIB_A_MIB: Final = 1024
 BLOCKS_A_MIB: Final = 2048  # POSIX counts the size of files in blocks of 512 bytes
 
 
-class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class ProcessBounds(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`limits` of an agent; 0 is none."""
 
     cpu_seconds: Annotated[int, Meta(ge=0, le=86_400, description="whole seconds up to 86400")] = 0
@@ -29,7 +29,7 @@ class LimitsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     processes: Annotated[int, Meta(ge=0, le=1 << 20, description="a number up to 1048576")] = 0
 
 
-def limits_problems(limits: LimitsConfig, *, platform: str = sys.platform) -> list[tuple[str, str]]:
+def limits_problems(limits: ProcessBounds, *, platform: str = sys.platform) -> list[tuple[str, str]]:
     found: list[tuple[str, str]] = []
     if limits.memory_mib and platform == "darwin":
         found.append(("limits.memory_mib", "has no effect on macOS; leave it out"))
@@ -38,7 +38,7 @@ def limits_problems(limits: LimitsConfig, *, platform: str = sys.platform) -> li
     return found
 
 
-def limited(limits: LimitsConfig, command: Sequence[str | bytes]) -> Sequence[str | bytes]:
+def limited(limits: ProcessBounds, command: Sequence[str | bytes]) -> Sequence[str | bytes]:
     """The command, held to them. Where one cannot be set, the program is not started."""
     steps: list[str] = []
     if limits.cpu_seconds:

@@ -17,6 +17,7 @@ from server.backends.terms import CallTerms
 from server.observe.log import Logger
 from server.settings.reading import AGENT_KINDS
 from server.settings.secret import SecretUnreadable, read_secret
+from server.settings.shapes import ServerConfig
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0

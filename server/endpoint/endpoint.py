@@ -25,6 +25,7 @@ from server.sessions.subscriptions import Subscriptions, resource_topic, task_to
 from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
+    from server.limits.gate import ServerLimits
     from server.till.till import Till
 
 # What a session of the handshake era is told by name; tasks are polled there.
@@ -66,6 +67,7 @@ class Endpoint:
     till: Till | None = None  # where something costs money
     x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
+    limits: ServerLimits | None = None  # what bounds its callers; None: nothing does
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
     pretends: Revision | None = None  # the newest that it says it knows, if that is an older one

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 import trio
 
-from server.backends.base import Active, Announce, BackendError, Busy, Paced
+from server.backends.base import Active, Announce, BackendError, Engaged, Paced
 from server.backends.catalog import CLOSE_SECONDS, Source
 from server.observe.log import Logger
 
@@ -111,7 +111,7 @@ class RunningAgents:
         try:
             with trio.move_on_after(_longest_call(agent.source)):
                 # Asked, and not told: that costs the calls nothing.
-                while not isinstance(backend, Busy) or backend.busy:  # noqa: ASYNC110
+                while not isinstance(backend, Engaged) or backend.busy:  # noqa: ASYNC110
                     await trio.sleep(LOOK_SECONDS)
         finally:
             with trio.CancelScope(shield=True):

@@ -49,6 +49,7 @@ from server.tasks.logins import Allowed, everybody
 from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
+    from server.limits.gate import ServerLimits
     from server.till.till import Till
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
@@ -161,6 +162,7 @@ async def open_servers(
     me: Callable[[ServerConfig], Me | None] = lambda _: None,
     payments: PaymentsConfig | None = None,
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
+    limits: Callable[[ServerConfig], ServerLimits | None] = lambda _: None,
     loads: Loads | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
@@ -202,6 +204,7 @@ async def open_servers(
                 me=me(server),
                 payments=payments,
                 till=till(server),
+                limits=limits(server),
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -232,6 +235,7 @@ async def open_endpoint(
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
+    limits: ServerLimits | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -276,6 +280,7 @@ async def open_endpoint(
         till=till,
         x402_extension=settings.x402_extension and till is not None,
         me=me,
+        limits=limits,
         refuses_invalid=compat.invalid_arguments is not None,
         pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
     )

@@ -20,7 +20,7 @@ from server.http.handler import Pairs, Scope
 from server.http.in_place import answer_in_place
 from server.http.plain import NOT_STORED, PRIVATE, PlainHandler, PlainVisit, wrong_verb
 from server.http.threshold import Threshold
-from server.http.visit import RETRY_LATER, pass_on
+from server.http.visit import RETRY_LATER, RETRY_SOON, pass_on
 from server.mcp.errors import (
     WIRE,
     AgentError,
@@ -42,7 +42,7 @@ from server.mcp.messages import Content
 from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
-from server.request.dispatch import make_request
+from server.request.dispatch import gate_of, make_request, too_many_running
 from server.request.line import Line
 from server.request.request import Request
 from server.request.tools import INVALID_ARGUMENTS, TOOL_CALL, call_tool
@@ -136,6 +136,9 @@ class ToolCalls:
         meta = result.meta or {}
         if (problems := meta.get(INVALID_ARGUMENTS)) is not None:
             return await visit.plain.say(400, "invalid_arguments", _text(result), problems=problems)
+        if result.is_error and request.retry_after is not None:
+            later = ((b"retry-after", b"%d" % request.retry_after),)
+            return await visit.plain.say(429, "too_many_requests", _text(result), later)
         extra: Pairs = ()
         if request.priced:
             from server.http.demands import paid_pairs
@@ -162,13 +165,15 @@ class ToolCalls:
             return await pass_on(visit.reply, refusal)
         status = STATUS.get(type(error)) or WIRE[type(error)].modern
         more: dict[str, Any] = dict(error.data or {}) if isinstance(error, InvalidArguments) else {}
-        extra: Pairs = RETRY_LATER if status == 503 else ()
+        extra: Pairs = RETRY_LATER if status == 503 else RETRY_SOON if status == 429 else ()
         more |= _in_vain(request)
         if request.in_vain is not None and request.in_vain.settlement is not None:
             from server.http.demands import receipt_pairs
 
             extra = (*extra, *receipt_pairs(request.in_vain.settlement, visit.payment_version))
-        word = "invalid_request" if status < 500 else "server_error"
+        word = (
+            "server_error" if status >= 500 else "too_many_requests" if status == 429 else "invalid_request"
+        )
         return await visit.plain.say(status, word, str(error), extra, **more)
 
 
@@ -176,6 +181,8 @@ async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUn
     """Errors are answers too. Cancelling it stops the work."""
     request.line = line
     log = request.endpoint.log
+    if (gate := gate_of(request)) is not None and not gate.begin(request.sharer):
+        return too_many_running(gate)
     try:
         result = await call_tool(request)
     except McpError as error:
@@ -186,6 +193,9 @@ async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUn
     except Exception:
         log.exception("http.crashed", request=request.call_id)
         return InternalError(request.call_id)
+    finally:
+        if gate is not None:
+            gate.end(request.sharer)
     return result if isinstance(result, ToolResult) else MissingCapability({}, _NOT_HERE)
 
 

@@ -20,7 +20,7 @@ from server.http.in_place import answer_in_place
 from server.http.session_post import answer_in_session
 from server.http.session_stream import end_session, serve_verb
 from server.http.threshold import ALLOW, Threshold
-from server.http.visit import McpVisit, leading_to
+from server.http.visit import CALLER_TOO_OFTEN, McpVisit, leading_to, slow_down
 from server.mcp.errors import InvalidRequest, SessionNotFound, SessionRequired, TooManySessions
 from server.mcp.inbound import Rejection, Route, classify, open_batch
 from server.mcp.messages import Batch, Notification, RequestId, ResponseMessage
@@ -177,6 +177,9 @@ class McpEndpoint:
             reply.revision = revision.revision
             return await reply.refuse(revision.error)
         reply.revision = revision
+        gate, more = self.threshold.gate, len(batch.items) - 1
+        if gate is not None and (seconds := gate.recognise_more(visit.principal, visit.address, more)):
+            return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
         if session is None and self._sessions_required:
             return await reply.refuse(
                 SessionRequired("a batch belongs to a session: begin one with `initialize`")

@@ -18,7 +18,14 @@ from server.http.handler import Cycle, Pairs, Scope
 from server.http.refusal import Disconnected, RequestRefused
 from server.http.reply import McpReply, cors_headers
 from server.http.threshold import ALLOW, PAYMENT_HEADERS, Threshold, preflight
-from server.http.visit import RETRY_LATER, McpHandler, McpVisit
+from server.http.visit import (
+    ADDRESS_TOO_OFTEN,
+    CALLER_TOO_OFTEN,
+    RETRY_LATER,
+    McpHandler,
+    McpVisit,
+    slow_down,
+)
 from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
@@ -69,7 +76,10 @@ class PlainReply(McpReply):
     ) -> None:
         """What goes wrong before anything is run."""
         status = status or WIRE[type(error)].modern
-        await self.say(status, "server_error" if status >= 500 else "invalid_request", str(error), extra)
+        word = (
+            "server_error" if status >= 500 else "too_many_requests" if status == 429 else "invalid_request"
+        )
+        await self.say(status, word, str(error), extra)
 
     async def demand(
         self, unpaid: Unpaid, *, version: int = 2, status: int = 0, extra: Pairs = (), **more: Any
@@ -145,10 +155,16 @@ class PlainHandler(McpHandler):
             client = cycle.client
             address = client[0] if client else ""
             doorkeeper = self.threshold.doorkeeper
+            gate = self.threshold.gate
+            site = "" if gate is None else gate.site_of(address)
+            if site and gate is not None and (wait := gate.knock(site)):
+                return await slow_down(reply, ADDRESS_TOO_OFTEN, gate.turned_back(site, wait))
             shown = self.shown(address)
             who = doorkeeper.who_nowait(shown) or await doorkeeper.authenticate(shown)
             if not isinstance(who, Principal):
                 return await self.turn_away(reply, who)
+            if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
+                return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
             visit = PlainVisit(self, cycle, reply, who, address)
             try:
                 return await self._plain(visit)

@@ -192,6 +192,7 @@ class SseEndpoint:
             headers=visit.headers,
             session=session,
             still_allowed=visit.still_allowed,
+            address=visit.address,
             load=visit.load,
         )
 

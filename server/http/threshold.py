@@ -17,6 +17,7 @@ from auth.values.model import Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.handler import Pairs, Scope
+from server.limits.gate import Gate
 from server.loads import Loads
 from server.observe.log import Logger
 
@@ -61,7 +62,7 @@ class Doorkeeper(Protocol):
 
 class Threshold:
     """`name` is the server's name in the configuration. `loads`: those of the process. `storefront`: where it sells something; and
-    `sells_to_all`: to whoever pays, also without a login."""
+    `sells_to_all`: to whoever pays, also without a login. `gate`: how often somebody may come."""
 
     def __init__(
         self,
@@ -74,6 +75,7 @@ class Threshold:
         loads: Loads | None = None,
         storefront: Storefront | None = None,
         sells_to_all: bool = False,
+        gate: Gate | None = None,
     ) -> None:
         self.name: Final = name
         self.guard: Final = guard
@@ -83,6 +85,7 @@ class Threshold:
         self.loads: Final = loads or Loads(max_body_bytes)
         self.storefront: Final = storefront
         self.sells_to_all: Final = sells_to_all
+        self.gate: Final = gate
 
 
 def joined(pairs: Sequence[tuple[bytes, bytes]]) -> Mapping[bytes, bytes]:

@@ -29,7 +29,15 @@ from server.http.threshold import (
     wanted_tools,
 )
 from server.loads import SMALL_BYTES, Load, weight_of
-from server.mcp.errors import InsufficientScope, InternalError, InvalidRequest, TooHeavy, TooMuchAtOnce
+from server.mcp.errors import (
+    InsufficientScope,
+    InternalError,
+    InvalidRequest,
+    TooHeavy,
+    TooManyRunning,
+    TooMuchAtOnce,
+    TooOften,
+)
 from server.mcp.inbound import SESSION_HEADER, VERSION_HEADER, names_session, revision_of
 from server.mcp.messages import Batch, Message, decode
 from server.mcp.versions import Revision
@@ -40,6 +48,10 @@ if TYPE_CHECKING:
 
 # Neither is a store that cannot answer back sooner, as a rule, nor has a large request ended.
 RETRY_AFTER_SECONDS: Final = 5
+ADDRESS_TOO_OFTEN: Final = "too many requests from this address"
+CALLER_TOO_OFTEN: Final = "too many requests of yours"
+# When one of several that run has ended.
+RETRY_SOON: Final = ((b"retry-after", b"1"),)
 RETRY_LATER: Final = ((b"retry-after", b"%d" % RETRY_AFTER_SECONDS),)
 
 
@@ -133,7 +145,8 @@ class McpVisit:
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(self.address))
             await pass_on(reply, refusal)
         else:
-            await reply.finish(status_of(error, reply.revision), outcome.body)
+            soon = RETRY_SOON if isinstance(error, TooManyRunning) else ()
+            await reply.finish(status_of(error, reply.revision), outcome.body, soon)
 
 
 def _receipt_pairs(settled: HeaderSettlement) -> Pairs:
@@ -218,12 +231,18 @@ class McpHandler:
             shown = self._shown
             if shown.address != address:
                 shown = self.shown(address)
+            gate = self.threshold.gate
+            site = "" if gate is None else gate.site_of(address)
+            if site and gate is not None and (wait := gate.knock(site)):
+                return await slow_down(reply, ADDRESS_TOO_OFTEN, gate.turned_back(site, wait))
             doorkeeper = self.threshold.doorkeeper
             who = doorkeeper.who_nowait(shown) or await doorkeeper.authenticate(shown)
             if not isinstance(who, Principal):
                 if self._asks_price and who.status == 401:
                     return await self._ask_payment(cycle, reply, address)
                 return await pass_on(reply, who)
+            if gate is not None and (site or gate.counts_all) and (seconds := gate.recognise(who, site)):
+                return await slow_down(reply, CALLER_TOO_OFTEN, seconds)
             visit = McpVisit(self, cycle, reply, who, address)
             try:
                 return await self._serve(visit)
@@ -323,6 +342,12 @@ def _presented(
         tools=wanted_tools(scope, headers) if has_tools else None,
         pays=pays,
     )
+
+
+async def slow_down(reply: McpReply, text: str, seconds: int) -> None:
+    """429, before anything of the message was read."""
+    error = TooOften(f"{text}: try again in {seconds} second{'' if seconds == 1 else 's'}", seconds)
+    await reply.refuse(error, extra=((b"retry-after", b"%d" % seconds),))
 
 
 async def pass_on(reply: McpReply, refusal: EntryRefusal) -> None:

@@ -119,6 +119,19 @@ class TooMuchOverall(TooMuchAtOnce):
     """Those of all callers have."""
 
 
+class TooOften(McpError):
+    """An address, or a caller, that has to wait for so many seconds."""
+
+    def __init__(self, text: str, seconds: int) -> None:
+        super().__init__(text)
+        self.seconds: Final = seconds
+        self.data = {"retryAfter": seconds}
+
+
+class TooManyRunning(McpError):
+    """As many requests of the caller run as may run at once."""
+
+
 class TooHeavy(McpError):
     """There would never be room for it."""
 
@@ -248,6 +261,8 @@ WIRE: Final[Mapping[type[McpError], Wire]] = MappingProxyType({
     TooManyTasks:         Wire(  1431, 200, 200),
     TooMuchAtOnce:        Wire(  1432, 429, 429),
     TooMuchOverall:       Wire(  1432, 503, 503),
+    TooOften:             Wire(  1433, 429, 429),
+    TooManyRunning:       Wire(  1434, 429, 429),
     TooHeavy:             Wire(-32600, 413, 413),
 })
 # fmt: on

@@ -136,6 +136,7 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
             loads=services.loads,
             storefront=_storefront(services, name),
             sells_to_all=sells,
+            gate=None if endpoint.limits is None else endpoint.limits.gate,
         ),
         services.crew,
         sessions_required=compat.sessions == "required",

@@ -236,6 +236,7 @@ async def serve(
                 await services.tasks.stop()
                 for endpoint in services.endpoints.values():
                     await endpoint.aclose()
+                await services.limits.aclose()
                 if services.money is not None:
                     await services.money.aclose()
                 background.cancel_scope.cancel()

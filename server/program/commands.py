@@ -37,6 +37,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
             "started_at": services.started_at,
             "settings": asdict(reloading.state),
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "held_back": services.limits.restraint.told(),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

@@ -40,6 +40,7 @@ from server.outgoing.providers import ProviderClient
 from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
+from server.program.limits import ProcessLimits
 from server.program.trail import TrailHead
 from server.request.ahead import let_go_of
 from server.request.tools import carry_out
@@ -70,6 +71,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     servers: OpenServers
     crew: Crew
     loads: Loads
+    limits: ProcessLimits
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
@@ -163,6 +165,7 @@ async def build(
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
+    limits = ProcessLimits(resolved.limits, store, log, metrics)
     servers = await open_servers(
         resolved.servers,
         store,
@@ -181,6 +184,7 @@ async def build(
         ),
         payments=resolved.payments,
         till=(lambda _: None) if money is None else money.make,
+        limits=limits.make,
         loads=loads,
     )
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
@@ -200,6 +204,7 @@ async def build(
         servers=servers,
         crew=Crew(log),
         loads=loads,
+        limits=limits,
         probe=StoreProbe(store, clock=now_millis),
         trail=trail,
         money=money,

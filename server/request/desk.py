@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import TaskRules
 from server.mcp.errors import BadParams, MethodNotFound, MissingCapability, UnknownTask, UnknownTool
 from server.mcp.messages import TextContent
@@ -106,7 +107,16 @@ class Desk:
             raise BadParams(
                 "\n".join(block.text for block in refusal.content if isinstance(block, TextContent))
             )
-        if (answer := await charge_ahead(request, request.tool)) is not None:
+        await self._count(request, tool)
+        try:
+            return await self._begin(request, request.tool)
+        except BaseException:
+            self._uncount(request, tool)
+            raise
+
+    async def _begin(self, request: Request, tool: ToolEntry) -> Snapshot:
+        assert self.face is not None
+        if (answer := await charge_ahead(request, tool)) is not None:
             raise BadParams(
                 "\n".join(block.text for block in answer.content if isinstance(block, TextContent))
             )
@@ -115,6 +125,23 @@ class Desk:
         except BaseException:
             await let_go_ahead(request)
             raise
+
+    async def _count(self, request: Request, tool: str) -> None:
+        """Raises `BadParams` for a tool that the caller may not call just now."""
+        limits = request.endpoint.limits
+        if limits is None or limits.bounds is None:
+            return
+        from server.request.bounded import count_call
+
+        if (denied := await count_call(request, tool)) is not None:
+            raise BadParams(
+                "\n".join(block.text for block in denied.content if isinstance(block, TextContent))
+            )
+
+    def _uncount(self, request: Request, tool: str) -> None:
+        limits = request.endpoint.limits
+        if limits is not None and limits.bounds is not None:
+            limits.bounds.put_back(tool, request.sharer)
 
     def fetch(self, task_id: str) -> AbstractContextManager[None]:
         """A block in which the caller waits for the result, and is who is asked what the task asks."""

@@ -13,8 +13,9 @@ import trio
 
 from auth.values.model import Principal
 from server.endpoint.endpoint import Endpoint
+from server.limits.gate import Gate
 from server.loads import Load
-from server.mcp.errors import McpError
+from server.mcp.errors import McpError, TooManyRunning
 from server.mcp.inbound import Acknowledged, Headers, Rejection, Route, classify_item
 from server.mcp.messages import Batch, Notification, ResponseMessage
 from server.mcp.params import CallToolParams, InitializeParams
@@ -76,7 +77,28 @@ def settle_again(request: Request) -> None:
 async def run(request: Request, line: Line) -> Outcome:
     """`line` takes what is said before the answer."""
     request.line = line
-    return await answer(request)
+    gate = gate_of(request)
+    if gate is None:
+        return await answer(request)
+    if not gate.begin(request.sharer):
+        return refused(request, too_many_running(gate))
+    try:
+        return await answer(request)
+    finally:
+        gate.end(request.sharer)
+
+
+def gate_of(request: Request) -> Gate | None:
+    """What bounds how many requests of its caller run at once, if anything does. Streams have bounds of their own."""
+    limits = request.endpoint.limits
+    if limits is None or not limits.gate.calls_at_once or request.route.method.streams:
+        return None
+    gate = limits.gate
+    return gate if gate.counts_all or gate.site_of(request.address) else None
+
+
+def too_many_running(gate: Gate) -> TooManyRunning:
+    return TooManyRunning(f"{gate.calls_at_once} requests of yours are running: wait for one of them to end")
 
 
 async def run_in_session(session: Session, request: Request, line: Line) -> Outcome | None:

@@ -12,6 +12,7 @@ from auth.values.model import Principal
 from server.backends.base import LogLevel
 from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import Endpoint
+from server.limits.gate import sharer_of
 from server.loads import Load
 from server.mcp.errors import BadParams, McpError
 from server.mcp.inbound import Headers, Route
@@ -64,6 +65,9 @@ class Request(msgspec.Struct, kw_only=True):
     payment: Any = None
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
+    known_sharer: str | None = None  # `sharer`, once somebody has asked
+    counted: bool = False  # by the bounds of its tool
+    retry_after: int | None = None  # seconds, if it was not made because it came too soon
     unpaid: Unpaid | None = None  # how it was refused at the till, if it was
     in_vain: PaidInVain | None = None  # it was paid for beforehand, and has failed
     header_version: int = 0  # of a payment that came in a header of /mcp
@@ -78,6 +82,13 @@ class Request(msgspec.Struct, kw_only=True):
     @property
     def revision(self) -> Revision:
         return self.route.revision
+
+    @property
+    def sharer(self) -> str:
+        """By what its caller has a part of what there is only so much of."""
+        if self.known_sharer is None:
+            self.known_sharer = sharer_of(self.principal, self.address)
+        return self.known_sharer
 
     @property
     def can(self) -> frozenset[str]:

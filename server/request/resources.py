@@ -106,6 +106,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             template=template,
             arguments=arguments,
             subject=request.principal.subject,
+            sharer=request.sharer,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,

@@ -15,7 +15,7 @@ import msgspec
 import trio
 from msgspec import UNSET
 
-from server.backends.base import BackendError, Outlet, ToolCall, ToolCrashed, Watched
+from server.backends.base import BackendError, Busy, Outlet, ToolCall, ToolCrashed, Watched
 from server.backends.catalog import ToolEntry
 from server.backends.outlets import Withheld
 from server.endpoint.endpoint import Endpoint, TaskRules
@@ -71,6 +71,11 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     tool = request.tool
     if tool is None:
         raise UnknownTool(params.name)
+    limits = request.endpoint.limits
+    if limits is not None and limits.bounds is not None and not request.counted:
+        from server.request.bounded import call_within
+
+        return await call_within(request, params.name, call_tool, misfit=INVALID_ARGUMENTS)
     try:
         # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
         if tool.terms.quick and params.request_state is UNSET and not request.priced:
@@ -217,6 +222,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             tool=params.name,
             arguments=arguments,
             subject=request.principal.subject,
+            sharer=request.sharer,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,
@@ -229,6 +235,10 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
         answer = await tool.backend.call(call, outlet)
     except ToolCrashed as error:
         return _failed(str(error)), "error"
+    except Busy as error:
+        from server.request.bounded import no_turn
+
+        return no_turn(request, params.name, error), "busy"
     if answer.is_error:
         return answer, "error"
     if tool.schema.promises and not tool.schema.conforms(answer.structured):

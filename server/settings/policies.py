@@ -14,6 +14,7 @@ from msgspec import Meta
 from auth.values import scopes
 from auth.values.scopes import Scope, Vocabulary
 from server.backends.terms import Tier
+from server.limits.rates import QUOTA, QUOTA_WORDS, RATE, RATE_WORDS
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
 from server.settings.money import ToolMoney
 
@@ -49,6 +50,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     enabled: Annotated[bool, Meta(description="true or false")] = True
     # answers in its place, out of this document
     mock: Annotated[str, Meta(max_length=4096, description='the path of a mock, e.g. "weather.json"')] = ""
+    limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
+    quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

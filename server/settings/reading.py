@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from server import paths
+from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.money_faults import money_faults
 from server.settings.policies import Fault, ScopeConfig, faults
@@ -54,6 +55,7 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: tuple[UpstreamConfig, ...] = ()
     payments: PaymentsConfig | None = None
     plans: tuple[PlanConfig, ...] = ()
+    limits: LimitsConfig = LimitsConfig()
 
 
 class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +114,7 @@ def load(
     upstreams_written = table.pop("upstream", None)
     payments_written = table.pop("payments", None)
     plans_written = table.pop("plan", None)
+    limits_written = table.pop("limits", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
@@ -123,6 +126,7 @@ def load(
     about_servers += _problems(upstream_faults(upstreams))
     payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
     plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
+    limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
     if not about_servers:
         about_servers += _problems(faults(scopes, servers))
         about_servers += _problems(money_faults(payments, plans, servers))
@@ -156,6 +160,7 @@ def load(
         upstreams=upstreams,
         payments=payments,
         plans=plans,
+        limits=limits,
     )
 
 
@@ -301,6 +306,7 @@ _SCOPES: Final = Annotated[
 _UPSTREAMS: Final = Annotated[
     tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
 ]
+_LIMITS: Final = Annotated[LimitsConfig, Meta(description="a table, [limits]")]
 _PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
 _PLANS: Final = Annotated[
     tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")

@@ -18,6 +18,7 @@ import msgspec
 
 from auth.values.scopes import Vocabulary
 from server import paths
+from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
 from server.settings.reading import ConfigInvalid, LoadedSettings, SettingsProblem
@@ -47,6 +48,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     backup_dir: Path | None = None  # None: in the data directory
     payments: PaymentsConfig | None = None
     plans: tuple[PlanConfig, ...] = ()
+    limits: LimitsConfig = LimitsConfig()
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -132,6 +134,7 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         upstreams=loaded.upstreams,
         payments=loaded.payments,
         plans=loaded.plans,
+        limits=loaded.limits,
     )
 
 

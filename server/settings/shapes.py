@@ -11,6 +11,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
+from server.settings.limits import ServerLimitsConfig
 from server.settings.money import PRICE, PriceValue
 from server.settings.policies import Accepted, TokenConfig, ToolConfig
 
@@ -170,6 +171,9 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     unclassified: Annotated[Literal["write", "financial"], Meta(description='"write" or "financial"')] = (
         "write"
     )
+    limits: Annotated[
+        ServerLimitsConfig, Meta(description='a table, e.g. { caller = "120/min" }, or nothing')
+    ] = ServerLimitsConfig()
     # what they cost, and who may pay
     price: Annotated[PriceValue | None, Meta(description=PRICE)] = None
     anonymous_pay: Annotated[bool, Meta(description="true or false")] = False

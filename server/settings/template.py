@@ -147,6 +147,15 @@ kind = "demo"
 # price = { expression = "0.01 + 0.002 * len(query)", most = "$0.05" }
 # trial = 3
 
+# How often callers may ask, and how many calls a day they have: docs/limits.md. These are the defaults.
+# [limits]
+# address       = "600/min"
+# caller        = "1200/min"
+# calls_at_once = 256
+# [server.tools.search]
+# limit = "60/min"
+# quota = "1000/day"
+
 # [payments]
 # pay_to = "0x…"
 # networks = ["base-sepolia"]

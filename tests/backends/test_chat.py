@@ -5,10 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 import trio
+import trio.testing
 from chat_pair import against, ask, backend, text
-from fake_agent import Exchange, Silent, free_port, says, sends
+from fake_agent import PATIENCE, Ear, Exchange, Silent, free_port, says, sends, tool_call
 
-from server.backends.base import BackendError
+from server.backends.base import BackendError, Busy
 from server.backends.chat import reply_in
 from server.settings.secret import Secret
 
@@ -308,3 +309,44 @@ async def test_parallel_calls_of_one_session_do_not_wait_for_each_other() -> Non
     async with against(together) as (_, under_test), trio.open_nursery() as nursery:
         for _ in range(2):
             nursery.start_soon(lambda: ask(under_test, session_id="same"))
+
+
+async def test_whoever_has_no_call_at_the_agent_comes_before_who_has_some() -> None:
+    order: list[str] = []
+    came, go = trio.Event(), trio.Event()
+
+    async def slow(exchange: Exchange) -> None:
+        order.append(exchange.request.json["messages"][0]["content"])
+        came.set()
+        await go.wait()
+        await exchange.reply({"text": "done"})
+
+    async with against(slow, max_connections=1) as (_, under_test), trio.open_nursery() as nursery:
+
+        def call(sharer: str, *, unhurried: bool = False) -> None:
+            asked = msgspec.structs.replace(
+                tool_call(agent_id="kaya", message=sharer), sharer=sharer, unhurried=unhurried
+            )
+            nursery.start_soon(under_test.call, asked, Ear())
+
+        call("many")
+        with trio.fail_after(PATIENCE):
+            await came.wait()
+        turns = under_test._endpoint._turns
+        for waiting, sharer in enumerate(("many", "task", "many", "few"), 1):
+            call(sharer, unhurried=sharer == "task")
+            while turns.waiting < waiting:
+                await trio.lowlevel.checkpoint()
+        go.set()
+    assert order == ["many", "few", "many", "many", "task"]
+
+
+async def test_a_call_that_has_waited_for_its_turn_was_not_made(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    under_test = backend("http://127.0.0.1:9/chat", max_connections=1)
+    assert under_test._endpoint._turns.take_nowait("other")
+    with pytest.raises(Busy, match="as many calls as it may run at once"):
+        await ask(under_test)
+    assert trio.current_time() == pytest.approx(10)
+    await under_test.aclose()

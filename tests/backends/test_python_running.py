@@ -19,6 +19,7 @@ from server.backends import lines
 from server.backends.base import BackendError, Paused, Progress
 from server.backends.outlets import Nobody
 from server.backends.running import JOINED_BYTES, PROGRESS_BYTES, PROGRESS_WAITING, AgentCall
+from server.limits.turns import Turns
 from server.mcp.questions import Question
 
 MAKE = partial(lines.CallTool, context=lines.CallContext(subject="u", call_id="c"), name="say", arguments={})
@@ -33,8 +34,8 @@ class Following:
     """A call that is followed in a task of its own."""
 
     def __init__(self) -> None:
-        self.places = trio.Semaphore(1)
-        self.places.acquire_nowait()
+        self.places = Turns(1)
+        assert self.places.take_nowait("")
         self.call = AgentCall(1, self.places)
         self.scope = trio.CancelScope()
         self.got: list[lines.Finished] = []
@@ -74,7 +75,7 @@ async def test_an_answer_that_is_there_before_it_is_waited_for_is_found() -> Non
 
 
 async def test_much_news_in_one_tick_wakes_once_and_is_passed_on_in_its_order() -> None:
-    call = AgentCall(1, trio.Semaphore(0))
+    call = AgentCall(1, Turns(0))
     caller = Caller()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(call.follow, caller, unsent)
@@ -86,7 +87,7 @@ async def test_much_news_in_one_tick_wakes_once_and_is_passed_on_in_its_order() 
 
 
 async def test_pieces_of_a_text_that_wait_are_joined_and_outlast_other_progress() -> None:
-    call = AgentCall(1, trio.Semaphore(0))
+    call = AgentCall(1, Turns(0))
     for number in range(2 * PROGRESS_WAITING):
         assert call.put(lines.Progressed(id=1, progress=number, message=f"{number},", joins=True), 10)
     for number in range(2 * PROGRESS_WAITING):
@@ -101,7 +102,7 @@ async def test_pieces_of_a_text_that_wait_are_joined_and_outlast_other_progress(
 
 
 async def test_what_waits_of_a_text_is_bounded() -> None:
-    call = AgentCall(1, trio.Semaphore(0))
+    call = AgentCall(1, Turns(0))
     for number in range(8):
         piece = lines.Progressed(id=1, progress=number, message=str(number) * JOINED_BYTES * 8, joins=True)
         assert call.put(piece, JOINED_BYTES * 8)
@@ -152,7 +153,7 @@ async def test_an_answer_that_crosses_the_cancellation_frees_the_place_once(tick
                 for _ in range(ticks):
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 scope.cancel()
-        assert at.worker._places.value == 1
+        assert at.worker._turns.free == 1
     assert answered == 20 or ticks < 3
 
 

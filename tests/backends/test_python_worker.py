@@ -13,7 +13,7 @@ from memory_peer import TOOL, MemoryPeer, Working, working
 from python_pair import Caller, Log
 
 from server.backends import lines
-from server.backends.base import BackendError, Replaced
+from server.backends.base import BackendError, Busy, Replaced
 from server.backends.outlets import Nobody, Unhurried
 from server.backends.worker import Worker, WorkerAnswer
 from server.mcp.questions import Question
@@ -358,3 +358,42 @@ async def test_a_deadline_stands_still_while_the_caller_is_asked(
         assert trio.current_time() == 1005
         await trio.sleep_forever()
     assert trio.current_time() == 1011
+
+
+async def test_a_place_that_becomes_free_goes_to_the_caller_who_has_none() -> None:
+    async with working(Log().logger, calls_at_once=2) as at, trio.open_nursery() as nursery:
+        calls: list[int] = []
+
+        async def hear() -> None:
+            calls.append((await at.peer.hear())["id"])
+
+        def call(sharer: str) -> None:
+            nursery.start_soon(partial(at.worker.call, MAKE, Nobody("nobody is there"), sharer=sharer))
+
+        for _ in range(5):
+            call("many")
+        await trio.testing.wait_all_tasks_blocked()
+        call("few")
+        await trio.testing.wait_all_tasks_blocked()
+        for _ in range(2):
+            await hear()
+        await at.peer.say("final", id=calls[0], result={})
+        await hear()
+        await trio.testing.wait_all_tasks_blocked()
+        assert (at.worker._turns.held_by("many"), at.worker._turns.held_by("few")) == (1, 1)
+        for number in calls[1:]:
+            await at.peer.say("final", id=number, result={})
+        for _ in range(3):
+            await hear()
+            await at.peer.say("final", id=calls[-1], result={})
+
+
+async def test_who_has_waited_for_its_turn_long_enough_is_told_that_the_agent_is_busy(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with working(Log().logger, calls_at_once=1) as at, trio.open_nursery() as nursery:
+        nursery.start_soon(at.worker.call, MAKE, Nobody("nobody is there"))
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Busy, match="the agent is busy: as many calls as it may run at once are running"):
+            await at.worker.call(MAKE, Nobody("nobody is there"))
+        nursery.cancel_scope.cancel()

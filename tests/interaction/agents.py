@@ -23,6 +23,7 @@ from server.endpoint.me import Me
 from server.http.guard import ForeignRequest, OwnRequest
 from server.http.mcp import McpEndpoint
 from server.http.threshold import Threshold
+from server.limits.gate import ServerLimits
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import ServerIdentity, ToolResult
@@ -102,6 +103,7 @@ def house(
     sessions: Sessions | None = None,
     tasks: TaskRules | None = None,
     refuses_invalid: bool = False,
+    limits: ServerLimits | None = None,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -158,6 +160,7 @@ def house(
         log=log,
         me=me,
         refuses_invalid=refuses_invalid,
+        limits=limits,
     )
     threshold = Threshold(
         name="main",
@@ -165,6 +168,7 @@ def house(
         doorkeeper=FakeDoorkeeper(authenticate, forbid),
         log=log,
         max_body_bytes=max_body_bytes,
+        gate=None if limits is None else limits.gate,
     )
     mcp = McpEndpoint(endpoint, threshold, Crew(log))
     made = House(tokens, catalog, measured, lines, subscriptions, endpoint, mcp, Pair(app=asgi(mcp.resolve)))

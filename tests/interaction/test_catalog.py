@@ -124,7 +124,10 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     await made.pair.modern(
         "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
     )
-    assert seen == [ToolCall(tool="look", arguments={"n": 10**30}, subject="user-1", call_id="request-1")]
+    called = ToolCall(
+        tool="look", arguments={"n": 10**30}, subject="user-1", sharer="user:user-1", call_id="request-1"
+    )
+    assert seen == [called]
 
 
 def demo_now(zone: tzinfo) -> datetime:

@@ -1,0 +1,84 @@
+"""What bounds the callers of each server, made of the settings; and what the process has of it together: counts, and what is held ahead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from server.endpoint.opening import now_millis
+from server.limits.gate import Gate, GateRules, ServerLimits
+from server.limits.rates import parse_rate
+from server.limits.restraint import Restraint
+from server.limits.table import RateTable, UsedRates
+from server.observe.log import Logger
+from server.observe.metrics import Metrics
+from server.settings.limits import LimitsConfig
+from server.settings.shapes import ServerConfig
+from server.store.jobs import Store, StoreError
+
+if TYPE_CHECKING:
+    from server.limits.bounds import ToolBounds
+    from server.limits.quotas import Quotas
+
+
+class ProcessLimits:
+    """Whoever opened it closes it, so that what is held ahead is there for the next process."""
+
+    def __init__(self, config: LimitsConfig, store: Store, log: Logger, metrics: Metrics) -> None:
+        self.restraint = Restraint()
+        self._config = config
+        self._store = store
+        self._log = log
+        self._quotas: Quotas | None = None
+        # An address that goes from one server to the next is counted on; a server with a rate of its own counts by itself.
+        self._tables: dict[tuple[str, str], UsedRates] = {}
+        metrics.counters(
+            "held_back",
+            "Requests and calls that were told to wait, by limit",
+            "limit",
+            lambda: self.restraint.counts,
+        )
+
+    def make(self, server: ServerConfig) -> ServerLimits:
+        own, common = server.limits, self._config
+        rules = GateRules(
+            calls_at_once=common.calls_at_once if own.calls_at_once is None else own.calls_at_once,
+            loopback=common.loopback,
+        )
+        gate = Gate(
+            rules,
+            self.restraint,
+            addresses=self._table("address", common.address, own.address, server.name),
+            callers=self._table("caller", common.caller, own.caller, server.name),
+        )
+        return ServerLimits(gate=gate, restraint=self.restraint, bounds=self._bounds(server))
+
+    async def aclose(self) -> None:
+        if self._quotas is not None:
+            try:
+                await self._quotas.aclose()
+            except StoreError as problem:
+                self._log.warning("limits.not_given_back", reason=str(problem))
+
+    def _table(self, kind: str, common: str, own: str | None, server: str) -> UsedRates | None:
+        rate = parse_rate(common if own is None else own)
+        if rate is None:
+            return None
+        return self._tables.setdefault((kind, "" if own is None else server), RateTable(rate))
+
+    def _bounds(self, server: ServerConfig) -> ToolBounds | None:
+        quota = self._config.quota if server.limits.quota is None else server.limits.quota
+        bounded = {name: tool for name, tool in server.tools.items() if tool.limit or tool.quota}
+        if not quota and not bounded:
+            return None
+        from server.limits.bounds import BoundRules, ToolBounds
+        from server.limits.quotas import Quotas
+
+        if self._quotas is None and (quota or any(tool.quota for tool in bounded.values())):
+            self._quotas = Quotas(self._store, clock=now_millis)
+        return ToolBounds(
+            server.name,
+            {name: BoundRules(limit=tool.limit, quota=tool.quota) for name, tool in bounded.items()},
+            quota=quota,
+            quotas=self._quotas,
+            restraint=self.restraint,
+        )

@@ -1,0 +1,163 @@
+"""So many a day: exact, whoever asks at once, over restarts, and over a crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import trio
+
+from server.limits.quotas import MOST_AHEAD, Quotas, ahead_of, day_at
+from server.store.inline import open_inline_store
+from server.store.jobs import StoreDb, StoreUnavailable
+
+NOON = 1_800_014_400_000  # 2027-01-15 12:00 UTC
+DAY = 86_400_000
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = NOON
+
+    def __call__(self) -> int:
+        return self.now
+
+
+class CountingStore:
+    """A store that counts what is written, and can be out of order."""
+
+    def __init__(self, store: Any) -> None:
+        self.store = store
+        self.writes = 0
+        self.broken = False
+
+    async def write(self, job: Callable[[StoreDb], Any]) -> Any:
+        self.writes += 1
+        await trio.lowlevel.checkpoint()
+        if self.broken:
+            raise StoreUnavailable("the disk is full")
+        return await self.store.write(job)
+
+
+def opened(clock: Clock) -> Any:
+    return open_inline_store(clock=clock)
+
+
+async def served(quotas: Quotas, times: int, limit: int, subject: str = "quota:main/search user:a") -> int:
+    return [await quotas.take(subject, limit) for _ in range(times)].count(0)
+
+
+async def test_so_many_and_no_more_with_a_write_for_every_twentieth_part() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        quotas = Quotas(store, clock=clock)  # type: ignore[arg-type]
+        assert await served(quotas, 1200, 1000) == 1000
+        assert store.writes == 1000 // ahead_of(1000) + 1
+        assert await quotas.take("quota:main/search user:a", 1000) == 12 * 3600
+        assert await served(quotas, 10, 1000, "quota:main/search user:b") == 10
+
+
+async def test_many_at_once_get_exactly_as_many_as_there_are() -> None:
+    clock, got = Clock(), list[int]()
+    async with opened(clock) as inner:
+        quotas = Quotas(CountingStore(inner), clock=clock)  # type: ignore[arg-type]
+
+        async def take() -> None:
+            got.append(await quotas.take("quota:main/x a", 70))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(300):
+                nursery.start_soon(take)
+    assert got.count(0) == 70
+
+
+async def test_two_processes_share_one_quota() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        one, other = Quotas(store, clock=clock), Quotas(store, clock=clock)
+        assert await served(one, 30, 100) == 30
+        assert await served(other, 100, 100) == 70  # all but what the first holds, which it has not used up
+        assert await served(one, 100, 100) == 0
+
+
+async def test_what_is_held_ahead_is_given_back_at_the_end_and_lost_in_a_crash() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        orderly = Quotas(store, clock=clock)
+        assert await served(orderly, 3, 1000) == 3
+        await orderly.aclose()
+        crashed = Quotas(store, clock=clock)
+        assert await served(crashed, 3, 1000) == 3
+        after = Quotas(store, clock=clock)
+        left = await served(after, 1100, 1000)
+        assert 1000 - 6 - MOST_AHEAD <= left <= 1000 - 6 - (ahead_of(1000) - 3)
+
+
+async def test_a_small_quota_is_counted_one_by_one_so_a_crash_costs_nothing() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        assert await served(Quotas(store, clock=clock), 4, 10) == 4
+        assert await served(Quotas(store, clock=clock), 20, 10) == 6
+
+
+async def test_one_that_came_to_nothing_is_there_again() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        quotas = Quotas(store, clock=clock)
+        for _ in range(20):
+            assert await quotas.take("q a", 3) == 0
+            quotas.put_back("q a")
+        assert await served(quotas, 5, 3, "q a") == 3
+
+
+async def test_the_next_day_begins_anew_and_what_is_left_of_the_last_is_not_carried_over() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        quotas = Quotas(store, clock=clock)
+        assert await served(quotas, 60, 100) == 60
+        clock.now += 12 * 3_600_000  # midnight, to the moment
+        quotas.put_back("quota:main/search user:a")
+        assert await served(quotas, 200, 100) == 100
+
+
+async def test_more_is_found_once_another_process_has_given_back() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        one, other = Quotas(store, clock=clock), Quotas(store, clock=clock)
+        assert await served(one, 1, 40) == 1  # holds one more
+        assert await served(other, 50, 40) == 38
+        await one.aclose()
+        assert await served(other, 1, 40) == 0  # is not asked for with every call
+        clock.now += 5_000
+        assert await served(other, 5, 40) == 1
+
+
+async def test_a_store_that_cannot_write_lets_nobody_through_and_nothing_is_lost() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        store = CountingStore(inner)
+        quotas = Quotas(store, clock=clock)  # type: ignore[arg-type]
+        store.broken = True
+        with pytest.raises(StoreUnavailable):
+            await quotas.take("q a", 10)
+        store.broken = False
+        assert await served(quotas, 20, 10, "q a") == 10
+
+
+async def test_who_is_cancelled_while_more_is_raised_takes_nothing_from_the_others() -> None:
+    clock = Clock()
+    async with opened(clock) as inner:
+        quotas = Quotas(CountingStore(inner), clock=clock)  # type: ignore[arg-type]
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await quotas.take("q a", 10)
+        assert await served(quotas, 20, 10, "q a") == 10
+
+
+def test_a_day_is_one_of_utc() -> None:
+    day = day_at(NOON)
+    assert (day.name, day.ends_at - NOON, day.expires_at - day.ends_at) == ("2027-01-15", DAY // 2, 7 * DAY)
+    assert day_at(day.ends_at - 1).name == "2027-01-15"
+    assert day_at(day.ends_at).name == "2027-01-16"
