@@ -31,6 +31,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
+    "yaml": frozenset(),
+    "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -38,7 +40,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "mcp", "observe", "rights", "sessions", "settings", "skills", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -54,12 +56,24 @@ FLOORS: dict[str, frozenset[str]] = {
         "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
-        "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "skills", "store",
+        "till", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
-WITHOUT_AUTH = ("mcp", "backends", "client", "shim", "money", "evm", "x402", "facilitator", "paying")
+WITHOUT_AUTH = (
+    "mcp",
+    "backends",
+    "client",
+    "shim",
+    "money",
+    "evm",
+    "x402",
+    "facilitator",
+    "paying",
+    "yaml",
+    "skills",
+)
 
 
 @dataclass(frozen=True, kw_only=True)

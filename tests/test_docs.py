@@ -36,7 +36,7 @@ from tests.auth.browser_fakes import House
 from tests.auth.routed_pages import site_for
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def named(path: Path) -> str:
@@ -76,6 +76,8 @@ def test_every_setting_of_an_agent_is_explained_with_its_default(kind: str) -> N
     # A kind's own section comes before what several share.
     sections = re.split(r"^## ", text_of("docs/agents.md"), flags=re.MULTILINE)
     own = [text for text in sections if text.startswith(f'`kind = "{kind}"`')]
+    page = ROOT / "docs" / "agents" / f"{kind}.md"
+    own += [page.read_text("utf-8")] if page.exists() else []
     shared = [text for text in sections if not text.startswith("`kind")]
     explained: dict[str, str] = {}
     for names, default in re.findall(
@@ -266,8 +268,13 @@ def test_links_into_a_document_lead_to_a_heading(document: Path) -> None:
 
 
 def test_the_readme_leads_to_every_document() -> None:
-    readme = text_of("README.md")
-    assert [named(document) for document in DOCUMENTS[1:] if f"]({named(document)})" not in readme] == []
+    readme, agents = text_of("README.md"), text_of("docs/agents.md")
+    assert [
+        named(document)
+        for document in DOCUMENTS[1:]
+        if f"]({named(document)})" not in readme
+        and f"]({document.parent.name}/{document.name})" not in agents
+    ] == []
 
 
 def test_files_that_the_architecture_names_exist() -> None:

@@ -83,8 +83,10 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags."
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a .3md document or a folder"
+    " of SKILL.md files, is served without any ostiary.toml."
 )
+@click.argument("target", required=False)
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
@@ -94,12 +96,22 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
 @_settings_as_flags
 @terminal.json_option
-def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
+def command(
+    target: str | None,
+    config: str | None,
+    stdio: bool,
+    server: str | None,
+    as_json: bool,
+    **flags: str | None,
+) -> None:
     gc.set_threshold(COLLECT_EVERY)
     _load_msgspec()
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
+    from msgspec.structs import replace
+
+    from server.cli.targets import target_of
     from server.observe.lines import Lines
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
@@ -109,8 +121,16 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
+    if target is not None and config is not None:
+        raise terminal.Misuse(
+            "--config names what is served already", hint=f"leave out {target}, or --config"
+        )
+    served = None if target is None else target_of(target)
+    if served is not None and stdio and served.max_body_kib and flags["max_body_kib"] is None:
+        flags["max_body_kib"] = str(served.max_body_kib)
     try:
-        resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
+        loaded = load(None if served else find_file(config, os.environ), os.environ, flags)
+        resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
@@ -118,6 +138,8 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
     lines = Lines(sys.stderr)
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)
+    if served is not None and served.line:
+        terminal.say(served.line)
     if not closed:
         log.warning("server.memory_not_closed", to="processes of the same user")
     try:

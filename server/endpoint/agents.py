@@ -47,7 +47,7 @@ def make_sources(server: ServerConfig, subkey: Subkey, log: Logger, data_dir: Pa
 
 def _what(agent: msgspec.Struct) -> str:
     """What its owner knows it by: the file or module where there is one, else its kind."""
-    own = getattr(agent, "file", "") or getattr(agent, "module", "")
+    own = getattr(agent, "file", "") or getattr(agent, "module", "") or getattr(agent, "path", "")
     return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
@@ -56,6 +56,8 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
     # Imported where they are used: who serves something else need not load an HTTP client.
+    if type(agent).__module__ == "server.skills.backend":
+        return _skills(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -90,6 +92,14 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=python, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
+
+
+def _skills(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.skills.backend import SkillsBackend, SkillsConfig
+
+    assert isinstance(agent, SkillsConfig)
+    # What is read is in memory, so nothing waits.
+    return Source(name=name, backend=SkillsBackend(agent, name=name, log=log), terms=CallTerms(quick=True))
 
 
 def _terms(deadline_seconds: float) -> CallTerms:

@@ -38,6 +38,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "chat": ("server.backends.chat", "ChatConfig"),
         "openai": ("server.backends.openai", "OpenAIConfig"),
         "python": ("server.backends.python", "PythonConfig"),
+        "skills": ("server.skills.backend", "SkillsConfig"),
     }
 )
 
@@ -331,7 +332,7 @@ def _server(table: object, where: str, problems: list[SettingsProblem]) -> Serve
             SettingsProblem(
                 key=f"{where}.agent",
                 what="is missing",
-                instead='[[server.agent]] with kind = "demo", "chat", "openai" or "python"',
+                instead='[[server.agent]] with a kind, e.g. "demo", "chat" or "python"',
             )
         )
         return None
