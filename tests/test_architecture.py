@@ -33,6 +33,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
     "yaml": frozenset(),
     "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
+    "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -40,7 +41,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "mcp", "observe", "rights", "sessions", "settings", "skills", "store", "tasks", "till",
+        "backends", "mcp", "observe", "openapi", "rights", "sessions", "settings", "skills", "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -73,6 +74,7 @@ WITHOUT_AUTH = (
     "paying",
     "yaml",
     "skills",
+    "openapi",
 )
 
 

@@ -17,6 +17,7 @@ from auth.values import paths
 from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
+from server.openapi.settings import ClientGrant
 from server.settings.money import (
     AssetConfig,
     CapsConfig,
@@ -122,6 +123,7 @@ EXPLAINED = [
     pytest.param(PriceTable, "docs/prices.md", "of a price", id="price"),
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
+    pytest.param(ClientGrant, "docs/agents/openapi.md", "of a client's credential", id="openapi-client"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]

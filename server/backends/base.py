@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import trio
@@ -210,6 +210,23 @@ class Paced(Protocol):
     def deadline(self, tool: str) -> float | None:
         """Seconds; None for what was settled for all of its tools."""
         ...
+
+
+Millis: TypeAlias = int  # of Unix time
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with an agent, for its owner."""
+
+    words: str
+    since: Millis
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A back-end that can be out of order while the server runs."""
+
+    def trouble(self) -> Trouble | None: ...
 
 
 @runtime_checkable

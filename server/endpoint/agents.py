@@ -47,7 +47,12 @@ def make_sources(server: ServerConfig, subkey: Subkey, log: Logger, data_dir: Pa
 
 def _what(agent: msgspec.Struct) -> str:
     """What its owner knows it by: the file or module where there is one, else its kind."""
-    own = getattr(agent, "file", "") or getattr(agent, "module", "") or getattr(agent, "path", "")
+    own = (
+        getattr(agent, "file", "")
+        or getattr(agent, "module", "")
+        or getattr(agent, "path", "")
+        or getattr(agent, "document", "")
+    )
     return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
@@ -58,6 +63,8 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     # Imported where they are used: who serves something else need not load an HTTP client.
     if type(agent).__module__ == "server.skills.backend":
         return _skills(agent, name, log)
+    if type(agent).__module__ == "server.openapi.settings":
+        return _openapi(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -100,6 +107,16 @@ def _skills(agent: msgspec.Struct, name: str, log: Logger) -> Source:
     assert isinstance(agent, SkillsConfig)
     # What is read is in memory, so nothing waits.
     return Source(name=name, backend=SkillsBackend(agent, name=name, log=log), terms=CallTerms(quick=True))
+
+
+def _openapi(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.openapi.backend import open_api
+    from server.openapi.settings import OpenApiConfig
+
+    assert isinstance(agent, OpenApiConfig)
+    return Source(
+        name=name, backend=open_api(agent, name=name, log=log), terms=_terms(agent.deadline_seconds)
+    )
 
 
 def _terms(deadline_seconds: float) -> CallTerms:

@@ -38,6 +38,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "chat": ("server.backends.chat", "ChatConfig"),
         "openai": ("server.backends.openai", "OpenAIConfig"),
         "python": ("server.backends.python", "PythonConfig"),
+        "openapi": ("server.openapi.settings", "OpenApiConfig"),
         "skills": ("server.skills.backend", "SkillsConfig"),
     }
 )

@@ -66,7 +66,7 @@ def test_every_problem_is_reported_at_once_with_its_key_and_what_to_write_instea
         'OSTIARY_DRAIN_SECONDS: cannot be "soon"; write seconds from 0 to 600',
         'server[1].name: cannot be "Bad Name"; write lower-case letters, digits and dashes, at most 40',
         "server[1].titel: is not a setting; write title",
-        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai", "python", "skills"',
+        'server[1].agent[1].kind: cannot be "robot"; write one of "demo", "chat", "openai", "python", "openapi", "skills"',
     ]
 
 
