@@ -36,6 +36,9 @@ FLOORS: dict[str, frozenset[str]] = {
     "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
+    "yaml": frozenset(),
+    "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
+    "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
     "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -43,8 +46,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "rights", "sessions", "settings", "store", "tasks",
-        "till",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "rights", "sessions", "settings", "skills",
+        "store", "tasks", "till",
     }),
     "request": frozenset({
         "backends", "endpoint", "limits", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -61,7 +64,7 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
     "cli": frozenset({
         "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "settings",
-        "store",
+        "skills", "store",
         "till", "x402",
     }),
 }  # fmt: skip
@@ -78,6 +81,9 @@ WITHOUT_AUTH = (
     "x402",
     "facilitator",
     "paying",
+    "yaml",
+    "skills",
+    "openapi",
 )
 
 

@@ -18,6 +18,8 @@ from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
 from server.command.command import CommandTool
+from server.command.rlimits import ProcessBounds
+from server.openapi.settings import ClientGrant
 from server.settings.limits import LimitsConfig, ServerLimitsConfig
 from server.settings.money import (
     AssetConfig,
@@ -127,7 +129,8 @@ EXPLAINED = [
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
     pytest.param(CommandTool, "docs/agents/command.md", "of `[[server.agent.tool]]`", id="command-tool"),
-    pytest.param(LimitsConfig, "docs/agents/command.md", "of `limits`", id="command-limits"),
+    pytest.param(ProcessBounds, "docs/agents/command.md", "of `limits`", id="command-limits"),
+    pytest.param(ClientGrant, "docs/agents/openapi.md", "of a client's credential", id="openapi-client"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]

@@ -264,6 +264,15 @@ class Engaged(Protocol):
     def busy(self) -> bool: ...
 
 
+@runtime_checkable
+class Introducing(Protocol):
+    """A back-end that clients know by a name of its own: where it is all that a server has, they are told that one."""
+
+    def introduction(self) -> tuple[str, str]:
+        """Name and version."""
+        ...
+
+
 class Announce(msgspec.Struct, frozen=True):
     """Whom a back-end tells that something changed. Neither waits."""
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 # loading the program would be interrupted a hundred times.
 COLLECT_EVERY: Final = 20_000
 
+AFTER_DASHES: Final = "ostiary.after_dashes"
+
 # Every setting of ostiary.toml that is a plain value, as a flag of the same name. Spelled out here so that `--help` loads no
 # settings machinery; a test holds this list against the settings.
 FLAGS: tuple[tuple[str, str, str], ...] = (
@@ -85,11 +87,27 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+class _ServeCommand(click.Command):
+    """What comes after `--` is somebody else's command line, and not looked at."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            place = args.index("--")
+            ctx.meta[AFTER_DASHES] = tuple(args[place + 1 :])
+            args = args[:place]
+        return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "[-- COMMAND …]"]
+
+
 @click.command(
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags.\n\n"
-    "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all."
+    cls=_ServeCommand,
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a .3md document or a folder"
+    " of SKILL.md files, is served without any ostiary.toml.\n\n"
+    "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all.",
 )
-@click.argument("upstream_command", metavar="[-- COMMAND …]", nargs=-1)
+@click.argument("target", required=False)
 @click.option("--upstream", metavar="URL", help="the MCP server at this address, behind this door")
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
@@ -101,21 +119,22 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @_settings_as_flags
 @terminal.json_option
 def command(
+    target: str | None,
     config: str | None,
     stdio: bool,
     server: str | None,
     as_json: bool,
     upstream: str | None,
-    upstream_command: tuple[str, ...],
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
     _load_msgspec()
-    import msgspec
+    from msgspec.structs import replace
 
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
+    from server.cli.targets import what_to_serve
     from server.observe.lines import Lines
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
@@ -125,15 +144,17 @@ def command(
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
-    behind = _behind(upstream, upstream_command)
+    served = what_to_serve(target, upstream, click.get_current_context().meta.get(AFTER_DASHES, ()))
+    if served is not None and stdio and served.max_body_kib and flags["max_body_kib"] is None:
+        flags["max_body_kib"] = str(served.max_body_kib)
 
     def read_settings(file: Path | None) -> Resolved:
         loaded = load(file, os.environ, flags)
-        return resolve(msgspec.structs.replace(loaded, servers=behind) if behind else loaded)
+        return resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
 
     try:
         # A file that merely lies here describes another server; one that is named is meant.
-        resolved = read_settings(None if behind and config is None else find_file(config, os.environ))
+        resolved = read_settings(None if served and config is None else find_file(config, os.environ))
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
@@ -141,6 +162,8 @@ def command(
     lines = Lines(sys.stderr)
     log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
     quieten_foreign_loggers(log)
+    if served is not None and served.line:
+        terminal.say(served.line)
     if not closed:
         log.warning("server.memory_not_closed", to="processes of the same user")
     try:
@@ -152,22 +175,6 @@ def command(
                 _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
-
-
-def _behind(upstream: str | None, command: tuple[str, ...]) -> tuple[ServerConfig, ...]:
-    """What the command line alone says is to be served; nothing, where that is for the settings to say."""
-    if upstream is None and not command:
-        return ()
-    if upstream is not None and command:
-        raise terminal.Misuse("--upstream and a command are two servers", hint="several are for ostiary.toml")
-    from server.gateway.settings import McpConfig, problems
-    from server.settings.shapes import ServerConfig
-
-    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command)
-    if found := problems(agent):
-        key, what = found[0]
-        raise terminal.Misuse(f"{'--upstream' if key == 'url' else 'the command'} {what}")
-    return (ServerConfig(name="main", title=agent.what[:100], agents=(agent,)),)
 
 
 def _over_http(

@@ -61,7 +61,14 @@ def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:
 
 def _what(agent: msgspec.Struct) -> str:
     """What its owner knows it by: the file or module where there is one, else its kind."""
-    own = getattr(agent, "file", "") or getattr(agent, "module", "") or getattr(agent, "what", "")
+    own = next(
+        (
+            found
+            for name in ("file", "module", "what", "path", "document")
+            if (found := getattr(agent, name, ""))
+        ),
+        "",
+    )
     return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
 
 
@@ -77,6 +84,10 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
 
         assert isinstance(agent, MockConfig)
         return Source(name=name, backend=open_mock(agent.file), terms=_terms(agent.deadline_seconds))
+    if type(agent).__module__ == "server.skills.backend":
+        return _skills(agent, name, log)
+    if type(agent).__module__ == "server.openapi.settings":
+        return _openapi(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -145,6 +156,24 @@ def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
         else CommandBackend(agent, environment=environment, name=name, log=log)
     )
     return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
+
+
+def _skills(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.skills.backend import SkillsBackend, SkillsConfig
+
+    assert isinstance(agent, SkillsConfig)
+    # What is read is in memory, so nothing waits.
+    return Source(name=name, backend=SkillsBackend(agent, name=name, log=log), terms=CallTerms(quick=True))
+
+
+def _openapi(agent: msgspec.Struct, name: str, log: Logger) -> Source:
+    from server.openapi.backend import open_api
+    from server.openapi.settings import OpenApiConfig
+
+    assert isinstance(agent, OpenApiConfig)
+    return Source(
+        name=name, backend=open_api(agent, name=name, log=log), terms=_terms(agent.deadline_seconds)
+    )
 
 
 def _terms(deadline_seconds: float) -> CallTerms:

@@ -17,7 +17,7 @@ import trio
 
 from auth.values.model import Millis
 from server import __version__
-from server.backends.base import Announce, BackendError, Outlet
+from server.backends.base import Announce, BackendError, Introducing, Outlet
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint.agents import Subkey, make_source, make_stand_ins
@@ -314,7 +314,9 @@ async def open_offering(
     return Offering(
         settings=settings,
         lineup=lineup,
-        identity=ServerIdentity(_implementation(settings), instructions=settings.instructions or None),
+        identity=ServerIdentity(
+            _implementation(settings, lineup.sources), instructions=settings.instructions or None
+        ),
         catalog=catalog,
         rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
     )
@@ -362,11 +364,14 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         raise CatalogError(problems)
 
 
-def _implementation(settings: ServerConfig) -> Implementation:
+def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implementation:
     unset = msgspec.UNSET
+    name, version = "ostiary", __version__
+    if len(sources) == 1 and isinstance(only := sources[0].backend, Introducing):
+        name, version = only.introduction()
     return Implementation(
-        name="ostiary",
-        version=__version__,
+        name=name,
+        version=version,
         title=settings.title or unset,
         description=settings.description or unset,
         website_url=settings.website or unset,

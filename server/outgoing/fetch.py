@@ -28,8 +28,10 @@ from server.outgoing.trust import system_trust, trust_in
 USER_AGENT: Final = f"ostiary/{__version__}"
 URL_CHARACTERS: Final = 2048
 
-_METHODS: Final = frozenset(("GET", "POST", "DELETE"))  # an answer to HEAD or CONNECT ends elsewhere
+# An answer to HEAD or CONNECT ends elsewhere.
+_METHODS: Final = frozenset(("GET", "POST", "PUT", "PATCH", "DELETE"))
 _NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+_TARGET: Final = re.compile(r"/[!-~]*")
 _VALUE: Final = re.compile(r"[!-~]([\t -~]*[!-~])?")
 
 
@@ -186,11 +188,12 @@ class Fetcher:
     def __repr__(self) -> str:  # a URL may have a credential in its query
         return f"<Fetcher with {len(self._pool)} idle connections>"
 
-    def prepare(self, method: str, headers: Sequence[tuple[str, str]]) -> bytes:
-        """The head of a request to this URL, for `exchange` and `open`; lines may be added to it (`header_line`).
-
-        Raises `ValueError` for what cannot be sent."""
-        return request_head(method, self._target, self._authority, headers)
+    def prepare(self, method: str, headers: Sequence[tuple[str, str]], *, target: str | None = None) -> bytes:
+        """The head of a request to this URL, or to another `target` (path and query) at the same place, for `exchange` and
+        `open`; lines may be added to it (`header_line`). Raises `ValueError` for what cannot be sent."""
+        if target is not None and not _TARGET.fullmatch(target):
+            raise ValueError("the address cannot be sent")
+        return request_head(method, self._target if target is None else target, self._authority, headers)
 
     async def exchange(
         self, head: bytes, body: bytes, *, deadline: float, limit: int, beginning: int

@@ -43,6 +43,8 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "command": ("server.command.command", "CommandConfig"),
         "agent": ("server.command.agent", "AgentConfig"),
         "mock": ("server.mock.backend", "MockConfig"),
+        "openapi": ("server.openapi.settings", "OpenApiConfig"),
+        "skills": ("server.skills.backend", "SkillsConfig"),
     }
 )
 

@@ -1,0 +1,78 @@
+"""What `ostiary serve TARGET` serves without any settings: one server, with what TARGET is as its only agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from server.cli import terminal
+
+if TYPE_CHECKING:
+    from server.settings.shapes import ServerConfig
+
+# As much of an agent's own rules as clients are told at once.
+INSTRUCTIONS: Final = 8_000
+TITLE: Final = 100
+
+
+class Target(NamedTuple):
+    server: ServerConfig
+    line: str = ""  # for people and programs that look for it on stderr
+    max_body_kib: int | None = None  # where more has to fit into a line than usual
+
+
+def what_to_serve(target: str | None, upstream: str | None, command: tuple[str, ...]) -> Target | None:
+    """What the command line alone says; None where that is for the settings to say. Raises `CliError`."""
+    said = [
+        name
+        for name, given in (("TARGET", target), ("--upstream", upstream), ("a command", command))
+        if given
+    ]
+    if len(said) > 1:
+        raise terminal.Misuse(
+            f"{' and '.join(said)} are {len(said)} servers", hint="several are for ostiary.toml"
+        )
+    if target is not None:
+        return _target_of(target)
+    return _behind(upstream, command) if said else None
+
+
+def _behind(upstream: str | None, command: tuple[str, ...]) -> Target:
+    from server.gateway.settings import McpConfig, problems
+    from server.settings.shapes import ServerConfig
+
+    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command)
+    if found := problems(agent):
+        key, what = found[0]
+        raise terminal.Misuse(f"{'--upstream' if key == 'url' else 'the command'} {what}")
+    return Target(ServerConfig(name="main", title=agent.what[:TITLE], agents=(agent,)))
+
+
+def _target_of(written: str) -> Target:
+    path = Path(written)
+    if path.suffix.lower() == ".3md" or path.is_dir():
+        return _skills(written)
+    raise terminal.Misuse(
+        f"{written} is nothing that can be served by itself",
+        hint="a .3md document, or a folder of SKILL.md files",
+    )
+
+
+def _skills(written: str) -> Target:
+    from server.settings.shapes import ServerConfig
+    from server.skills.backend import LINE_KIB, SkillsConfig
+    from server.skills.source import CannotOpenSkills, open_skills
+
+    try:
+        opened = open_skills(Path(written))
+    except CannotOpenSkills as problem:
+        raise terminal.CliError(str(problem), hint=f"ostiary skills check {written}") from None
+    book = opened.book
+    server = ServerConfig(
+        name="main",
+        title=book.name[:TITLE],
+        instructions=book.identity[:INSTRUCTIONS],
+        agents=(SkillsConfig(path=str(opened.path)),),
+    )
+    line = f"[agent-3md mcp] {book.name}: {len(book.skills)} skills from {opened.path}"
+    return Target(server, line, LINE_KIB)

@@ -1,0 +1,88 @@
+"""An agent that is a document, served as its format's own server serves it: the document of the page about it, by itself and by the settings that the page shows."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from programs import ROOT, SOURCE, Program
+from test_serve_stdio import piped
+
+from tests.stdio_talk import call, legacy, note, texts
+
+PAGE = (ROOT / "docs" / "from" / "agent-3md.md").read_text("utf-8")
+
+
+def shown(language: str) -> str:
+    found = re.search(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
+    assert found
+    return found[1]
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Program:
+    (tmp_path / "agent.3md").write_text(shown("3md"), "utf-8")
+    return Program(command=SOURCE, home=tmp_path)
+
+
+@pytest.mark.parametrize("configured", [False, True], ids=["a document alone", "ostiary.toml"])
+async def test_a_client_of_agent_3md_lists_routes_gets_and_resolves(
+    program: Program, configured: bool
+) -> None:
+    if configured:
+        (program.home / "ostiary.toml").write_text(shown("toml"), "utf-8")
+    async with piped(program, *([] if configured else ["agent.3md"])) as client:
+        hello = await client.result(legacy("initialize", {"protocolVersion": "2024-11-05"}, id="hands"))
+        assert (hello["protocolVersion"], hello["serverInfo"]) == (
+            "2024-11-05",
+            {"name": "agent-3md:dev", "version": "0.1.0"},
+        )
+        await client.say(note("initialized"))
+        said = [
+            await client.result(legacy("tools/call", asked))
+            for asked in (
+                call("list_skills"),
+                call("route_skill", text="find every TODO"),
+                call("get_skill", name="search"),
+                call("resolve_skill", name="search"),
+            )
+        ]
+        listed, routed, got, resolved = texts(said)
+        assert [skill["name"] for skill in json.loads(listed)] == ["search", "files"]
+        assert routed == "search  (score 2; matched: find, todo)"
+        assert got.startswith("# search\n\nLook for a regular expression")
+        assert resolved.startswith(f"### search\n{got}\n\n### files\n# files\n")
+        await client.say("not an object")
+        assert (await client.hear())["error"]["code"] == -32600
+        unknown = legacy("tools/call", call("open_skill"), id=9)
+        await client.say(unknown)
+        assert (await client.hear())["error"]["code"] == -32602
+        await client.hang_up()
+    log = (program.home / "stderr").read_text("utf-8")
+    line = f"[agent-3md mcp] dev: 2 skills from {program.home / 'agent.3md'}\n"
+    assert log.startswith(line) is not configured
+
+
+async def test_a_message_of_nine_mebibytes_is_read_and_one_of_eleven_is_refused(program: Program) -> None:
+    async with piped(program, "agent.3md") as client:
+        await client.shake_hands()
+        long = await client.result(
+            legacy("tools/call", call("route_skill", text="find " + "x" * (9 * 1024 * 1024)))
+        )
+        assert texts([long]) == ["search  (score 1; matched: find)"]
+        await client.say(legacy("tools/call", call("route_skill", text="x" * (11 * 1024 * 1024))))
+        assert (await client.hear())["error"]["code"] == -32600
+        await client.hang_up()
+
+
+def test_a_document_is_served_over_http_without_settings(program: Program) -> None:
+    with program.starting(
+        "serve", "agent.3md", "--port", "0", "--auth", "none", "--data-dir", str(program.data_dir)
+    ) as server:
+        url = server.await_words(r"Listening on (http://\S+)")[1]
+        assert "2 skills from" in server.said()
+        called = program.run("call", f"{url}/mcp", "route_skill", "text=find it")
+        assert called.stdout == "search  (score 1; matched: find)\n"
+        assert server.end() == 0
