@@ -84,7 +84,7 @@ def of(account: ChainAccount, path: str) -> Which:
 
 @contextmanager
 def open_counter(house: PaidHouse) -> Generator[Counter]:
-    with house.serving() as server, fault_proxy(server.url) as buying:
+    with house.serving() as server, fault_proxy(server.url, port=house.ports[1]) as buying:
         yield Counter(house=house, server=server, buying=buying)
 
 

@@ -248,13 +248,13 @@ async def read_request(client: trio.SocketStream, target: str, *, keeps_host: bo
 
 
 @contextmanager
-def fault_proxy(url: str, *, keeps_host: bool = False) -> Generator[FaultProxy]:
-    """One in front of the server at `url`, which is without a path."""
+def fault_proxy(url: str, *, keeps_host: bool = False, port: int = 0) -> Generator[FaultProxy]:
+    """One in front of the server at `url`, which is without a path. `port` 0: any that is free."""
     started: list[tuple[FaultProxy, trio.CancelScope]] = []
     ready = threading.Event()
 
     async def run() -> None:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         proxy = FaultProxy(
             url=f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}",
             target=urlsplit(url).netloc,

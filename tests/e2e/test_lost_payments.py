@@ -78,7 +78,7 @@ def test_a_payment_whose_settlement_is_not_heard_of_is_paid_once(
     assert f"{what}, run 1" in str(until_served(pay).body)
     agrees(counter, dollar, account, what)
     for paid in heard:
-        assert not [words for words in LEAKS if words in str(paid)]
+        assert not [words for words in LEAKS if words in str(paid).replace(what, "")]
 
 
 def test_without_a_node_the_facilitators_word_is_enough_to_be_paid_once(
