@@ -14,6 +14,8 @@ from server.cli.terminal import StatusLine, clean, json_option, out, say, say_hi
 
 if TYPE_CHECKING:
     from server.client.deposit import DepositMade
+    from server.money.amounts import Micros
+    from server.paying.policy import SpendPolicy
 
 
 @click.command("deposit")
@@ -55,6 +57,7 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
         )
     address = target.logged_in_address(url)
     payer = paying.make_payer(status=StatusLine() if by_hand else None)
+    _check_limits(micros, payer.policy)
     file = target.token_file()
 
     async def main() -> DepositMade:
@@ -83,6 +86,21 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     with paying.said_why():
         made = terminal.run_async(main)
     _tell(made, address.url, as_json=as_json)
+
+
+def _check_limits(amount: Micros, policy: SpendPolicy) -> None:
+    """All of them at once, before anybody is asked anything; what counts is that they are kept when it is signed."""
+    from server.money.amounts import shown
+
+    least = {"per-deposit": policy.per_deposit or policy.per_call, "per-day": policy.per_day}
+    raised = [
+        f"--{name} {shown(amount).removeprefix('$')}" for name, limit in least.items() if amount > limit
+    ]
+    if raised:
+        raise terminal.CliError(
+            f"{shown(amount)} is more than the wallet may deposit, which is {shown(min(least.values()))}",
+            hint=f"ostiary wallet allow {' '.join(raised)}",
+        )
 
 
 def _tell(made: DepositMade, url: str, *, as_json: bool) -> None:

@@ -35,6 +35,10 @@ OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
         "tokens": "--token",
     }
 )
+# What must be there before anything is paid.
+EXAMPLES: Final[Mapping[str, str]] = MappingProxyType(
+    {"per_call": "0.05", "per_day": "1", "networks": "base-sepolia", "payees": "any"}
+)
 
 pay_option = click.option(
     "--pay", is_flag=True, help="pay what it costs, within what `ostiary wallet allow` says"
@@ -103,8 +107,14 @@ def policy_of(settings: WalletSettings) -> SpendPolicy:
     except BadPolicy as problem:
         raise terminal.CliError(
             f"the wallet does not say what may be spent: {OPTIONS[problem.key]} {problem}",
-            hint="ostiary wallet allow --help",
+            hint=_allowing(settings),
         ) from None
+
+
+def _allowing(settings: WalletSettings) -> str:
+    """The command that says what is missing, with values to be changed."""
+    missing = [f"{OPTIONS[name]} {value}" for name, value in EXAMPLES.items() if not getattr(settings, name)]
+    return f"ostiary wallet allow {' '.join(missing)}" if missing else "ostiary wallet show"
 
 
 def wallet_file() -> WalletFile:

@@ -18,6 +18,7 @@ import trio
 
 from server.client.address import canonical, origin, same_place, well_known
 from server.client.errors import BadAddress
+from server.client.mcp_answers import mapping
 from server.client.wire import exchange
 
 PRICES: Final = "/.well-known/x402"
@@ -26,6 +27,8 @@ DEPOSIT_ENDPOINT: Final = "ostiary_deposit_endpoint"
 # What somebody sends with each request over MCP who comes to pay and not to log in: a payment without anything in it. One that pays
 # for a call goes in the call.
 NAMELESS: Final[Mapping[str, str]] = MappingProxyType({"PAYMENT-SIGNATURE": "e30="})
+# As whom an ostiary knows those who bought their login.
+PAYERS: Final = "ostiary-payers"
 # Servers of one list that are looked at.
 MAX_SERVERS: Final = 1000
 MAX_LIST: Final = 4 * 1024 * 1024
@@ -91,7 +94,7 @@ def _entry(listed: Mapping[str, Any], url: str) -> Mapping[str, Any]:
     """What the list says of the server at `url`."""
     servers: object = listed.get("servers")
     for each in cast("list[object]", servers)[:MAX_SERVERS] if isinstance(servers, list) else ():
-        entry = cast("Mapping[str, Any]", each) if isinstance(each, dict) else {}
+        entry = mapping(each)
         named: object = entry.get("mcp")
         if isinstance(named, str) and _is_same(_resolved(url, named), url):
             return entry

@@ -104,7 +104,7 @@ def test_whoever_has_no_login_is_given_one_that_opens_what_was_paid(shop: Shop, 
     assert more["balance"] == "$0.69" and more["wallet"].endswith(customer.account.address.lower())
     assert not more["brought_token"]
     # Whoever logs out, and pays again, has the same balance.
-    customer.run("logout", url)
+    assert "stays there" in customer.run("logout", url).stderr
     again = json.loads(customer.run("wallet", "deposit", url, "0.10", "--yes", "--json").stdout)
     assert again["balance"] == "$0.79" and again["brought_token"]
     assert customer.settled(shop) == 3
@@ -166,7 +166,8 @@ def test_what_may_not_be_deposited_is_refused_before_anything_is_signed(
 ) -> None:
     url = f"{shop.server.url}/mcp"
     for amount, code, words in (
-        ("2", 1, "a deposit may be $1.00"),
+        ("2", 1, "ostiary wallet allow --per-deposit 2.00"),
+        ("50", 1, "ostiary wallet allow --per-deposit 50.00 --per-day 50.00"),
         ("0.05", 1, "is between $0.10 and $1000.00"),
         ("five", 2, "the amount"),
         ("0", 2, "the amount is nothing"),
@@ -176,7 +177,8 @@ def test_what_may_not_be_deposited_is_refused_before_anything_is_signed(
     assert "nobody is here to be asked" in customer.run("wallet", "deposit", url, "0.50", code=2).stderr
     customer.run("wallet", "allow", "--per-deposit", "20")
     day = customer.run("wallet", "deposit", url, "15", "--yes", code=1)
-    assert "of the $10.00 a day" in day.stderr and "--per-day 15.00" in day.stderr
+    assert "more than the wallet may deposit, which is $10.00" in day.stderr
+    assert "hint: ostiary wallet allow --per-day 15.00" in day.stderr
     above = customer.run("wallet", "deposit", url, "2", "--yes", code=1)
     assert "beyond $1.00 a person has to agree" in above.stderr
     assert customer.waiting == [] and customer.settled(shop) == 0
