@@ -39,7 +39,7 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     from server.client.access import Access
     from server.client.deposit import keep_bought_token, make_deposit
     from server.client.discovery import discover
-    from server.client.seller import find_seller
+    from server.client.seller import PAYERS, find_seller
     from server.client.wire import host_of, open_client
     from server.money.amounts import BadAmount, parse, shown
 
@@ -63,28 +63,37 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     async def main() -> DepositMade:
         async with open_client(address.url) as client:
             access = Access(file, address.url, client=client)
-            known = await access.stored() is not None
+            login = await access.stored()
             seller = await find_seller(client, address.url)
             if seller.deposits is None:
                 raise terminal.CliError(f"{host_of(address.url)} takes no deposits")
-            if not known and not seller.nameless:
+            if login is None and not seller.nameless:
                 raise await access.not_logged_in()
             place = None
-            if not known:
+            if login is None:
                 place = await discover(client, address.url)
                 say(f"nobody is logged in at {address.url}: this goes on the balance of {payer.address}")
 
+            nameless = login is None or login.client_id == PAYERS
             return await make_deposit(
                 client,
                 seller.deposits,
                 shown(micros),
-                paid=payer.deposit(address.url, micros, asks=not yes),
+                paid=payer.deposit(address.url, micros, asks=not yes, nameless=nameless),
                 access=access,
                 keep=None if place is None else partial(keep_bought_token, client, file, place),
             )
 
-    with paying.said_why():
-        made = terminal.run_async(main)
+    lock = file.lock_of(address.url, "deposit")
+    if not lock.acquire_nowait():  # each would end the token that the other was given
+        raise terminal.CliError(
+            f"another deposit at {address.url} is being made at this moment", hint="wait until it has ended"
+        )
+    try:
+        with paying.said_why():
+            made = terminal.run_async(main)
+    finally:
+        lock.release()
     _tell(made, address.url, as_json=as_json)
 
 

@@ -31,6 +31,8 @@ from server.x402.requirements import EXACT, BadRequirements, Requirements, read_
 TOOLS: Final = 5
 WAYS: Final = 10
 UNPAID: Final = (401, 402)
+# Who has not come in, or asks by another verb than POST, and there is nothing that could be paid.
+WITHOUT_CHALLENGE: Final = (401, 405)
 
 
 async def seller_steps(
@@ -86,6 +88,9 @@ async def _unpaid_call(
     except ClientError as error:
         return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint), None
     challenge = _challenge(answer)
+    if answer.status in WITHOUT_CHALLENGE and challenge is None:
+        said = f"{tool} is answered with status {answer.status}, and is not paid for by the call: from a balance alone"
+        return CheckStep(name=name, state="skipped", detail=said), None
     if answer.status not in UNPAID or challenge is None:
         said = f"{tool} is answered with status {answer.status}, and nothing says how it could be paid for"
         return CheckStep(

@@ -11,7 +11,7 @@ from shlex import quote
 from server.cli import terminal
 from server.client.access import Access
 from server.client.address import Address, complete, same_place
-from server.client.errors import ClientError, ScopeNeeded
+from server.client.errors import ScopeNeeded
 from server.client.mcp import McpClient
 from server.client.places import Places
 from server.client.rpc import RemoteEndpoint
@@ -72,11 +72,8 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
 
 async def sells_to_all(url: str) -> bool:
     """Whether the server at `url` says that whoever pays needs no login."""
-    try:
-        async with open_client(url) as client:
-            return await NamelessEntry(client, url).take()
-    except ClientError:
-        return False
+    async with open_client(url) as client:
+        return await NamelessEntry(client, url).take()
 
 
 @asynccontextmanager

@@ -17,7 +17,7 @@ import msgspec
 import trio
 
 from server.client.address import canonical, origin, same_place, well_known
-from server.client.errors import BadAddress
+from server.client.errors import BadAddress, ClientError
 from server.client.mcp_answers import mapping
 from server.client.wire import exchange
 
@@ -75,10 +75,13 @@ class NamelessEntry:
         return NAMELESS if self.taken else {}
 
     async def take(self) -> bool:
-        """True: with `headers`, from now on. Raises what the network raises; then the next one asks again."""
+        """True: with `headers`, from now on. Where it cannot be found out now, the next one asks again."""
         async with self._asking:
             if not self._asked:
-                listed = await _document(self._client, origin(self._url) + PRICES, MAX_LIST)
+                try:
+                    listed = await _document(self._client, origin(self._url) + PRICES, MAX_LIST)
+                except ClientError:
+                    return False
                 self.taken, self._asked = bool(_entry(listed, self._url)), True
                 if self.taken:
                     self._tell()

@@ -46,9 +46,10 @@ Agree: TypeAlias = Callable[[str], Awaitable[bool]]
 PAYMENT_REQUIRED_STATUS: Final = 402
 IDENTIFIER_BYTES: Final = 16
 SHOWN_CHARACTERS: Final = 200
-# 408, 425, 429: it was not looked at.
-NOT_NOW: Final = frozenset({408, 425, 429})
+# It was not looked at, or somebody on the way cannot say what became of it.
+NOT_NOW: Final = frozenset({408, 425, 429, 502, 503, 504})
 DEPOSIT: Final = "a deposit"
+NAMELESS: Final = "nameless"
 REFUSAL_KEY: Final = "io.ostiary/payment"
 # A drift of clocks within which a payment that has ended here may still be cashed elsewhere.
 DRIFT_SECONDS: Final = 60
@@ -103,12 +104,17 @@ class Payer:
         """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again."""
         return PaidCall(self, Errand(purpose=purpose_of(place, what, arguments), what=what, note=note))
 
-    def deposit(self, place: str, amount: Micros, *, asks: bool) -> PaidCall:
-        """So much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person has to agree."""
-        purpose = purpose_of(place, DEPOSIT, amount)
-        return PaidCall(
-            self, Errand(purpose=purpose, what=f"{DEPOSIT} at {place}", deposit=amount, asks=asks)
+    def deposit(self, place: str, amount: Micros, *, asks: bool, nameless: bool) -> PaidCall:
+        """So much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person has to agree.
+        `nameless`: the balance is that of the address that pays, and not of a login."""
+        errand = Errand(
+            purpose=purpose_of(place, DEPOSIT, amount),
+            what=f"{DEPOSIT} at {place}",
+            note=NAMELESS if nameless else "",
+            deposit=amount,
+            asks=asks,
         )
+        return PaidCall(self, errand)
 
     def now(self) -> int:
         return int(self._now())
@@ -215,8 +221,10 @@ class PaidCall:
         )
 
     async def begin(self) -> None:
-        """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start."""
+        """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start. Raises `CannotPay`."""
         self._signed = await self._payer.recall(self._errand.purpose)
+        if self._signed is not None and self._errand.deposit is not None:
+            _check_balance(self._signed, self._errand)
         if self._signed is not None:
             self._payer.tell(f"showing the payment of before again: {self._signed.words}")
 
@@ -280,8 +288,7 @@ class PaidCall:
         that is not there."""
         receipt = _opened(header(PAYMENT_RESPONSE) or header(X_PAYMENT_RESPONSE))
         if status != PAYMENT_REQUIRED_STATUS:
-            # Not now, says the server, or one on the way to it: then nobody has said that it was not taken.
-            later = status in NOT_NOW or status >= 500 or bool(header("Retry-After"))
+            later = status in NOT_NOW or bool(header("Retry-After"))
             await self.answered(receipt, failed=not 200 <= status < 300, later=later)
             return False
         challenge = _opened(header(PAYMENT_REQUIRED)) or _opened(body.decode("utf-8", "replace"))
@@ -306,6 +313,17 @@ class PaidCall:
             )
         if receipt is not None or not failed:
             self._payer.tell(receipt_words(receipt, signed))
+
+
+def _check_balance(signed: SignedPayment, errand: Errand) -> None:
+    """Whoever shows a deposit's payment for another balance would be told that it was used, and could think that it was lost."""
+    if signed.note == errand.note:
+        return
+    without = signed.note == NAMELESS
+    raise CannotPay(
+        f"a deposit like this was begun {'without' if without else 'with'} a login, and its answer never came: {signed.words}",
+        hint=f"log {'out' if without else 'in'} there, and make it again: it is paid once",
+    )
 
 
 def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> str:

@@ -192,3 +192,29 @@ async def test_where_nothing_is_deposited_it_is_said(logged_in: Terminal, fake: 
     assert done.code == 1 and "takes no deposits" in done.stderr
     nobody = await logged_in.run("wallet", "deposit", fake.url, "0.02")
     assert nobody.code == 2 and "nobody is here to be asked" in nobody.stderr
+
+
+async def test_one_process_at_a_time_makes_deposits_at_a_server(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    bank = Bank(fake)
+    bank.open(to_all=False)
+    await wallet(logged_in, "--confirm-above", "0.05")
+    with TokenFile(logged_in.config).lock_of(fake.url, "deposit").held():
+        done = await deposit(logged_in, fake, "--yes")
+    assert done.code == 1 and "another deposit" in done.stderr
+    assert bank.shop.shown == []
+    assert (await deposit(logged_in, fake, "--yes")).code == 0
+
+
+async def test_a_deposit_whose_login_has_ended_meanwhile_is_not_made_for_somebody_else(
+    logged_in: Terminal, fake: FakeServer
+) -> None:
+    bank = Bank(fake, losing=1)
+    bank.open(to_all=True)
+    await wallet(logged_in, "--confirm-above", "0.05")
+    assert (await deposit(logged_in, fake, "--yes")).code == 1
+    TokenFile(logged_in.config).drop(fake.url)
+    refused = await deposit(logged_in, fake, "--yes")
+    assert refused.code == 1 and "was begun with a login" in refused.stderr
+    assert len(bank.shop.shown) == 1

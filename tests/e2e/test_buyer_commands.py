@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from fault_proxy import Fault, fault_proxy, paying
 from local_chain import ChainAccount
-from our_payers import pay_by_bridge, purse
+from our_payers import META, pay_by_bridge, purse
 from programs import USER_CODE, Program, until
 from sold import Shop, selling
 
+from server.client.discovery import MODERN
 from server.evm.secp256k1 import PrivateKey
 
 pytestmark = pytest.mark.slow
@@ -239,6 +240,23 @@ def test_a_bridge_that_pays_needs_no_login_where_nobody_does(shop: Shop, custome
         customer.account, customer.folder, f"{shop.server.url}/private/mcp", "look_up", {"word": "bridge"}
     )
     assert private.failed and "not logged in" in str(private.error)
+
+
+def test_who_says_over_mcp_that_it_comes_to_pay_is_asked_for_payment_and_nobody_else_is(shop: Shop) -> None:
+    asked = {"name": "look_up", "arguments": {"word": "header"}, "_meta": META}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": asked}
+    headers = {
+        "accept": "application/json, text/event-stream",
+        "mcp_protocol_version": MODERN,
+        "mcp_method": "tools/call",
+        "mcp_name": "look_up",
+    }
+    refused = shop.post("/mcp", body, **headers)
+    assert refused.status_code == 401 and "www-authenticate" in refused.headers
+    assert shop.post("/private/mcp", body, payment_signature="e30=", **headers).status_code == 401
+    told = shop.post("/mcp", body, payment_signature="e30=", **headers).json()["result"]
+    assert told["isError"] and told["structuredContent"]["accepts"][0]["amount"] == "10000"
+    assert told["_meta"]["io.ostiary/payment"]["reason"] == "payment_required"
 
 
 # ── what is said of a server ─────────────────────────────────────────────────────────────────────────────────────────

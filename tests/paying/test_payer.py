@@ -345,7 +345,8 @@ async def test_a_failure_over_http_leaves_the_payment_for_the_next_try(wallet: W
     ("status", "named", "kept"),
     [
         (503, "", True),
-        (500, "", True),
+        (500, "", False),
+        (502, "", True),
         (429, "", True),
         (409, "Retry-After", True),
         (409, "", False),
@@ -370,13 +371,13 @@ async def test_a_person_who_agreed_to_a_deposit_is_asked_though_it_is_little(
     wallet: Wallet, shop: Shop
 ) -> None:
     wallet.agrees = False
-    call = wallet.payer().deposit("http://x/mcp", 20_000, asks=True)
+    call = wallet.payer().deposit("http://x/mcp", 20_000, asks=True, nameless=False)
     with pytest.raises(CannotPay, match="not paid"):
         await call.pay(shop.challenge)
     assert wallet.asked == [
         "$0.02 to 0x2096…287C on Base Sepolia (a test network) for a deposit at http://x/mcp"
     ]
-    await wallet.payer().deposit("http://x/mcp", 20_000, asks=False).pay(shop.challenge)
+    await wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False).pay(shop.challenge)
     assert (len(wallet.asked), wallet.spent) == (1, "$0.02")
 
 
@@ -388,19 +389,36 @@ async def test_nobody_is_asked_for_what_the_day_does_not_allow(wallet: Wallet, s
     assert (wallet.asked, shop.shown) == ([], [])
 
 
+@pytest.mark.parametrize("nameless", [True, False])
+async def test_a_deposit_that_was_begun_for_one_balance_is_not_shown_for_another(
+    wallet: Wallet, shop: Shop, nameless: bool
+) -> None:
+    begun = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=nameless)
+    await begun.begin()
+    await begun.pay(shop.challenge)
+    other = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=not nameless)
+    with pytest.raises(CannotPay, match=f"begun {'without' if nameless else 'with'} a login") as caught:
+        await other.begin()
+    assert "it is paid once" in str(caught.value.hint)
+    assert wallet.spent == "$0.02"
+
+
 async def test_the_same_deposit_shows_the_same_payment_until_it_is_answered(
     wallet: Wallet, shop: Shop
 ) -> None:
-    one, other = (wallet.payer().deposit("http://x/mcp", amount, asks=False) for amount in (20_000, 30_000))
+    one, other = (
+        wallet.payer().deposit("http://x/mcp", amount, asks=False, nameless=False)
+        for amount in (20_000, 30_000)
+    )
     await one.begin()
     await one.pay(shop.challenge)
-    again = wallet.payer().deposit("http://x/mcp", 20_000, asks=False)
+    again = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False)
     await again.begin()
     assert again.headers == one.headers != ()
     await other.begin()
     assert not other.paying
     assert not await again.again_over_http(200, lambda _: "", b"{}")
-    third = wallet.payer().deposit("http://x/mcp", 20_000, asks=False)
+    third = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False)
     await third.begin()
     assert not third.paying
 
