@@ -46,9 +46,9 @@ def deposit(url: str, amount: str, yes: bool, as_json: bool) -> None:
     try:
         micros = parse(amount)
     except BadAmount as problem:
-        raise terminal.Misuse(f"the amount {problem}", hint="in dollars, like 5 or 0.50") from None
+        raise terminal.Misuse(f"“{clean(amount)[:40]}” {problem}") from None
     if not micros:
-        raise terminal.Misuse("the amount is nothing", hint="in dollars, like 5 or 0.50")
+        raise terminal.Misuse("that is nothing to be deposited", hint="in dollars, like 5 or 0.50")
     by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
     if not by_hand and not yes:
         raise terminal.Misuse(
@@ -103,12 +103,14 @@ def _check_limits(amount: Micros, policy: SpendPolicy) -> None:
 
     least = {"per-deposit": policy.per_deposit or policy.per_call, "per-day": policy.per_day}
     raised = [
-        f"--{name} {shown(amount).removeprefix('$')}" for name, limit in least.items() if amount > limit
+        f"--{name} {quote(shown(amount).removeprefix('$'))}"
+        for name, limit in least.items()
+        if amount > limit
     ]
     if raised:
         raise terminal.CliError(
             f"{shown(amount)} is more than the wallet may deposit, which is {shown(min(least.values()))}",
-            hint=f"ostiary wallet allow {' '.join(raised)}",
+            hint=" ".join(("ostiary wallet allow", *raised)),
         )
 
 

@@ -114,7 +114,7 @@ def policy_of(settings: WalletSettings) -> SpendPolicy:
 def _allowing(settings: WalletSettings) -> str:
     """The command that says what is missing, with values to be changed."""
     missing = [f"{OPTIONS[name]} {value}" for name, value in EXAMPLES.items() if not getattr(settings, name)]
-    return f"ostiary wallet allow {' '.join(missing)}" if missing else "ostiary wallet show"
+    return " ".join(("ostiary wallet allow", *missing)) if missing else "ostiary wallet show"
 
 
 def wallet_file() -> WalletFile:

@@ -19,7 +19,6 @@ from server.client.errors import BadAnswer, ClientError, NotLoggedIn
 from server.client.grants import read_tokens
 from server.client.identity import NONE, ClientIdentity
 from server.client.login import login_from, remember
-from server.client.mcp_answers import SHOWN_AGAIN
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.tokens import TokenFile
 from server.client.wire import HttpAnswer, exchange, host_of
@@ -30,6 +29,7 @@ from server.settings.secret import Secret
 ANSWER_SECONDS: Final = 180.0
 # Unpaid and paid, each perhaps with a renewed token and with another nonce.
 TRIES: Final = 6
+SHOWN_AGAIN: Final = "make the same deposit again: it shows the same payment, and pays no second time"
 WORD_CHARACTERS: Final = 200
 WORDS_CHARACTERS: Final = 500
 

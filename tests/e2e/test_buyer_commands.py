@@ -170,8 +170,8 @@ def test_what_may_not_be_deposited_is_refused_before_anything_is_signed(
         ("2", 1, "ostiary wallet allow --per-deposit 2.00"),
         ("50", 1, "ostiary wallet allow --per-deposit 50.00 --per-day 50.00"),
         ("0.05", 1, "is between $0.10 and $1000.00"),
-        ("five", 2, "the amount"),
-        ("0", 2, "the amount is nothing"),
+        ("five", 2, "“five” is no amount"),
+        ("0", 2, "nothing to be deposited"),
     ):
         refused = customer.run("wallet", "deposit", url, amount, "--yes", code=code)
         assert words in refused.stderr, refused.stderr
