@@ -71,6 +71,8 @@ class Endpoint:
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
     pretends: Revision | None = None  # the newest that it says it knows, if that is an older one
+    # Tools that are free although their authors say what they cost, because the settings have no [payments].
+    unheard_prices: tuple[str, ...] = ()
 
     def without_sessions(self) -> Endpoint:
         return replace(self, sessions=None)

@@ -253,7 +253,8 @@ async def open_endpoint(
     offering = await open_offering(settings, agents, _prices(settings, payments), log)
     agents.take(offering.lineup)
     catalog = offering.catalog
-    if payments is None and (in_vain := _with_prices(catalog, offering.lineup.sources)):
+    in_vain = _with_prices(catalog, offering.lineup.sources) if payments is None else []
+    if in_vain:
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     compat, couriers = settings.compat, Crew(log)
@@ -283,6 +284,7 @@ async def open_endpoint(
         limits=limits,
         refuses_invalid=compat.invalid_arguments is not None,
         pretends=None if compat.protocol_version is None else REVISIONS[compat.protocol_version],
+        unheard_prices=tuple(in_vain),
     )
     made.append(endpoint)
     return endpoint, agents

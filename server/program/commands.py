@@ -38,6 +38,11 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
             "settings": asdict(reloading.state),
             "auth": "oauth" if services.resolved.needs_login else "none",
             "held_back": services.limits.restraint.told(),
+            "unheard_prices": {
+                name: endpoint.unheard_prices
+                for name, endpoint in services.endpoints.items()
+                if endpoint.unheard_prices
+            },
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

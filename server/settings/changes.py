@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from server.settings.policies import ToolConfig
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
 
@@ -15,6 +16,8 @@ TAKEN: Final = (
     "title", "instructions", "description", "website", "icons", "tools", "groups", "default_tools", "financial",
     "unclassified", "price", "agents",
 )  # fmt: skip
+_BOUNDS: Final = ("limit", "quota")
+_PLAIN: Final = ToolConfig()
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,6 +63,9 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         if now is None:
             continue
         taken = msgspec.structs.replace(now, **{name: getattr(server, name) for name in TAKEN})
+        tools, bounded = _tools(now, server)
+        taken = msgspec.structs.replace(taken, tools=tools)
+        waits += [f"server {server.name}: {name}" for name in bounded]
         waits += [
             f"server {server.name}: {field.name}"
             for field in msgspec.structs.fields(ServerConfig)
@@ -68,6 +74,21 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         if taken != now:
             changed.append(taken)
     return SettingsChange(servers=tuple(changed), waits=tuple(waits))
+
+
+def _tools(now: ServerConfig, newer: ServerConfig) -> tuple[dict[str, ToolConfig], list[str]]:
+    """As they are taken, and which of their bounds wait: what was used of them is counted by those of the start."""
+    taken: dict[str, ToolConfig] = {}
+    waits: list[str] = []
+    for name in {**newer.tools, **now.tools}:
+        before, after = now.tools.get(name, _PLAIN), newer.tools.get(name, _PLAIN)
+        waits += [
+            f"tools.{name}.{bound}" for bound in _BOUNDS if getattr(before, bound) != getattr(after, bound)
+        ]
+        kept = msgspec.structs.replace(after, **{bound: getattr(before, bound) for bound in _BOUNDS})
+        if name in newer.tools or kept != _PLAIN:
+            taken[name] = kept
+    return taken, waits
 
 
 def _names_that_differ(started: Resolved, newer: Resolved) -> list[str]:

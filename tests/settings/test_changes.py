@@ -84,6 +84,16 @@ def test_servers_wait_for_what_they_may_refer_to(tmp_path: Path, more: str, shar
     assert not found.servers and found.waits == (shared, "server main")
 
 
+def test_bounds_of_tools_wait_and_what_else_is_said_of_them_does_not(tmp_path: Path) -> None:
+    tools = '\n[server.tools.echo]\nlimit = "1/min"\n'
+    found = compared(tmp_path, PLAIN + tools, PLAIN + '\n[server.tools.echo]\ntier = "read"\n')
+    assert found.waits == ("server main: tools.echo.limit",)
+    echo = found.servers[0].tools["echo"]
+    assert (echo.limit, echo.tier) == ("1/min", "read")
+    gone = compared(tmp_path, PLAIN + tools, PLAIN)
+    assert gone.waits and not gone.servers
+
+
 def test_the_first_price_waits(tmp_path: Path) -> None:
     priced = PLAIN.replace('name = "main"', 'name = "main"\nprice = "$0.01"')
     found = compared(tmp_path, PLAIN, priced)
