@@ -1,52 +1,47 @@
-"""How many calls an agent has at once: whoever comes when all places are taken waits in turn, and not for ever."""
+"""A place among the calls that an agent has at once, for as long as a block: whoever comes when all are taken waits in turn."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from typing import Final
 
-import trio
-
-from server.backends.base import BackendError
-
-TURN_SECONDS: Final = 10.0
+from server.backends.base import Busy
+from server.limits.turns import NoTurn, Turns
 
 
-class Turns:
+class SharedPlaces:
     def __init__(self, at_once: int) -> None:
-        self._places = trio.Semaphore(at_once)
+        self._turns = Turns(at_once)
 
     @asynccontextmanager
-    async def taken(self, *, unhurried: bool) -> AsyncGenerator[Turn]:
-        """A place, for as long as the block. `unhurried`: it waits for its turn as long as it takes. Raises `BackendError`."""
-        turn = Turn(self._places)
-        await turn.take(math.inf if unhurried else TURN_SECONDS)
+    async def taken(self, sharer: str, *, unhurried: bool) -> AsyncGenerator[SharedPlace]:
+        """`sharer`: who has a part of the places with it. `unhurried`: it waits for its turn as long as it takes. Raises `Busy`."""
         try:
-            yield turn
+            await self._turns.take(sharer, unhurried=unhurried)
+        except NoTurn as error:
+            raise Busy(str(error)) from error
+        place = SharedPlace(self._turns, sharer)
+        try:
+            yield place
         finally:
-            turn.leave()
+            place.leave()
 
 
-class Turn:
-    """One call's place."""
+class SharedPlace:
+    """One call's, which it may give up for a while."""
 
-    def __init__(self, places: trio.Semaphore) -> None:
-        self._places = places
-        self._taken = False
+    def __init__(self, turns: Turns, sharer: str) -> None:
+        self._turns = turns
+        self._sharer = sharer
+        self._taken = True
 
-    async def take(self, seconds: float = math.inf) -> None:
+    async def take(self) -> None:
         """It may be taken already."""
-        if self._taken:
-            return
-        with trio.move_on_after(seconds) as waiting:
-            await self._places.acquire()
+        if not self._taken:
+            await self._turns.take(self._sharer, again=True)
             self._taken = True
-        if waiting.cancelled_caught:
-            raise BackendError("the agent is busy: as many calls as it may run at once are running")
 
     def leave(self) -> None:
         if self._taken:
             self._taken = False
-            self._places.release()
+            self._turns.give_back(self._sharer)

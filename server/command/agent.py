@@ -14,7 +14,7 @@ from msgspec import Meta, Raw
 from server.backends.base import BackendError, Outlet, ToolCall, Trouble
 from server.backends.offer import LONGEST_SECONDS
 from server.backends.replies import tool_answer
-from server.backends.turns import Turns
+from server.backends.turns import SharedPlaces
 from server.command.program import EnvironmentSetting, FolderSetting, Programs, program_problems
 from server.command.rlimits import ProcessBounds
 from server.command.talk import AgentTalk
@@ -82,7 +82,7 @@ class AgentBackend:
         self._settings = {tool.name: tool for tool in config.tool or (RUN_AGENT,)}
         self._tools = {name: describe(tool) for name, tool in self._settings.items()}
         self._schemas = {name: ToolSchema(tool) for name, tool in self._tools.items()}
-        self._turns = Turns(config.calls_at_once)
+        self._places = SharedPlaces(config.calls_at_once)
         self._waiting = trio.Semaphore(config.waiting_at_once)
         self._line_bytes = config.line_kib * 1024
 
@@ -101,7 +101,7 @@ class AgentBackend:
         if schema is None:
             raise BackendError(f"there is no tool {call.tool}")
         start = partial(self._programs.start, self._words, listens=True)
-        async with self._turns.taken(unhurried=call.unhurried) as turn:
+        async with self._places.taken(call.sharer, unhurried=call.unhurried) as turn:
             talk = AgentTalk(
                 call,
                 outlet,

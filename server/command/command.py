@@ -13,7 +13,7 @@ from msgspec import Meta
 from server.backends.base import BackendError, Outlet, ToolCall, Trouble
 from server.backends.offer import LONGEST_SECONDS
 from server.backends.short_schema import read_schema, with_defaults
-from server.backends.turns import Turns
+from server.backends.turns import SharedPlaces
 from server.command.argv import ArgvTemplate, UnfitArgument, Word, read_word
 from server.command.program import (
     EnvironmentSetting,
@@ -141,7 +141,7 @@ class CommandBackend:
         Raises `ValueError` for settings that turn out not to work."""
         self._programs = Programs(config, environment, name=name, log=log)
         self._commands = {tool.name: _Command(tool, self._programs) for tool in config.tool}
-        self._turns = Turns(config.calls_at_once)
+        self._places = SharedPlaces(config.calls_at_once)
         self._most = config.output_kib * 1024
         self._name = name
         self._log = log
@@ -165,7 +165,7 @@ class CommandBackend:
         except UnfitArgument as error:
             return _failed(f"Invalid arguments.\n{error}")
         start = partial(self._programs.start, words, listens=command.listens)
-        async with self._turns.taken(unhurried=call.unhurried):
+        async with self._places.taken(call.sharer, unhurried=call.unhurried):
             end = await run_to_end(start, given, self._most)
         if end.code not in command.settings.success:
             self._log.warning("agent.command_failed", agent=self._name, tool=call.tool, how=end.how)

@@ -28,7 +28,7 @@ from server.backends.child import Child, how_it_ended
 from server.backends.lines import BrokenLine, LineFraming
 from server.backends.outbox import LineOutbox
 from server.backends.short_schema import BadShortSchema, read_schema
-from server.backends.turns import Turn
+from server.backends.turns import SharedPlace
 from server.command.events import (
     MESSAGE_CHARACTERS,
     NoEvent,
@@ -75,7 +75,7 @@ class AgentTalk:
         programs: Programs,
         start: Start,
         *,
-        turn: Turn,
+        turn: SharedPlace,
         waiting: trio.Semaphore,
         line_bytes: int,
     ) -> None:
