@@ -23,7 +23,7 @@ from auth.values.cashier import (
 )
 from auth.values.db import Db
 from auth.values.entropy import Entropy
-from auth.values.model import Millis, Principal
+from auth.values.model import Millis, Principal, PrincipalKind
 from server.backends.catalog import Catalog
 from server.money.amounts import BadAmount, Micros, parse, shown
 from server.store.jobs import Store, StoreDb
@@ -146,7 +146,13 @@ class TillCashier:
             tools=self._priced(server),
             now=now,
         )
-        return _told(found)
+        told = _told(found)
+        if principal.kind is PrincipalKind.PAYER:
+            words = words_of_prices(self._for_payers(server), "payer")
+            told["may"] = (
+                f"Call what is sold here without a login, from this balance, and nothing else{words and ': '}{words}."
+            )
+        return told
 
     # ── what they may change of it ───────────────────────────────────────────────────────────────────────────────────
 
@@ -192,6 +198,13 @@ class TillCashier:
         balance = shown(0 if found is None else found.free, CURRENCY)
         upto = f"up to {_listed(limits)}" if limits else "up to all of it"
         return f"It may spend from your balance ({balance} now), {upto}: {words}."
+
+    def _for_payers(self, server: str) -> Iterable[PricedTool]:
+        catalog = self._catalogs.get(server)
+        for entry in () if catalog is None else catalog.entries():
+            price = entry.price
+            if price is not None and price.sold_to(PrincipalKind.PAYER) and entry.terms.tier != "financial":
+                yield price
 
     def _priced(
         self, server: str | None = None, granted: Sequence[str] | None = None

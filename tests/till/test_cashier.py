@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from auth.values.cashier import ANY_LOGIN, CashierRefusal
-from auth.values.model import Principal, PrincipalKind
+from auth.values.model import STRANGER, Principal, PrincipalKind
 from server.store.jobs import StoreDb
 from server.till import caps, meters, plan_grants, takings, vouchers, wallets
 from server.till.ledger import GRANTED, revenue_account
@@ -116,6 +116,25 @@ async def test_a_program_is_told_the_same_in_numbers(store: AnyStore) -> None:
         ("login", "day", 50_000),
     ]
     assert [each["amount"] for each in told["movements"]] == [-CENT, 1_000_000]
+
+
+async def test_who_bought_a_token_is_told_of_the_balance_and_what_it_is_good_for(store: AnyStore) -> None:
+    cashier = a_cashier(store, BOOKS)
+    wallet = "payer:eip155:8453:0xab"
+    await store.write(lambda db: given(db, 1_000_000, wallet))
+    principal = Principal(
+        kind=PrincipalKind.PAYER, subject="payer:eip155:8453:0xAB", client_id="payers", grant_id="grn_2"
+    )
+    told = await store.read(partial(cashier.mine, principal=principal, server="agent", now=NOW))
+    assert (told["wallet"]["id"], told["wallet"]["words"]) == (wallet, "$1.00")
+    assert [each["amount"] for each in told["movements"]] == [1_000_000]
+    assert told["may"] == (
+        "Call what is sold here without a login, from this balance, and nothing else: one of its tools costs $0.01 a call."
+    )
+    elsewhere = await store.read(partial(cashier.mine, principal=principal, server="other", now=NOW))
+    assert elsewhere["may"].endswith("and nothing else.")
+    stranger = await store.read(partial(cashier.mine, principal=STRANGER, server="agent", now=NOW))
+    assert stranger == {}
 
 
 async def test_who_has_nothing_is_told_so_and_a_nobody_nothing(store: AnyStore) -> None:
