@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Callable
+from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import click
@@ -89,6 +90,13 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("upstream_command", metavar="[-- COMMAND …]", nargs=-1)
 @click.option("--upstream", metavar="URL", help="the MCP server at this address, behind this door")
 @click.option(
+    "--env",
+    "variables",
+    metavar="NAME",
+    multiple=True,
+    help="a variable that COMMAND gets to see; repeatable",
+)
+@click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
 @click.option(
@@ -104,6 +112,7 @@ def command(
     as_json: bool,
     upstream: str | None,
     upstream_command: tuple[str, ...],
+    variables: tuple[str, ...],
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
@@ -122,7 +131,7 @@ def command(
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
-    behind = _behind(upstream, upstream_command)
+    behind = _behind(upstream, upstream_command, variables)
     try:
         # A file that merely lies here describes another server; one that is named is meant.
         file = None if behind and config is None else find_file(config, os.environ)
@@ -147,8 +156,12 @@ def command(
         _let_go(sys.stderr, stuck=lines.stuck)
 
 
-def _behind(upstream: str | None, command: tuple[str, ...]) -> tuple[ServerConfig, ...]:
+def _behind(
+    upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]
+) -> tuple[ServerConfig, ...]:
     """What the command line alone says is to be served; nothing, where that is for the settings to say."""
+    if variables and not command:
+        raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
     if upstream is None and not command:
         return ()
     if upstream is not None and command:
@@ -156,11 +169,14 @@ def _behind(upstream: str | None, command: tuple[str, ...]) -> tuple[ServerConfi
     from server.gateway.settings import McpConfig, problems
     from server.settings.shapes import ServerConfig
 
-    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command)
+    if command and which(command[0]) is None:
+        raise terminal.Misuse(f"there is no program {terminal.clean(command[0])}")
+    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command, env=variables)
     if found := problems(agent):
         key, what = found[0]
-        raise terminal.Misuse(f"{'--upstream' if key == 'url' else 'the command'} {what}")
-    return (ServerConfig(name="main", title=agent.what[:100], agents=(agent,)),)
+        named = {"url": "--upstream", "env": "--env"}.get(key, "the command")
+        raise terminal.Misuse(f"{named} {what}")
+    return (ServerConfig(name="main", agents=(agent,)),)
 
 
 def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:
