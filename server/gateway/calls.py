@@ -13,7 +13,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.backends.base import BackendError, LogMessage, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, Progress
 from server.gateway.messages import UpstreamRefusal
 from server.mcp.questions import Question
 
@@ -42,7 +42,18 @@ CallNews: TypeAlias = Progress | LogMessage | UpstreamQuestion | _Ended
 class UpstreamCall:
     """`next` is for one task at a time; the others never wait."""
 
-    __slots__ = ("_asked", "_follower", "_news", "_size", "_sizes", "number", "open", "outcome", "subject")
+    __slots__ = (
+        "_asked",
+        "_follower",
+        "_news",
+        "_size",
+        "_sizes",
+        "number",
+        "open",
+        "outcome",
+        "refused",
+        "subject",
+    )
 
     def __init__(self, number: int, subject: str | None) -> None:
         """`subject`: whose it is; None for a request of our own, of which nobody can be asked anything."""
@@ -50,6 +61,7 @@ class UpstreamCall:
         self.subject = subject
         self.outcome: Outcome | None = None
         self.open: dict[int | str, UpstreamQuestion] = {}  # not answered yet
+        self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be
         self._asked = 0
         self._news: deque[CallNews] = deque()
         self._sizes: deque[int] = deque()
@@ -107,7 +119,9 @@ class UpstreamCall:
         return told
 
     def result(self, ended: _Ended) -> Raw:
-        """Raises what it ended with."""
+        """Raises what it ended with; where that was an error after nobody could be asked, what would have to be offered."""
+        if isinstance(ended.outcome, UpstreamRefusal) and self.refused is not None:
+            raise self.refused
         if isinstance(ended.outcome, Exception):
             raise ended.outcome
         return ended.outcome

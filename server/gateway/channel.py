@@ -253,9 +253,9 @@ class ChannelLink:
                     self._forget(running)
                     running.end(outcome(message))
             case Told():
-                self._hearing.told(message, len(line), None)
+                self._hearing.told(message, len(line), None, shared=True)
             case Asked():
-                answer = self._hearing.asked(message, None)
+                answer = self._hearing.asked(message, None, followed=True, shared=True)
                 if answer is not None:
                     self._stream.send_nowait(answer)  # one that does not listen is not waited for
             case _:

@@ -305,6 +305,8 @@ class HttpLink:
                         self.ended.set()
                     raise
         except UpstreamRefusal as refusal:
+            if running.refused is not None:
+                raise running.refused from None
             raise await self._wire.said(call, refusal) from None
         raise UpstreamGone("forgets each session that is begun")
 
@@ -366,13 +368,13 @@ class HttpLink:
                     raise found
                 return found
             case Told():
-                self._hearing.told(message, size, running)
+                self._hearing.told(message, size, running, shared=False)
                 if running is not None and outlet is not None:
                     for event in running.taken():
                         await outlet.emit(event)
             case Asked():
-                may_ask = running is not None and running.number in self._scopes
-                answer = self._hearing.asked(message, running if may_ask else None)
+                followed = running is not None and running.number in self._scopes
+                answer = self._hearing.asked(message, running, followed=followed, shared=False)
                 if answer is not None:
                     await self._say(answer, None)
             case _:
