@@ -13,7 +13,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.backends.base import BackendError, CannotAsk, LogMessage, Progress
+from server.backends.base import AgentRequest, BackendError, CannotAsk, LogMessage, Progress
 from server.gateway.messages import UpstreamRefusal
 from server.mcp.questions import Question
 
@@ -48,17 +48,17 @@ class UpstreamCall:
         "_news",
         "_size",
         "_sizes",
+        "call",
         "number",
         "open",
         "outcome",
         "refused",
-        "subject",
     )
 
-    def __init__(self, number: int, subject: str | None) -> None:
-        """`subject`: whose it is; None for a request of our own, of which nobody can be asked anything."""
+    def __init__(self, number: int, call: AgentRequest | None) -> None:
+        """`call`: whose it is; None for a request of our own, of which nobody can be asked anything."""
         self.number = number
-        self.subject = subject
+        self.call = call
         self.outcome: Outcome | None = None
         self.open: dict[int | str, UpstreamQuestion] = {}  # not answered yet
         self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be
@@ -67,6 +67,10 @@ class UpstreamCall:
         self._sizes: deque[int] = deque()
         self._size = 0
         self._follower: trio.lowlevel.Task | None = None
+
+    @property
+    def subject(self) -> str | None:
+        return None if self.call is None else self.call.subject
 
     def tell(self, event: Progress | LogMessage, size: int) -> None:
         if self.outcome is not None or size > NEWS_BYTES:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import trio
 
-from server.backends.base import CannotAsk, LogMessage
+from server.backends.base import CannotAsk, LogLevel, LogMessage
 from server.gateway.calls import UpstreamCall
 from server.gateway.link import UpstreamTells
 from server.gateway.messages import (
@@ -36,6 +36,8 @@ LATELY_SECONDS: Final = 30.0
 CALLERS_KNOWN: Final = 1024
 URI_CHARACTERS: Final = 2048
 NOT_OFFERED: Final = "the caller's client does not offer what this needs to ask"
+
+LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
 _LISTS: Final = frozenset(
     {
@@ -138,6 +140,12 @@ class Hearing:
         since = trio.current_time() - LATELY_SECONDS
         others = any(at > since for subject, at in self._lately.items() if subject != only.subject)
         return None if others or len(self._lately) >= CALLERS_KNOWN else only
+
+
+def lower(wanted: LogLevel, level: LogLevel | None) -> bool:
+    """Whether a session tells less than is wanted. It has one level for all its callers, the lowest that any of them wants; each is
+    told from its own on."""
+    return level is None or LEVELS.index(wanted) < LEVELS.index(level)
 
 
 def cancelled_params(number: int) -> Mapping[str, Any]:

@@ -21,6 +21,7 @@ from server.gateway.messages import (
     UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
+    encode,
     outcome,
     read_message,
 )
@@ -84,10 +85,12 @@ class HttpWire:
             yield answer
 
     @asynccontextmanager
-    async def stream(self, message: bytes | None, headers: bytes) -> AsyncGenerator[UpstreamAnswer]:
+    async def stream(
+        self, message: bytes | None, headers: bytes, call: AgentRequest | None
+    ) -> AsyncGenerator[UpstreamAnswer]:
         """One that lasts: a GET, or a POST of this message."""
         head = (self._stream_get if message is None else self._stream_post) + headers
-        async with self._open(self._streams, head, message or b"", None, ENDLESS_BYTES) as answer:
+        async with self._open(self._streams, head, message or b"", call, ENDLESS_BYTES) as answer:
             yield answer
 
     async def delete(self, headers: bytes) -> None:
@@ -121,6 +124,8 @@ class HttpWire:
                         yield answer
                         return
                     challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
+            except UpstreamRefusal as refusal:
+                raise _without_credentials(refusal, shown.values()) from None
             except NotConnected as error:
                 raise NotReached(str(error), busy=isinstance(error, TooManyConnections)) from error
             except FetchFailed as error:
@@ -129,13 +134,6 @@ class HttpWire:
                 break
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
         raise UpstreamNotLetIn("does not accept the credential that it is shown")
-
-    async def said(self, call: AgentRequest | None, refusal: UpstreamRefusal) -> UpstreamRefusal:
-        """Without our credentials: some servers repeat them."""
-        text = str(refusal)
-        for mask in _masks((await self._credential.headers(call)).values()):
-            text = text.replace(mask, "***")
-        return UpstreamRefusal(refusal.code, text, refusal.data)
 
 
 class NotReached(UpstreamGone):
@@ -169,6 +167,16 @@ def status_problem(status: int) -> UpstreamFailure:
 def lines_of(headers: Mapping[str, str]) -> bytes:
     """Raises `ValueError` for what cannot be sent."""
     return b"".join([header_line(name, value) for name, value in headers.items()])
+
+
+def _without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
+    """Some servers repeat what they were shown."""
+    text, data = str(refusal), refusal.data
+    for mask in _masks(shown):
+        text = text.replace(mask, "***")
+        if data is not None and mask.encode() in encode(data):
+            data = None
+    return UpstreamRefusal(refusal.code, text, data)
 
 
 def _masks(values: Iterable[str]) -> list[str]:

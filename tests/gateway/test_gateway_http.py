@@ -29,6 +29,7 @@ from server.backends.base import (
     NoSuchResource,
     Paused,
     Progress,
+    ProtocolFailure,
     ResourceRead,
 )
 from server.gateway.credentials import StaticCredential
@@ -192,7 +193,8 @@ async def test_a_call_over_http_waits_for_a_caller_who_comes_back() -> None:
 
 async def test_a_credential_is_sent_and_never_shown() -> None:
     async def leak(turn: Turn) -> Any:
-        raise Refused(4711, f"bad key {turn.headers['authorization']} {turn.headers['x-key']}")
+        keys = f"{turn.headers['authorization']} {turn.headers['x-key']}"
+        raise Refused(4711, f"bad key {keys}", {"keys": keys})
 
     double = Double(handlers={"leak": leak}, lists={"tools": [tool("leak")]}, let_in="Bearer hush-hush-hush")
     credential = StaticCredential({"X-Key": Secret("another-secret")}, Secret("hush-hush-hush"))
@@ -200,6 +202,8 @@ async def test_a_credential_is_sent_and_never_shown() -> None:
         with pytest.raises(BackendError) as caught:
             await door.call("leak")
         assert str(caught.value) == "bad key *** ***"
+        assert isinstance(caught.value, ProtocolFailure)
+        assert caught.value.data is None
         assert "hush" not in str(door.log.events) + repr(credential)
 
 
