@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin, urlsplit
@@ -77,21 +77,17 @@ class HttpWire:
         self._stream_get: Final = self._streams.prepare("GET", (("Accept", EVENTS),))
         self._delete: Final = self._calls.prepare("DELETE", (("Accept", JSON),))
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, message: bytes, headers: bytes, call: AgentRequest | None
-    ) -> AsyncGenerator[UpstreamAnswer]:
-        async with self._open(self._calls, self._post + headers, message, call, STREAM_BYTES) as answer:
-            yield answer
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
 
-    @asynccontextmanager
-    async def stream(
+    def stream(
         self, message: bytes | None, headers: bytes, call: AgentRequest | None
-    ) -> AsyncGenerator[UpstreamAnswer]:
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """One that lasts: a GET, or a POST of this message."""
         head = (self._stream_get if message is None else self._stream_post) + headers
-        async with self._open(self._streams, head, message or b"", call, ENDLESS_BYTES) as answer:
-            yield answer
+        return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
     async def delete(self, headers: bytes) -> None:
         async with self._open(self._calls, self._delete + headers, b"", None, ERROR_BYTES):
