@@ -110,6 +110,13 @@ class _ServeCommand(click.Command):
 @click.argument("target", required=False)
 @click.option("--upstream", metavar="URL", help="the MCP server at this address, behind this door")
 @click.option(
+    "--env",
+    "variables",
+    metavar="NAME",
+    multiple=True,
+    help="a variable that COMMAND gets to see; repeatable",
+)
+@click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
 @click.option(
@@ -125,6 +132,7 @@ def command(
     server: str | None,
     as_json: bool,
     upstream: str | None,
+    variables: tuple[str, ...],
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
@@ -144,7 +152,8 @@ def command(
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
-    served = what_to_serve(target, upstream, click.get_current_context().meta.get(AFTER_DASHES, ()))
+    after_dashes = click.get_current_context().meta.get(AFTER_DASHES, ())
+    served = what_to_serve(target, upstream, after_dashes, variables)
     if served is not None and stdio and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 

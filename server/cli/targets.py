@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shutil import which
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from server.cli import terminal
@@ -21,8 +22,12 @@ class Target(NamedTuple):
     max_body_kib: int | None = None  # where more has to fit into a line than usual
 
 
-def what_to_serve(target: str | None, upstream: str | None, command: tuple[str, ...]) -> Target | None:
+def what_to_serve(
+    target: str | None, upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]
+) -> Target | None:
     """What the command line alone says; None where that is for the settings to say. Raises `CliError`."""
+    if variables and not command:
+        raise terminal.Misuse("--env goes with a command", hint="ostiary serve --env API_KEY -- COMMAND …")
     said = [
         name
         for name, given in (("TARGET", target), ("--upstream", upstream), ("a command", command))
@@ -34,18 +39,21 @@ def what_to_serve(target: str | None, upstream: str | None, command: tuple[str, 
         )
     if target is not None:
         return _target_of(target)
-    return _behind(upstream, command) if said else None
+    return _behind(upstream, command, variables) if said else None
 
 
-def _behind(upstream: str | None, command: tuple[str, ...]) -> Target:
+def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str, ...]) -> Target:
     from server.gateway.settings import McpConfig, problems
     from server.settings.shapes import ServerConfig
 
-    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command)
+    if command and which(command[0]) is None:
+        raise terminal.Misuse(f"there is no program {terminal.clean(command[0])}")
+    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command, env=variables)
     if found := problems(agent):
         key, what = found[0]
-        raise terminal.Misuse(f"{'--upstream' if key == 'url' else 'the command'} {what}")
-    return Target(ServerConfig(name="main", title=agent.what[:TITLE], agents=(agent,)))
+        named = {"url": "--upstream", "env": "--env"}.get(key, "the command")
+        raise terminal.Misuse(f"{named} {what}")
+    return Target(ServerConfig(name="main", agents=(agent,)))
 
 
 def _target_of(written: str) -> Target:

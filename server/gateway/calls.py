@@ -13,7 +13,7 @@ import msgspec
 import trio
 from msgspec import Raw
 
-from server.backends.base import BackendError, LogMessage, Progress
+from server.backends.base import AgentRequest, BackendError, CannotAsk, LogMessage, Progress
 from server.gateway.messages import UpstreamRefusal
 from server.mcp.questions import Question
 
@@ -42,19 +42,35 @@ CallNews: TypeAlias = Progress | LogMessage | UpstreamQuestion | _Ended
 class UpstreamCall:
     """`next` is for one task at a time; the others never wait."""
 
-    __slots__ = ("_asked", "_follower", "_news", "_size", "_sizes", "number", "open", "outcome", "subject")
+    __slots__ = (
+        "_asked",
+        "_follower",
+        "_news",
+        "_size",
+        "_sizes",
+        "call",
+        "number",
+        "open",
+        "outcome",
+        "refused",
+    )
 
-    def __init__(self, number: int, subject: str | None) -> None:
-        """`subject`: whose it is; None for a request of our own, of which nobody can be asked anything."""
+    def __init__(self, number: int, call: AgentRequest | None) -> None:
+        """`call`: whose it is; None for a request of our own, of which nobody can be asked anything."""
         self.number = number
-        self.subject = subject
+        self.call = call
         self.outcome: Outcome | None = None
         self.open: dict[int | str, UpstreamQuestion] = {}  # not answered yet
+        self.refused: CannotAsk | None = None  # it wanted to ask, and nobody could be
         self._asked = 0
         self._news: deque[CallNews] = deque()
         self._sizes: deque[int] = deque()
         self._size = 0
         self._follower: trio.lowlevel.Task | None = None
+
+    @property
+    def subject(self) -> str | None:
+        return None if self.call is None else self.call.subject
 
     def tell(self, event: Progress | LogMessage, size: int) -> None:
         if self.outcome is not None or size > NEWS_BYTES:
@@ -107,7 +123,9 @@ class UpstreamCall:
         return told
 
     def result(self, ended: _Ended) -> Raw:
-        """Raises what it ended with."""
+        """Raises what it ended with; where that was an error after nobody could be asked, what would have to be offered."""
+        if isinstance(ended.outcome, UpstreamRefusal) and self.refused is not None:
+            raise self.refused
         if isinstance(ended.outcome, Exception):
             raise ended.outcome
         return ended.outcome

@@ -25,7 +25,7 @@ from server.gateway.agreement import (
 )
 from server.gateway.calls import UpstreamCall
 from server.gateway.following import follow
-from server.gateway.hearing import Hearing, cancelled_params
+from server.gateway.hearing import Hearing, cancelled_params, lower
 from server.gateway.link import NO_HEADERS, UpstreamTells
 from server.gateway.messages import (
     MESSAGE_BYTES,
@@ -52,9 +52,6 @@ RESOURCES_FOLLOWED: Final = 256
 GARBAGE_LINES: Final = 10_000
 
 _NOBODY: Final = Nobody("nobody can be asked for this")
-_LEVELS: Final[tuple[LogLevel, ...]] = (
-    "debug", "info", "notice", "warning", "error", "critical", "alert", "emergency",
-)  # fmt: skip
 
 
 class ChannelLink:
@@ -223,7 +220,7 @@ class ChannelLink:
         wanted = None if call is None else call.log_level
         if wanted is None or self.agreement.modern or not self.agreement.has("logging"):
             return
-        if self._level is None or _LEVELS.index(wanted) < _LEVELS.index(self._level):
+        if lower(wanted, self._level):
             self._level = wanted
             try:
                 await self.request("logging/setLevel", {"level": wanted})
@@ -231,7 +228,7 @@ class ChannelLink:
                 return  # it says what it says
 
     def _start(self, call: AgentRequest | None) -> UpstreamCall:
-        running = UpstreamCall(next(self._numbers), None if call is None else call.subject)
+        running = UpstreamCall(next(self._numbers), call)
         self._running[running.number] = running
         return running
 
@@ -253,9 +250,9 @@ class ChannelLink:
                     self._forget(running)
                     running.end(outcome(message))
             case Told():
-                self._hearing.told(message, len(line), None)
+                self._hearing.told(message, len(line), None, shared=True)
             case Asked():
-                answer = self._hearing.asked(message, None)
+                answer = self._hearing.asked(message, None, followed=True, shared=True)
                 if answer is not None:
                     self._stream.send_nowait(answer)  # one that does not listen is not waited for
             case _:

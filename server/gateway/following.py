@@ -12,7 +12,7 @@ from typing import TypeAlias
 import trio
 from msgspec import Raw
 
-from server.backends.base import BackendError, LogMessage, Outlet, Progress
+from server.backends.base import BackendError, CannotAsk, LogMessage, Outlet, Progress
 from server.gateway.calls import UpstreamCall, UpstreamQuestion
 from server.gateway.messages import INVALID_PARAMS, refusal_message, reply_message, said
 
@@ -69,6 +69,8 @@ async def _ask(running: UpstreamCall, asked: UpstreamQuestion, outlet: Outlet, r
     try:
         answers = await outlet.ask({asked.key: asked.question})
     except BackendError as error:
+        if isinstance(error, CannotAsk) and error.required:
+            running.refused = error.with_traceback(None)
         # Nobody can be asked, or who was asked gave no answer: the upstream may go on without.
         message = refusal_message(asked.id, INVALID_PARAMS, said(str(error)))
     else:

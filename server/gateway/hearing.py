@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import trio
 
-from server.backends.base import LogMessage
+from server.backends.base import CannotAsk, LogLevel, LogMessage
 from server.gateway.calls import UpstreamCall
 from server.gateway.link import UpstreamTells
 from server.gateway.messages import (
@@ -28,12 +28,16 @@ from server.gateway.messages import (
     reply_message,
 )
 from server.gateway.questions import kind_of, question_of
+from server.mcp.questions import missing
 from server.observe.log import Logger
 
 # What an upstream still says of a request that is over comes sooner than this.
 LATELY_SECONDS: Final = 30.0
 CALLERS_KNOWN: Final = 1024
 URI_CHARACTERS: Final = 2048
+NOT_OFFERED: Final = "the caller's client does not offer what this needs to ask"
+
+LEVELS: Final[tuple[LogLevel, ...]] = get_args(LogLevel)
 
 _LISTS: Final = frozenset(
     {
@@ -73,7 +77,7 @@ class Hearing:
         if len(lately) > CALLERS_KNOWN:
             lately.popitem(last=False)
 
-    def told(self, message: Told, size: int, running: UpstreamCall | None) -> None:
+    def told(self, message: Told, size: int, running: UpstreamCall | None, *, shared: bool) -> None:
         match message.method:
             case "notifications/progress":
                 found = progress_of(message.params)
@@ -84,7 +88,7 @@ class Hearing:
                         whose.tell(progress, size)
             case "notifications/message":
                 event = log_of(message.params)
-                whose = running or self._alone()
+                whose = self._alone() if shared else running
                 if event is not None:
                     self._heard_log(event, size, whose)
             case "notifications/resources/updated":
@@ -101,15 +105,21 @@ class Hearing:
             case _:
                 pass
 
-    def asked(self, message: Asked, running: UpstreamCall | None) -> bytes | None:
-        """What it is answered at once; None: whoever follows the request answers."""
+    def asked(
+        self, message: Asked, running: UpstreamCall | None, *, followed: bool, shared: bool
+    ) -> bytes | None:
+        """What it is answered at once; None: whoever follows the request answers. `followed`: somebody does, who can be asked.
+        `shared`: it came where all requests' messages come."""
         if message.method == "ping":
             return reply_message(message.id, {})
         kind = kind_of(message.method)
         if kind is None or kind not in self._questions:
             return refusal_message(message.id, METHOD_NOT_FOUND, "not offered by this client")
-        whose = running or self._alone()
+        whose = self._alone() if shared else running
         question = question_of(message.method, message.params)
+        if whose is not None and question is not None and not followed:
+            whose.refused = CannotAsk(NOT_OFFERED, missing({"": question}, frozenset()))
+            return refusal_message(message.id, INVALID_PARAMS, NOT_OFFERED)
         if whose is None or whose.subject is None or question is None:
             why = "it cannot be told whose request this belongs to, so nobody is asked"
             return refusal_message(message.id, INVALID_PARAMS, why)
@@ -130,6 +140,12 @@ class Hearing:
         since = trio.current_time() - LATELY_SECONDS
         others = any(at > since for subject, at in self._lately.items() if subject != only.subject)
         return None if others or len(self._lately) >= CALLERS_KNOWN else only
+
+
+def lower(wanted: LogLevel, level: LogLevel | None) -> bool:
+    """Whether a session tells less than is wanted. It has one level for all its callers, the lowest that any of them wants; each is
+    told from its own on."""
+    return level is None or LEVELS.index(wanted) < LEVELS.index(level)
 
 
 def cancelled_params(number: int) -> Mapping[str, Any]:

@@ -8,7 +8,8 @@ basic/transports/streamable-http (2026-07-28), basic/transports (2025-11-25).
 from __future__ import annotations
 
 import itertools
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final
 
@@ -16,9 +17,7 @@ import trio
 from msgspec import Raw
 
 from server.backends.base import AgentRequest, BackendError, LogLevel, Outlet
-from server.client.errors import BadAnswer
 from server.client.headers import header_value
-from server.client.sse import EventDecoder
 from server.gateway.agreement import (
     Agreement,
     discover_params,
@@ -30,9 +29,10 @@ from server.gateway.agreement import (
 )
 from server.gateway.calls import UpstreamCall
 from server.gateway.following import follow
-from server.gateway.hearing import Hearing, cancelled_params
+from server.gateway.hearing import Hearing, cancelled_params, lower
+from server.gateway.http_answers import GoOn, TakeMessage, answer_in, answer_of
+from server.gateway.http_changes import HttpChanges
 from server.gateway.http_wire import (
-    EVENTS,
     HttpWire,
     NotReached,
     UpstreamSessionLost,
@@ -51,7 +51,6 @@ from server.gateway.messages import (
     UpstreamRefusal,
     notification_message,
     outcome,
-    read_message,
     request_message,
 )
 from server.mcp.versions import LATEST
@@ -59,17 +58,8 @@ from server.observe.log import Logger
 from server.outgoing.fetch import UpstreamAnswer
 
 FAREWELL_SECONDS: Final = 1.0
-# The end of a stream comes right behind its answer; whoever lets us wait longer gets another connection the next time.
-STREAM_END_SECONDS: Final = 0.02
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-RESUMED_AT_MOST: Final = 100
 SESSION_ID_CHARACTERS: Final = 1024
 RESOURCES_FOLLOWED: Final = 256
-# What lasts for days brings no end of events; each is bounded by itself.
-PING_SECONDS: Final = 30.0
-
-_Take = Callable[[Any, int], Awaitable[Raw | None]]
 
 
 class HttpLink:
@@ -106,7 +96,14 @@ class HttpLink:
         self._renewing = trio.Lock()
         self._level: LogLevel | None = None
         self._followed: dict[str, None] = {}
-        self._refollow = trio.Event()
+        self._changes = HttpChanges(
+            wire,
+            tells,
+            take=lambda number: self._taker(number, None),
+            number=lambda: next(self._numbers),
+            name=name,
+            log=log,
+        )
 
     # ── from the first request to the last ──
 
@@ -123,10 +120,9 @@ class HttpLink:
 
     async def run(self) -> None:
         """Listens for what changes; ends when there is nothing to listen to."""
-        if self.agreement.modern:
-            await self._listen_always(self._modern_listening)
-        elif self._tells_anything():
-            await self._listen_always(self._legacy_listening)
+        await self._changes.run(
+            self.agreement, lambda: self._head, lambda: self._renew(self._session_id), self._followed
+        )
 
     async def end(self) -> None:
         """Whoever is waiting for the next connection is told by `ended`."""
@@ -153,7 +149,7 @@ class HttpLink:
                 refusal = await refusal_in(answer)
                 return None if refusal is None else read_discovered(refusal, not_found=answer.status == 404)
             try:
-                found: Raw | UpstreamRefusal = await self._answer_in(answer, self._taker(number, None))
+                found: Raw | UpstreamRefusal = await answer_in(answer, self._taker(number, None))
             except UpstreamRefusal as refusal:
                 found = refusal
             except NotAnUpstream:
@@ -173,7 +169,7 @@ class HttpLink:
                 raise status_problem(answer.status)
             session_id = answer.header(b"mcp-session-id")
             try:
-                agreed = read_initialized(await self._answer_in(answer, self._taker(number, None)))
+                agreed = read_initialized(await answer_in(answer, self._taker(number, None)))
             except UpstreamRefusal as refusal:
                 raise NotAnUpstream(f"refused to begin: {refusal}") from None
         if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
@@ -217,7 +213,7 @@ class HttpLink:
         try:
             return await self._carry_out(running, method, params, call, outlet, headers, tasks)
         except trio.Cancelled:
-            await self._say_cancelled(running, call)
+            await self._say_cancelled(running)
             raise
         finally:
             self._forget(running)
@@ -249,7 +245,7 @@ class HttpLink:
         scope = self._scopes.get(running.number)
         if scope is not None and running.outcome is None:
             scope.cancel()
-            await self._say_cancelled(running, None)
+            await self._say_cancelled(running)
 
     async def follow_resource(self, uri: str) -> None:
         if uri in self._followed:
@@ -261,7 +257,7 @@ class HttpLink:
                 await self.request("resources/unsubscribe", {"uri": oldest})
         self._followed[uri] = None
         if self.agreement.modern:
-            self._refollow.set()
+            self._changes.ask_anew()
         elif self.agreement.has("resources", "subscribe"):
             await self.request("resources/subscribe", {"uri": uri})
 
@@ -296,7 +292,8 @@ class HttpLink:
                 session_id = self._session_id
                 try:
                     async with self._wire.post(message, self._head + lines, call) as answer:
-                        return await self._answer_of(answer, take)
+                        in_session = session_id is not None
+                        return await answer_of(answer, take, self._go_on(call), in_session=in_session)
                 except UpstreamSessionLost:
                     await self._renew(session_id)
                 except NotReached as error:
@@ -305,52 +302,22 @@ class HttpLink:
                         self.ended.set()
                     raise
         except UpstreamRefusal as refusal:
-            raise await self._wire.said(call, refusal) from None
+            if running.refused is not None:
+                raise running.refused from None
+            raise refusal from None
         raise UpstreamGone("forgets each session that is begun")
 
-    async def _answer_of(self, answer: UpstreamAnswer, take: _Take) -> Raw:
-        status = answer.status
-        if status < 300:
-            return await self._answer_in(answer, take)
-        refusal = await refusal_in(answer)
-        if status == 404 and self._session_id is not None:
-            raise UpstreamSessionLost
-        if refusal is not None:
-            raise refusal
-        raise status_problem(status)
+    def _go_on(self, call: AgentRequest | None) -> GoOn | None:
+        """In the handshake era a stream may be come back to."""
+        if self.agreement.modern:
+            return None
 
-    async def _answer_in(self, answer: UpstreamAnswer, take: _Take) -> Raw:
-        """Raises `UpstreamRefusal`, `UpstreamGone`."""
-        if answer.media_type != EVENTS:
-            body = await answer.read(MESSAGE_BYTES)
-            message = read_message(body)
-            found = await take(message, len(body)) if isinstance(message, Answered) else None
-            if found is None:
-                raise NotAnUpstream("answered with something that is no answer in MCP")
-            return found
-        decoder = EventDecoder(limit=MESSAGE_BYTES)
-        found = await _heard(answer, decoder, take)
-        if found is not None:
-            await answer.finish(STREAM_END_SECONDS)
-            return found
-        return await self._resumed(decoder, take)
+        def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
+            return self._wire.stream(None, self._head + lines_of({"Last-Event-ID": last_id}), call)
 
-    async def _resumed(self, decoder: EventDecoder, take: _Take) -> Raw:
-        """The rest of a stream that ended before its answer, where the upstream said how to come back for it (2025-11-25)."""
-        for _ in range(RESUMED_AT_MOST):
-            last_id = decoder.last_id
-            if self.agreement.modern or last_id is None or not last_id.isascii() or not last_id.isprintable():
-                break
-            await trio.sleep(min(max((decoder.retry_millis or 0) / 1000, 0.1), 30))
-            async with self._wire.stream(None, self._head + lines_of({"Last-Event-ID": last_id})) as answer:
-                if answer.status >= 300 or answer.media_type != EVENTS:
-                    break
-                found = await _heard(answer, decoder, take)
-                if found is not None:
-                    return found
-        raise UpstreamGone("ended its answer before the result")
+        return go_on
 
-    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> _Take:
+    def _taker(self, number: int, running: UpstreamCall | None, outlet: Outlet | None = None) -> TakeMessage:
         return partial(self._take, number, running, outlet)
 
     async def _take(
@@ -366,15 +333,15 @@ class HttpLink:
                     raise found
                 return found
             case Told():
-                self._hearing.told(message, size, running)
+                self._hearing.told(message, size, running, shared=False)
                 if running is not None and outlet is not None:
                     for event in running.taken():
                         await outlet.emit(event)
             case Asked():
-                may_ask = running is not None and running.number in self._scopes
-                answer = self._hearing.asked(message, running if may_ask else None)
+                followed = running is not None and running.number in self._scopes
+                answer = self._hearing.asked(message, running, followed=followed, shared=False)
                 if answer is not None:
-                    await self._say(answer, None)
+                    await self._say(answer, None if running is None else running.call)
             case _:
                 pass
         return None
@@ -386,7 +353,7 @@ class HttpLink:
         return lines
 
     async def _set_level(self, wanted: LogLevel) -> None:
-        if self._level == wanted or not self.agreement.has("logging"):
+        if not self.agreement.has("logging") or not lower(wanted, self._level):
             return
         self._level = wanted
         try:
@@ -395,7 +362,7 @@ class HttpLink:
             return
 
     def _start(self, call: AgentRequest | None) -> UpstreamCall:
-        running = UpstreamCall(next(self._numbers), None if call is None else call.subject)
+        running = UpstreamCall(next(self._numbers), call)
         self._running[running.number] = running
         return running
 
@@ -403,7 +370,7 @@ class HttpLink:
         self._running.pop(running.number, None)
 
     async def _reply(self, running: UpstreamCall, message: bytes) -> None:
-        await self._say(message, None)
+        await self._say(message, running.call)
 
     async def _say(self, message: bytes, call: AgentRequest | None) -> None:
         """What has no answer. Raises `BackendError`."""
@@ -412,104 +379,16 @@ class HttpLink:
                 raise status_problem(answer.status)
             await answer.finish(FAREWELL_SECONDS)
 
-    async def _say_cancelled(self, running: UpstreamCall, call: AgentRequest | None) -> None:
+    async def _say_cancelled(self, running: UpstreamCall) -> None:
         """In the stateless era leaving has said it."""
         if self.agreement.modern:
             return
         message = notification_message("notifications/cancelled", cancelled_params(running.number))
         with trio.move_on_after(FAREWELL_SECONDS, shield=True):
             try:
-                await self._say(message, call)
+                await self._say(message, running.call)
             except BackendError:
                 return
-
-    # ── what changes ──
-
-    def _tells_anything(self) -> bool:
-        kinds = ("tools", "prompts", "resources")
-        return self.agreement.has("resources", "subscribe") or any(
-            self.agreement.has(kind, "listChanged") for kind in kinds
-        )
-
-    async def _listen_always(self, listening: Callable[[], Awaitable[bool]]) -> None:
-        pause = FIRST_PAUSE_SECONDS
-        while True:
-            begun = trio.current_time()
-            try:
-                if not await listening():
-                    return
-            except (BackendError, UpstreamRefusal, UpstreamSessionLost) as error:
-                self._log.debug("upstream.not_listening", agent=self._name, reason=str(error)[:200])
-            if trio.current_time() - begun > LONGEST_PAUSE_SECONDS:
-                pause = FIRST_PAUSE_SECONDS
-            await trio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
-            self._tells.lists()  # what changed meanwhile was not heard
-
-    async def _modern_listening(self) -> bool:
-        """False: there is nothing to listen to."""
-        while True:
-            self._refollow = trio.Event()
-            asked: dict[str, Any] = {
-                f"{kind}ListChanged": True
-                for kind in ("tools", "prompts", "resources")
-                if self.agreement.has(kind, "listChanged")
-            }
-            if self._followed:
-                asked["resourceSubscriptions"] = list(self._followed)
-            if not asked:
-                await self._refollow.wait()
-                continue
-            number = next(self._numbers)
-            params = modern_params(
-                {"notifications": asked}, None, questions=frozenset(), tasks=False, token=None
-            )
-            message = request_message(number, "subscriptions/listen", params)
-            again = False
-            with trio.CancelScope() as scope:
-                self._nursery.start_soon(_cancel_when, self._refollow, scope)
-                try:
-                    lines = self._head + self._method_lines("subscriptions/listen")
-                    async with self._wire.stream(message, lines) as answer:
-                        if answer.status in (404, 405):
-                            return False
-                        await self._answer_of(answer, self._taker(number, None))
-                finally:
-                    again = self._refollow.is_set()
-                    self._refollow.set()
-            if not again:
-                return True
-
-    async def _legacy_listening(self) -> bool:
-        session_id = self._session_id
-        async with self._wire.stream(None, self._head) as answer:
-            if answer.status == 405:
-                return False
-            if answer.status == 404 and session_id is not None:
-                await self._renew(session_id)
-                return True
-            if answer.status >= 300 or answer.media_type != EVENTS:
-                raise status_problem(answer.status)
-            await _heard(answer, EventDecoder(limit=MESSAGE_BYTES), self._taker(0, None))
-        return True
-
-
-async def _heard(answer: UpstreamAnswer, decoder: EventDecoder, take: _Take) -> Raw | None:
-    """Until the answer has come; None: the stream ended before."""
-    try:
-        while chunk := await answer.part():
-            for data in decoder.feed(chunk):
-                found = await take(read_message(data), len(data))
-                if found is not None:
-                    return found
-    except BadAnswer as error:
-        raise UpstreamGone(f"said more than {MESSAGE_BYTES // 1024} KiB in one message") from error
-    return None
-
-
-async def _cancel_when(event: trio.Event, scope: trio.CancelScope) -> None:
-    await event.wait()
-    scope.cancel()
 
 
 def name_header(name: str) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncGenerator, Iterable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Final
 from urllib.parse import urljoin, urlsplit
@@ -21,6 +21,7 @@ from server.gateway.messages import (
     UpstreamFailure,
     UpstreamGone,
     UpstreamRefusal,
+    encode,
     outcome,
     read_message,
 )
@@ -76,19 +77,17 @@ class HttpWire:
         self._stream_get: Final = self._streams.prepare("GET", (("Accept", EVENTS),))
         self._delete: Final = self._calls.prepare("DELETE", (("Accept", JSON),))
 
-    @asynccontextmanager
-    async def post(
+    def post(
         self, message: bytes, headers: bytes, call: AgentRequest | None
-    ) -> AsyncGenerator[UpstreamAnswer]:
-        async with self._open(self._calls, self._post + headers, message, call, STREAM_BYTES) as answer:
-            yield answer
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
+        return self._open(self._calls, self._post + headers, message, call, STREAM_BYTES)
 
-    @asynccontextmanager
-    async def stream(self, message: bytes | None, headers: bytes) -> AsyncGenerator[UpstreamAnswer]:
+    def stream(
+        self, message: bytes | None, headers: bytes, call: AgentRequest | None
+    ) -> AbstractAsyncContextManager[UpstreamAnswer]:
         """One that lasts: a GET, or a POST of this message."""
         head = (self._stream_get if message is None else self._stream_post) + headers
-        async with self._open(self._streams, head, message or b"", None, ENDLESS_BYTES) as answer:
-            yield answer
+        return self._open(self._streams, head, message or b"", call, ENDLESS_BYTES)
 
     async def delete(self, headers: bytes) -> None:
         async with self._open(self._calls, self._delete + headers, b"", None, ERROR_BYTES):
@@ -121,6 +120,8 @@ class HttpWire:
                         yield answer
                         return
                     challenge = answer.header(b"www-authenticate")[:CHALLENGE_CHARACTERS]
+            except UpstreamRefusal as refusal:
+                raise _without_credentials(refusal, shown.values()) from None
             except NotConnected as error:
                 raise NotReached(str(error), busy=isinstance(error, TooManyConnections)) from error
             except FetchFailed as error:
@@ -129,13 +130,6 @@ class HttpWire:
                 break
         self._log.warning("upstream.not_let_in", agent=self._name, mine=call is None)
         raise UpstreamNotLetIn("does not accept the credential that it is shown")
-
-    async def said(self, call: AgentRequest | None, refusal: UpstreamRefusal) -> UpstreamRefusal:
-        """Without our credentials: some servers repeat them."""
-        text = str(refusal)
-        for mask in _masks((await self._credential.headers(call)).values()):
-            text = text.replace(mask, "***")
-        return UpstreamRefusal(refusal.code, text, refusal.data)
 
 
 class NotReached(UpstreamGone):
@@ -169,6 +163,16 @@ def status_problem(status: int) -> UpstreamFailure:
 def lines_of(headers: Mapping[str, str]) -> bytes:
     """Raises `ValueError` for what cannot be sent."""
     return b"".join([header_line(name, value) for name, value in headers.items()])
+
+
+def _without_credentials(refusal: UpstreamRefusal, shown: Iterable[str]) -> UpstreamRefusal:
+    """Some servers repeat what they were shown."""
+    text, data = str(refusal), refusal.data
+    for mask in _masks(shown):
+        text = text.replace(mask, "***")
+        if data is not None and mask.encode() in encode(data):
+            data = None
+    return UpstreamRefusal(refusal.code, text, data)
 
 
 def _masks(values: Iterable[str]) -> list[str]:

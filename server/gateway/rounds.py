@@ -28,12 +28,14 @@ from server.mcp.questions import Question
 # As many as the clients of ours are asked at most.
 ROUNDS: Final = 10
 QUESTIONS: Final = 16
+KEY_CHARACTERS: Final = 100
 STATE_CHARACTERS: Final = 32 * 1024
 
 # A call is made again after somebody has opened a page, but not for ever.
 PAGES: Final = 3
 PAGE_FIRST: Final = -32042
 NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_QUESTIONS: Final[Mapping[str, Question]] = MappingProxyType({})
 
 PARKED: Final = "parked"
 ROUND: Final = "round"
@@ -50,18 +52,19 @@ class OpenRound(msgspec.Struct, frozen=True):
 
     number: int
     questions: Mapping[str, Mapping[str, Any]]  # method and params, by the upstream's keys
+    names: Mapping[str, str]  # the upstream's key → ours
     state: str | None
 
     def named(self) -> Mapping[str, tuple[str, Question]]:
-        """Our key → the upstream's, and the question. The same key means the same question for the whole call."""
+        """Our key → the upstream's, and the question."""
         found: dict[str, tuple[str, Question]] = {}
-        for place, (key, asked) in enumerate(self.questions.items(), 1):
+        for key, asked in self.questions.items():
             question = question_of(
                 str(asked.get("method")), cast("Mapping[str, Any]", asked.get("params") or {})
             )
             if question is None:
                 raise BackendError("the upstream asks what no client can be asked")
-            found[f"upstream-{self.number}-{place}"] = (key, question)
+            found[self.names[key]] = (key, question)
         return found
 
 
@@ -87,7 +90,7 @@ async def use(
         try:
             return await _waiting(link, method, params, call, outlet, parking, tasks)
         except UpstreamRefusal as refusal:
-            pages = _pages(refusal, attempt) if "elicitation" in questions else {}
+            pages = _pages(refusal, attempt) if "elicitation" in questions else NO_QUESTIONS
             if not pages or attempt == PAGES:
                 raise
         # Somebody has to do something on a page first; whoever has opened it is taken at their word, once.
@@ -141,6 +144,7 @@ async def _in_rounds(
 ) -> Raw:
     waiting = _open_round(call)
     number = 0 if waiting is None else waiting.number
+    taken: dict[str, Mapping[str, Any]] = {}  # our keys, and what they stand for in this call
     while True:
         again: Mapping[str, Any] = {}
         if waiting is not None:
@@ -157,7 +161,7 @@ async def _in_rounds(
         number += 1
         if number > ROUNDS:
             raise UpstreamFailure(f"asks its caller more than {ROUNDS} times")
-        waiting = _read_round(number, kind, questions)
+        waiting = _read_round(number, kind, questions, taken)
         await outlet.checkpoint({ROUND: msgspec.to_builtins(waiting)})
 
 
@@ -171,7 +175,9 @@ async def _answered(waiting: OpenRound, outlet: Outlet) -> Mapping[str, Any]:
     return again
 
 
-def _read_round(number: int, kind: _Kind, allowed: Collection[str]) -> OpenRound:
+def _read_round(
+    number: int, kind: _Kind, allowed: Collection[str], taken: dict[str, Mapping[str, Any]]
+) -> OpenRound:
     requests = members(kind.input_requests)
     state = kind.request_state
     if len(requests) > QUESTIONS or (state is not None and len(state) > STATE_CHARACTERS):
@@ -184,14 +190,19 @@ def _read_round(number: int, kind: _Kind, allowed: Collection[str]) -> OpenRound
         kind_asked = kind_of(str(cast("Mapping[str, Any]", asked).get("method")))
         if kind_asked not in allowed:
             raise UpstreamFailure("asks what it was not told that it may")
-    return OpenRound(number, requests, state)
+    # A client is told the upstream's own keys, but one key may stand for one question only as long as the call lasts.
+    names: dict[str, str] = {}
+    for place, (key, asked) in enumerate(requests.items(), 1):
+        name = key if 0 < len(key) <= KEY_CHARACTERS else f"upstream-{place}"
+        names[key] = name if taken.setdefault(name, asked) == asked else f"{name}-{number}"
+    return OpenRound(number, requests, names, state)
 
 
 def _pages(refusal: UpstreamRefusal, attempt: int) -> Mapping[str, Question]:
     """What an upstream of 2025-11-25 wants its caller to open first (client/elicitation, "URL elicitation required")."""
     listed: object = None if refusal.data is None else refusal.data.get("elicitations")
     if refusal.code != PAGE_FIRST or not isinstance(listed, list):
-        return {}
+        return NO_QUESTIONS
     found: dict[str, Question] = {}
     for place, each in enumerate(cast("list[Any]", listed)[:QUESTIONS], 1):
         given = cast("Mapping[str, Any]", each) if isinstance(each, Mapping) else NOTHING

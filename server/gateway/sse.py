@@ -70,7 +70,7 @@ class SseStream:
             await self._target.aclose()
 
     async def _listen(self) -> None:
-        async with self._wire.stream(None, b"") as answer:
+        async with self._wire.stream(None, b"", None) as answer:
             if answer.status >= 300 or answer.media_type != EVENTS:
                 raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
             decoder = EventDecoder(limit=MESSAGE_BYTES)

@@ -65,6 +65,10 @@ NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
 
 TOOL_CALL: Final = METHODS["tools/call"]
 
+# A task that a restart interrupted may be there before its agent is.
+AWAITED_SECONDS: Final = 15 * 60.0
+AWAITED_PAUSE_SECONDS: Final = 1.0
+
 
 async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredResult:
     params: CallToolParams = request.route.params  # type: ignore[assignment]
@@ -125,6 +129,10 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
     )
     settle_tool(request, order.tool)
     try:
+        with trio.move_on_after(AWAITED_SECONDS):
+            while request.tool is None and endpoint.catalog.awaits_more:
+                await trio.sleep(AWAITED_PAUSE_SECONDS)
+                settle_tool(request, order.tool)
         if request.tool is None:
             raise UnknownTool(order.tool)
         result = await _use(request, request.tool, outlet, order.resumed)

@@ -82,7 +82,7 @@ def test_a_server_over_pipes_has_another_behind_it(ostiary: Program) -> None:
         {"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": {"name": "read_graph", "_meta": META}},
     ]
     done = subprocess.run(
-        (*SOURCE, "serve", "--stdio", "--", *node_server("memory")),
+        (*SOURCE, "serve", "--stdio", "--env", "MEMORY_FILE_PATH", "--", *node_server("memory")),
         cwd=ostiary.home,
         env=ostiary.environment(MEMORY_FILE_PATH=str(ostiary.home / "memory.json")),
         input="".join(json.dumps(each) + "\n" for each in asked),

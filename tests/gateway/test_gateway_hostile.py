@@ -53,6 +53,16 @@ async def test_one_that_never_says_anything_is_given_up_and_the_others_work() ->
         assert await good_door.say("hello") == "hello"
 
 
+async def test_one_that_is_not_waited_for_holds_up_no_start() -> None:
+    async def silent(stream: trio.SocketStream) -> None:
+        await trio.sleep_forever()
+
+    async with someone(silent) as tcp:
+        with trio.fail_after(5):
+            async with gate(tcp=tcp, connect="lazy") as door:
+                assert trouble_of(door) == "is not connected yet"
+
+
 async def test_a_call_that_hangs_holds_up_no_other() -> None:
     async def hang(turn: Turn) -> Any:
         await trio.sleep_forever()
@@ -251,9 +261,9 @@ async def test_whatever_answers_over_http_and_is_no_mcp_is_said_so(raw: bytes, r
 
 
 async def test_an_endless_event_is_not_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    from server.gateway import http
+    from server.gateway import http_answers
 
-    monkeypatch.setattr(http, "MESSAGE_BYTES", 100_000)
+    monkeypatch.setattr(http_answers, "MESSAGE_BYTES", 100_000)
     double = Double(era="stateless")
     async with over_http(double, sse=True) as url, gate(url=url) as door:
 

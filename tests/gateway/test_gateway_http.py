@@ -22,8 +22,18 @@ from upstreams import (
     words,
 )
 
-from server.backends.base import AgentRequest, BackendError, NoSuchResource, Paused, Progress, ResourceRead
+from server.backends.base import (
+    AgentRequest,
+    BackendError,
+    CannotAsk,
+    NoSuchResource,
+    Paused,
+    Progress,
+    ProtocolFailure,
+    ResourceRead,
+)
 from server.gateway.credentials import StaticCredential
+from server.mcp.questions import Question, missing
 from server.settings.secret import Secret
 
 ERAS = pytest.mark.parametrize("era", ["handshake", "stateless"])
@@ -144,6 +154,22 @@ async def test_each_of_two_callers_is_asked_on_their_own_stream() -> None:
         assert said == {"ada": "decline", "bob": "cancel"}
 
 
+@pytest.mark.parametrize("can", [frozenset[str](), frozenset({"roots"})])
+async def test_a_caller_who_cannot_be_asked_is_told_what_it_would_have_to_offer(can: frozenset[str]) -> None:
+    async def ask(turn: Turn) -> Any:
+        answer = await turn.ask("elicitation/create", **FORM)
+        raise Refused(-32603, answer["error"]["message"])
+
+    def cannot(asked: Mapping[str, Question]) -> Any:
+        raise CannotAsk("not offered", missing(asked, can))
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        with pytest.raises(CannotAsk) as caught:
+            await door.call("ask", Caller(cannot), can=can)
+        assert caught.value.required == {"elicitation": {"form": {}}}
+
+
 async def test_a_call_over_http_waits_for_a_caller_who_comes_back() -> None:
     runs = 0
 
@@ -167,7 +193,8 @@ async def test_a_call_over_http_waits_for_a_caller_who_comes_back() -> None:
 
 async def test_a_credential_is_sent_and_never_shown() -> None:
     async def leak(turn: Turn) -> Any:
-        raise Refused(4711, f"bad key {turn.headers['authorization']} {turn.headers['x-key']}")
+        keys = f"{turn.headers['authorization']} {turn.headers['x-key']}"
+        raise Refused(4711, f"bad key {keys}", {"keys": keys})
 
     double = Double(handlers={"leak": leak}, lists={"tools": [tool("leak")]}, let_in="Bearer hush-hush-hush")
     credential = StaticCredential({"X-Key": Secret("another-secret")}, Secret("hush-hush-hush"))
@@ -175,6 +202,8 @@ async def test_a_credential_is_sent_and_never_shown() -> None:
         with pytest.raises(BackendError) as caught:
             await door.call("leak")
         assert str(caught.value) == "bad key *** ***"
+        assert isinstance(caught.value, ProtocolFailure)
+        assert caught.value.data is None
         assert "hush" not in str(door.log.events) + repr(credential)
 
 

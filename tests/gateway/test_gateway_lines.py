@@ -234,6 +234,31 @@ async def test_a_stateless_server_that_asks_is_answered_with_its_own_state() -> 
     async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
         caller = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
         assert words(await door.call("ask", caller, can=CAN_ALL)) == "abc decline"
+        assert [list(asked) for asked in caller.asked] == [["sure"]]
+
+
+async def test_a_key_that_stands_for_something_else_in_the_next_round_is_another_key_here() -> None:
+    async def ask(turn: Turn) -> Any:
+        number = int(turn.params.get("requestState", "0"))
+        if number == 2:
+            return text("done")
+        question = {"method": "elicitation/create", "params": {**FORM, "message": f"Sure {number}?"}}
+        return {
+            "resultType": "input_required",
+            "inputRequests": {"sure": question},
+            "requestState": str(number + 1),
+        }
+
+    double = Double(era="stateless", handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_tcp(double) as tcp, gate(tcp=tcp) as door:
+        caller = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
+        assert words(await door.call("ask", caller, can=CAN_ALL)) == "done"
+        assert [list(asked) for asked in caller.asked] == [["sure"], ["sure-2"]]
+        assert [list(call["params"].get("inputResponses", {})) for call in double.of("tools/call")] == [
+            [],
+            ["sure"],
+            ["sure"],
+        ]
 
 
 async def test_a_stateless_caller_who_comes_back_goes_on_where_the_server_was() -> None:

@@ -24,13 +24,13 @@ from upstreams import (
     words,
 )
 
-from server.gateway import http, upstream
+from server.gateway import http_changes, upstream
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(upstream, "RELIST_SECONDS", 0.01)
-    monkeypatch.setattr(http, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(http_changes, "FIRST_PAUSE_SECONDS", 0.01)
 
 
 async def test_a_stateless_server_is_listened_to_and_asked_for_more_when_somebody_wants_more() -> None:

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from upstreams import Caller, Double, Turn, gate, over_tcp, soon, tool, words
 
-from server.backends.base import Completing, PromptGet, ResourceRead
+from server.backends.base import BackendError, Completing, PromptGet, ResourceRead
 from server.backends.catalog import Catalog, CatalogError, Source
+from server.gateway.guard import UpstreamLists
 from server.gateway.names import selected
 from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
+from server.rights.tiers import ServerRules
+from server.settings.policies import ToolConfig
 
 LIBRARY = {
     "tools": [tool("say", description="Says it.")],
@@ -88,6 +92,42 @@ async def test_tools_are_chosen_and_renamed() -> None:
 )
 def test_the_last_word_that_fits_counts(words: tuple[str, ...], name: str, is_selected: bool) -> None:
     assert selected(name, words) is is_selected
+
+
+class OnlyReading:
+    """A guard who lets pass what is read."""
+
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        tools = [each for each in offered.tools if each.name.startswith("read")]
+        return msgspec.structs.replace(offered, tools=tools)
+
+
+async def test_a_guard_sees_their_names_and_has_the_last_word_each_time_they_change() -> None:
+    double = Double(
+        lists={"tools": [tool("read"), tool("drop")]}, capabilities={"tools": {"listChanged": True}}
+    )
+    async with over_tcp(double) as tcp, gate(tcp=tcp, id="db", guard=OnlyReading()) as door:
+        assert [each.name for each in door.backend.tools()] == ["db.read"]
+        double.lists["tools"] += [tool("read_more"), tool("write")]
+        before = door.changes
+        await double.listeners[0]({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await soon(lambda: door.changes > before)
+        assert [each.name for each in door.backend.tools()] == ["db.read", "db.read_more"]
+        with pytest.raises(BackendError, match="the upstream db does not offer this tool any more"):
+            await door.call("db.drop")
+
+
+async def test_settings_that_name_a_tool_of_one_that_is_down_are_no_mistake() -> None:
+    rules = ServerRules(tools={"db.read": ToolConfig(enabled=False), "db.raed": ToolConfig()})
+    async with gate(tcp="127.0.0.1:9", id="db") as door:
+        catalog = Catalog([Source(name="one", backend=door.backend)], rules)
+        assert catalog.awaits_more
+    async with (
+        over_tcp(Double(lists={"tools": [tool("read")]})) as tcp,
+        gate(tcp=tcp, id="db") as door,
+    ):
+        with pytest.raises(CatalogError, match=r"the tool db\.raed, which no agent offers"):
+            Catalog([Source(name="one", backend=door.backend)], rules)
 
 
 class Ours:
