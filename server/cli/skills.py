@@ -61,11 +61,13 @@ def list_skills(file: str | None, as_json: bool) -> None:
     model = f"  ({clean(book.model)})" if book.model else ""
     out(f"{paint(clean(book.name), 'bold', sys.stdout)}{model}")
     if book.persona:
-        out(f"  {clean(book.persona)}")
+        for line in terminal.wrapped(clean(book.persona), sys.stdout, left=2):
+            out(f"  {line}")
+    costs = any(skill.cost for skill in book.skills)
     rows = [
         (
             f"  {paint(clean(skill.name), 'bold', sys.stdout)}",
-            clean(skill.cost or ""),
+            *([clean(skill.cost or "")] if costs else []),
             clean(", ".join(skill.triggers)) or "(no triggers)",
             clean(skill.tool or ""),
         )

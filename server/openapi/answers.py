@@ -46,12 +46,16 @@ def result_of(
         return _sized(ToolResult(content=(_content(media_type, body, call_id),)), len(body), most)
     try:
         value: Any = decode_mended(msgspec.json.decode, body)
-    except (ValueError, RecursionError):
+        if kept:
+            value = _only(value, kept)
+        encoded = msgspec.json.encode(value)
+    except (
+        ValueError,
+        OverflowError,
+        RecursionError,
+    ):  # broken, or too deep or too large a number to be passed on as JSON
         text = body.decode("utf-8", "replace")
         return _sized(ToolResult(content=(TextContent(text=text),)), len(body), most)
-    if kept:
-        value = _only(value, kept)
-    encoded = msgspec.json.encode(value)
     said = operation.answer(status)
     described = said is not None and said.schema is not None
     result = ToolResult(

@@ -25,6 +25,7 @@ from server.openapi.credentials import AskToken, Credentials
 from server.openapi.document import DOCUMENT_BYTES, BadApi, read_document
 from server.openapi.operations import LeftOut, read_operations
 from server.openapi.requests import TARGET_CHARACTERS, Unsendable, prepare_request
+from server.openapi.schemas import SchemaWriter
 from server.openapi.settings import ClientGrant, OpenApiConfig
 from server.openapi.tokens import ask_token
 from server.openapi.tools import ApiTool, tool_of
@@ -186,8 +187,11 @@ class OpenApiBackend:
             most=self._config.answer_kib * 1024,
             call_id=call.call_id,
         )
-        if result.is_error or offered.schema.conforms(result.structured):
-            return result
+        try:
+            if result.is_error or offered.schema.conforms(result.structured):
+                return result
+        except (ValueError, RecursionError):  # nested deeper than is looked
+            pass
         return failed("The call was made, and its answer is not what the API's document promises.")
 
     # ── the document ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -251,6 +255,8 @@ class OpenApiBackend:
             raise BadApi(
                 f"has {len(operations)} operations, and {MAX_TOOLS} can be offered; select some with include"
             )
+        arguments = SchemaWriter(document, "request")
+        answers = SchemaWriter(document, "answer") if config.answers == "promised" else None
         left = list(left_out)
         tools: dict[str, ApiTool] = {}
         schemes: dict[str, Sequence[str]] = {}
@@ -262,7 +268,7 @@ class OpenApiBackend:
                 left.append(LeftOut(what, f"it needs a credential for {wanted[:200]}"))
                 continue
             try:
-                tools[operation.tool] = tool_of(document, operation, promised=config.answers == "promised")
+                tools[operation.tool] = tool_of(operation, arguments, answers)
             except BadApi as problem:
                 left.append(LeftOut(what, str(problem)))
                 continue

@@ -99,6 +99,21 @@ class ApiOperation(msgspec.Struct, frozen=True, kw_only=True):
     # Any one of these is enough; of each, all. Empty: no security is asked for.
     security: Sequence[Sequence[str]] = ()
 
+    def slim(self) -> ApiOperation:
+        """What a call needs: without the schemas, which would keep most of the document in memory."""
+        return msgspec.structs.replace(
+            self,
+            description="",
+            parameters=[
+                msgspec.structs.replace(each, schema=None, description="") for each in self.parameters
+            ],
+            body=None if self.body is None else msgspec.structs.replace(self.body, schema=None),
+            answers={
+                status: msgspec.structs.replace(each, schema=None if each.schema is None else True)
+                for status, each in self.answers.items()
+            },
+        )
+
     def answer(self, status: int) -> ApiAnswer | None:
         found = self.answers.get(str(status)) or self.answers.get(f"{status // 100}XX")
         return found or self.answers.get("default")

@@ -8,8 +8,10 @@ are read only, in an answer none that are write only. Spec: OpenAPI 3.0.4 §4.7.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias, cast
+
+import msgspec
 
 from server.openapi.document import ApiDocument, BadApi, pointer
 
@@ -35,50 +37,81 @@ _ONE: Final = frozenset(
 _SEVERAL: Final = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
 _NAMED: Final = frozenset({"properties", "patternProperties", "dependentSchemas", "$defs", "definitions"})
 _BOUNDS: Final = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+_HERE: Final = "#/$defs/"
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9_.-]")
 
 
+class _Definition(msgspec.Struct, frozen=True, kw_only=True):
+    """`problem`: why it cannot be written."""
+
+    schema: Any = None
+    size: int = 0
+    names: frozenset[str] = frozenset()  # of definitions that it refers to
+    in_place: frozenset[str] = frozenset()  # of those that apply to the very value that it does
+    problem: str = ""
+
+
 class SchemaWriter:
-    """Writes the schemas of one tool, and collects what they refer to in `definitions`. Raises `BadApi`."""
+    """Writes schemas of one document for one direction; each definition once, however many tools refer to it."""
 
     def __init__(self, document: ApiDocument, direction: Direction) -> None:
         self._document = document
         self._hidden = "readOnly" if direction == "request" else "writeOnly"
         self._names: dict[str, str] = {}  # of references
-        self.definitions: dict[str, Any] = {}
+        self._taken: set[str] = set()
+        self._rest: list[
+            tuple[str, str]
+        ] = []  # named, and not written yet: they refer to each other in long chains
+        self._definitions: dict[str, _Definition] = {}
 
     def write(self, schema: object) -> Any:
+        """Without what it refers to. Raises `BadApi`."""
         return self._write(schema, 0)
 
-    def whole(self, schema: object) -> dict[str, Any]:
-        """With its definitions, as a document of its own."""
-        written = self.write(schema)
-        self._check_ends()
+    def whole(self, written: Any, *, most: int) -> dict[str, Any]:
+        """A written schema with all that it refers to, as a document of its own of at most so many bytes. Raises `BadApi`."""
+        self._write_rest()
         root: dict[str, Any] = {"not": {}} if written is False else {} if written is True else written
-        if "$ref" in root:
+        needed = self._needed(root, most)
+        if isinstance(root.get("$ref"), str):
             # Some clients look for a type at the root.
-            root = {**self.definitions[root["$ref"].removeprefix("#/$defs/")], **_without_ref(root)}
-        return {**root, "$defs": self.definitions} if self.definitions else root
+            root = {**needed[_name_in(root["$ref"])].schema, **_without_ref(root)}
+        if not needed:
+            return root
+        return {**root, "$defs": {name: needed[name].schema for name in sorted(needed)}}
 
-    def _check_ends(self) -> None:
-        """A schema that is what it refers to, and that is it again, could be checked for ever."""
-        edges = {name: _in_place(schema) for name, schema in self.definitions.items()}
-        done: set[str] = set()
-        for start in edges:
-            trail = [(start, iter(edges[start]))] if start not in done else []
-            on_trail = {start}
-            while trail:
-                name, targets = trail[-1]
-                target = next(targets, None)
-                if target is None:
-                    trail.pop()
-                    on_trail.discard(name)
-                    done.add(name)
-                elif target in on_trail:
-                    raise BadApi(f"the schema {target[:80]!r} in it is defined by itself alone")
-                elif target not in done:
-                    trail.append((target, iter(edges[target])))
-                    on_trail.add(target)
+    def _needed(self, root: Any, most: int) -> Mapping[str, _Definition]:
+        found: dict[str, _Definition] = {}
+        size = len(msgspec.json.encode(root))
+        rest = list(_references(root))
+        while rest:
+            name = rest.pop()
+            definition = self._definitions.get(name)
+            if definition is None or name in found:
+                continue  # data that only looks like a reference
+            if definition.problem:
+                raise BadApi(definition.problem)
+            found[name] = definition
+            size += definition.size
+            rest += definition.names
+            if size > most or len(found) > MAX_DEFINITIONS:
+                raise BadApi(f"a schema in it, with all that it refers to, is larger than {most // 1024} KiB")
+        _check_ends(found)
+        return found
+
+    def _write_rest(self) -> None:
+        while self._rest:
+            name, reference = self._rest.pop()
+            try:
+                schema = self._write(self._document.at(reference), 1)
+                self._definitions[name] = _Definition(
+                    schema=schema,
+                    size=len(msgspec.json.encode(schema)) + len(name),
+                    names=frozenset(_references(schema)),
+                    in_place=frozenset(_in_place(schema)),
+                )
+            except (BadApi, ValueError, RecursionError) as problem:
+                self._definitions[name] = _Definition(problem=str(problem))
 
     def _write(self, schema: object, depth: int) -> Any:
         if depth > MAX_DEPTH:
@@ -90,7 +123,7 @@ class SchemaWriter:
         table = cast("Mapping[str, Any]", schema)
         reference = table.get("$ref")
         if isinstance(reference, str):
-            named = {"$ref": f"#/$defs/{self._define(reference)}"}
+            named = {"$ref": _HERE + self._define(reference)}
             if not self._document.since_31:
                 return named  # 3.0: what stands beside a reference is passed over
             beside = self._keywords({key: value for key, value in table.items() if key != "$ref"}, depth)
@@ -101,16 +134,13 @@ class SchemaWriter:
         name = self._names.get(reference)
         if name is not None:
             return name
-        if len(self._names) >= MAX_DEFINITIONS:
-            raise BadApi(f"a schema in it refers to more than {MAX_DEFINITIONS} others")
-        target = self._document.at(reference)
         usual = _PLAIN.sub("_", (pointer(reference) or ["root"])[-1])[:60] or "schema"
         name, number = usual, 2
-        while name in self.definitions:
+        while name in self._taken:
             name, number = f"{usual}_{number}", number + 1
         self._names[reference] = name
-        self.definitions[name] = {}  # its place, while what it refers to is written
-        self.definitions[name] = self._write(target, 1)
+        self._taken.add(name)
+        self._rest.append((name, reference))
         return name
 
     def _keywords(self, table: Mapping[str, Any], depth: int) -> dict[str, Any]:
@@ -157,6 +187,43 @@ class SchemaWriter:
         return isinstance(schema, Mapping) and cast("Mapping[str, Any]", schema).get(self._hidden) is True
 
 
+def _check_ends(definitions: Mapping[str, _Definition]) -> None:
+    """A schema that is what it refers to, and that is it again, could be checked for ever."""
+    done: set[str] = set()
+    for start in definitions:
+        trail = [(start, iter(definitions[start].in_place))] if start not in done else []
+        on_trail = {start}
+        while trail:
+            name, targets = trail[-1]
+            target = next(targets, None)
+            if target is None:
+                trail.pop()
+                on_trail.discard(name)
+                done.add(name)
+            elif target in on_trail:
+                raise BadApi(f"the schema {target[:80]!r} in it is defined by itself alone")
+            elif target not in done and target in definitions:
+                trail.append((target, iter(definitions[target].in_place)))
+                on_trail.add(target)
+
+
+def _references(schema: Any) -> Iterator[str]:
+    rest: list[Any] = [schema]
+    while rest:
+        each = rest.pop()
+        if isinstance(each, dict):
+            table = cast("dict[str, Any]", each)
+            if isinstance(table.get("$ref"), str):
+                yield _name_in(table["$ref"])
+            rest += table.values()
+        elif isinstance(each, list):
+            rest += cast("list[Any]", each)
+
+
+def _name_in(reference: str) -> str:
+    return reference.removeprefix(_HERE)
+
+
 def _in_place(schema: object) -> set[str]:
     """The definitions that apply to the very value that this schema does."""
     found: set[str] = set()
@@ -167,7 +234,7 @@ def _in_place(schema: object) -> set[str]:
             continue
         table = cast("Mapping[str, Any]", each)
         if isinstance(table.get("$ref"), str):
-            found.add(table["$ref"].removeprefix("#/$defs/"))
+            found.add(_name_in(table["$ref"]))
         for key in _SEVERAL - {"prefixItems"}:
             rest += cast("list[object]", table.get(key) or [])
         rest += [table[key] for key in ("not", "if", "then", "else") if key in table]

@@ -10,7 +10,7 @@ from msgspec import UNSET, UnsetType
 
 from server.mcp.messages import Tool, ToolAnnotations
 from server.mcp.schema import BadTool, ToolSchema
-from server.openapi.document import ApiDocument, BadApi
+from server.openapi.document import BadApi
 from server.openapi.operations import ApiOperation
 from server.openapi.schemas import SchemaWriter
 
@@ -29,18 +29,18 @@ class ApiTool(msgspec.Struct, frozen=True, kw_only=True):
     schema: ToolSchema
 
 
-def tool_of(document: ApiDocument, operation: ApiOperation, *, promised: bool) -> ApiTool:
-    """Raises `BadApi` for an operation that cannot be offered."""
+def tool_of(operation: ApiOperation, arguments: SchemaWriter, answers: SchemaWriter | None) -> ApiTool:
+    """`answers` None: nothing is promised. Raises `BadApi` for an operation that cannot be offered."""
     tool = Tool(
         name=operation.tool,
         title=operation.summary[:TITLE_CHARACTERS] or UNSET,
         description=_description(operation),
-        input_schema=_input(document, operation),
-        output_schema=_output(document, operation) if promised else UNSET,
+        input_schema=_input(operation, arguments),
+        output_schema=UNSET if answers is None else _output(operation, answers),
         annotations=_annotations(operation.method),
     )
     try:
-        return ApiTool(operation=operation, tool=tool, schema=ToolSchema(tool))
+        return ApiTool(operation=operation.slim(), tool=tool, schema=ToolSchema(tool))
     except BadTool as problem:
         raise BadApi(str(problem)) from problem
 
@@ -55,8 +55,7 @@ def _description(operation: ApiOperation) -> str:
     return _SPACES.sub(" ", text)[:DESCRIPTION_CHARACTERS]
 
 
-def _input(document: ApiDocument, operation: ApiOperation) -> dict[str, Any]:
-    writer = SchemaWriter(document, "request")
+def _input(operation: ApiOperation, writer: SchemaWriter) -> dict[str, Any]:
     properties: dict[str, Any] = {}
     required: list[str] = []
     for parameter in operation.parameters:
@@ -68,30 +67,24 @@ def _input(document: ApiDocument, operation: ApiOperation) -> dict[str, Any]:
         properties[body.argument] = _described(writer.write(body.schema), body.description)
         if body.required:
             required.append(body.argument)
-    whole = writer.whole({"type": "object", "properties": {}, "additionalProperties": False})
-    whole["properties"] = properties
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "additionalProperties": False}
     if required:
-        whole["required"] = required
-    if len(msgspec.json.encode(whole)) > INPUT_BYTES:
-        raise BadApi(f"the schema of its arguments has more than {INPUT_BYTES // 1024} KiB")
-    return whole
+        schema["required"] = required
+    if len(msgspec.json.encode(schema)) > INPUT_BYTES:
+        raise BadApi(f"the schema of its arguments is larger than {INPUT_BYTES // 1024} KiB")
+    return writer.whole(schema, most=INPUT_BYTES)
 
 
-def _output(document: ApiDocument, operation: ApiOperation) -> dict[str, Any] | UnsetType:
-    """What every good answer is, where each of them is JSON that the document describes."""
+def _output(operation: ApiOperation, writer: SchemaWriter) -> dict[str, Any] | UnsetType:
+    """What every good answer is, where each of them is JSON that the document describes, and not too much of it."""
     good = [answer for status, answer in operation.answers.items() if status.startswith("2")]
     if not good or any(answer.schema is None for answer in good):
         return UNSET
-    writer = SchemaWriter(document, "answer")
-    schemas = [answer.schema for answer in good]
     try:
-        if len(schemas) == 1:
-            written = writer.whole(schemas[0])
-        else:
-            written = {"anyOf": [writer.write(schema) for schema in schemas], **writer.whole({})}
+        written = [writer.write(answer.schema) for answer in good]
+        return writer.whole(written[0] if len(written) == 1 else {"anyOf": written}, most=OUTPUT_BYTES)
     except BadApi:
         return UNSET
-    return written if len(msgspec.json.encode(written)) <= OUTPUT_BYTES else UNSET
 
 
 def _described(schema: Any, description: str) -> Any:

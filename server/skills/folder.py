@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from mimetypes import guess_type
+from mimetypes import MimeTypes
 from pathlib import Path, PurePosixPath
 from typing import Any, Final, cast
 from urllib.parse import quote
@@ -192,7 +192,7 @@ def _pages(root: Path, files: Sequence[Path], found: Mapping[str, _Found]) -> It
 
 def _media_type(path: Path, *, is_text: bool) -> str:
     # By the name alone, and by Python's own table: a machine's would make it differ from one to the next.
-    guessed = guess_type(path.name, strict=True)[0]
+    guessed = MimeTypes().guess_type(path.name)[0]
     return guessed or ("text/plain" if is_text else "application/octet-stream")
 
 

@@ -279,6 +279,7 @@ class _BlockReader(InlineReader):
                 break
             taken.append(line)
             self.at += 1
+        unended = self.at == len(self.lines) and bool(taken) and bool(taken[-1])
         if self.at == len(self.lines) and taken and not taken[-1]:
             taken.pop()  # what follows the last line break is no line
         lines = [line[indent:] if indent else "" for line in taken]
@@ -286,7 +287,7 @@ class _BlockReader(InlineReader):
         while end and not lines[end - 1]:
             end -= 1
         body = _folded(lines[:end]) if folded else "\n".join(lines[:end])
-        if chomp == "-":
+        if chomp == "-" or unended:
             return body
         if chomp == "+":
             return body + "\n" * (len(lines) - end + (1 if end else 0))

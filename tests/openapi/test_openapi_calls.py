@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 from api_pair import against, api, ask_for, document, opened, text
@@ -154,6 +155,15 @@ async def test_json_that_the_document_does_not_describe_and_broken_json_are_text
     async with against(document("library"), says(b'{"mo": ')) as (_, under_test):
         broken = await ask_for(under_test, "getBook", bookId="7")
         assert (broken.is_error, broken.structured, text(broken)) == (False, UNSET, '{"mo": ')
+
+
+@pytest.mark.parametrize("body", [b"[" * 900 + b"]" * 900, b"[" * 100_000, b"9" * 5_000, b"1e400", b'{"id": 123456789012345678901234567890}'])  # fmt: skip
+@pytest.mark.parametrize("settings", [{}, {"fields": {"getBook": ["id.x"]}}, {"answers": "promised"}])
+async def test_json_that_nobody_expects_does_no_harm(body: bytes, settings: dict[str, Any]) -> None:
+    async with against(document("library"), says(body), **settings) as (_, under_test):
+        result = await ask_for(under_test, "getBook", bookId="7")
+        json.dumps(msgspec.to_builtins(result.content))
+        assert len(text(result)) <= len(body) + 100
 
 
 async def test_only_the_fields_that_are_wanted_are_kept() -> None:

@@ -188,7 +188,7 @@ async def test_names_are_made_what_names_may_be_and_never_the_same() -> None:
         ({"parameters": [{"name": "a", "in": "query", "schema": {"$ref": "#/components/schemas/Ring"}}]}, "defined by itself alone"),
         ({"parameters": [{"name": "a", "in": "query", "schema": {"$dynamicRef": "#x"}}]}, "which is not read"),
         ({"parameters": [{"name": f"a{n}", "in": "query"} for n in range(201)]}, "more than 200 parameters"),
-        ({"parameters": [{"name": "a", "in": "query", "schema": {"description": "x" * 200_000}}]}, "128 KiB"),
+        ({"parameters": [{"name": "a", "in": "query", "schema": {"description": "x" * 200_000}}]}, "larger than 128 KiB"),
         ({"requestBody": {"content": {"application/octet-stream": {}}}}, "files cannot"),
     ],
 )  # fmt: skip
@@ -227,7 +227,7 @@ async def test_a_path_whose_variables_are_no_parameters_is_left_out() -> None:
         (b'{"a": ', "neither JSON nor YAML"),
         (b"[" * 100_000, "levels deep"),
         (b'{"a":' * 100_000, "neither JSON nor YAML"),
-        (b" " * (5 * 1024 * 1024 + 1), "larger than 5 MiB"),
+        (b" " * (16 * 1024 * 1024 + 1), "larger than 16 MiB"),
     ],
 )
 def test_what_is_no_document_is_refused(data: bytes, why: str) -> None:
@@ -268,6 +268,19 @@ async def test_fields_of_a_tool_that_there_is_not_are_refused() -> None:
     assert "no tool 'getBok', which fields names" in await refusal_of(
         document("library"), fields={"getBok": ["id"]}
     )
+
+
+async def test_schemas_that_refer_to_each_other_in_a_long_chain_are_written_and_too_many_are_not() -> None:
+    for length, offered in ((900, True), (3_000, False)):
+        schemas: dict[str, Any] = {
+            f"S{n}": {"properties": {"next": {"$ref": f"#/components/schemas/S{n + 1}"}}}
+            for n in range(length)
+        }
+        schemas[f"S{length}"] = {"type": "string"}
+        body = {"content": {"application/json": {"schema": {"$ref": "#/components/schemas/S0"}}}}
+        paths = {"/a": {"put": {"requestBody": body, "responses": {}}}, "/b": {"get": {"responses": {}}}}
+        tools = await tools_of(api(paths, components={"schemas": schemas}))
+        assert ("put_a" in tools) is offered
 
 
 async def test_a_thousand_operations_are_too_many() -> None:

@@ -42,6 +42,7 @@ READ: list[tuple[str, Any]] = [
     ("[a: 1, b]\n", [{"a": 1}, "b"]),
     ("a: 1\r\nb: 2\r\n", {"a": 1, "b": 2}),
     ("\ufeffa: 1\n", {"a": 1}),
+    ("a: |\n  x\n  y", {"a": "x\ny"}),
     ("just text\n", "just text"),
     ("# nothing\n", None),
     ("", None),
