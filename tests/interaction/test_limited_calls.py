@@ -21,7 +21,6 @@ from server.limits.table import RateTable
 from server.mcp.messages import Tool
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
-from server.rights.standing import Standing
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreUnavailable
 
@@ -32,7 +31,7 @@ OTHER = Principal(
 LIMIT = "io.ostiary/limit"
 WANTS_A_NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOKENS = {"sesame": USER, "simsim": OTHER}
-BEARER = {"authorization": "Bearer sesame"}
+BEARER: dict[str, Any] = {"authorization": "Bearer sesame"}
 
 
 def clock() -> int:
@@ -81,7 +80,7 @@ async def busy(call: ToolCall, outlet: Outlet) -> ToolResult:
 async def test_a_tool_called_too_often_answers_with_what_a_model_can_act_on(version: str) -> None:
     made = house(agent(echo=echo), tokens=TOKENS, limits=limits_of({"echo": BoundRules(limit="1/min")}))
 
-    async def call(**headers: str) -> Any:
+    async def call(**headers: Any) -> Any:
         params = {"name": "echo", "arguments": {}}
         if version == "2026-07-28":
             return (await made.pair.modern("tools/call", params, **headers)).json["result"]
@@ -103,9 +102,7 @@ async def test_a_tool_called_too_often_answers_with_what_a_model_can_act_on(vers
 
 async def test_who_may_not_call_a_tool_hears_that_and_is_not_counted() -> None:
     limits = limits_of({"echo": BoundRules(limit="1/min")})
-    made = house(
-        agent(echo=echo), tokens=TOKENS, limits=limits, policy=lambda *_: Standing.HIDDEN is Standing.ALLOWED
-    )
+    made = house(agent(echo=echo), tokens=TOKENS, limits=limits, policy=lambda *_: False)
     for _ in range(3):
         answer = await made.pair.modern("tools/call", {"name": "echo", "arguments": {}}, **BEARER)
         assert answer.json["error"]["message"] == "unknown tool: echo"
