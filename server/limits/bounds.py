@@ -62,8 +62,8 @@ class ToolBounds:
         """Whether there is any bound for it."""
         return self._quota > 0 or tool in self._bounds
 
-    async def use(self, tool: str, who: str) -> Denied | None:
-        """One call of this caller; None: it may be made, and was counted. Waits only for a quota, and seldom. Raises `StoreUnavailable`."""
+    async def use(self, tool: str, who: str, *, known: bool = True) -> Denied | None:
+        """One call of this caller; `known`: they can be told from others wherever they call from. None: it may be made, and was counted. Waits only for a quota, and seldom. Raises `StoreUnavailable`."""
         bound = self._bounds.get(tool)
         if bound is not None and bound.rate is not None and (wait := bound.rate.use(f"{tool} {who}")):
             self._restraint.note(who, "tool")
@@ -72,18 +72,21 @@ class ToolBounds:
         if quotas is None:
             return None
         own = 0 if bound is None else bound.quota
-        if own and (seconds := await quotas.take(self._subject(tool, who), own)):
+        counted = who if known else quotas.stranger(who)
+        if own and (seconds := await quotas.take(self._subject(tool, counted), own)):
             self._restraint.note(who, "quota")
             return _used_up(f"of {tool}", own, seconds)
-        if self._quota and (seconds := await self._take_of_all(tool, who, own)):
+        if self._quota and (seconds := await self._take_of_all(tool, counted, own)):
             self._restraint.note(who, "quota")
             return _used_up("at this server", self._quota, seconds)
         return None
 
-    def put_back(self, tool: str, who: str) -> None:
+    def put_back(self, tool: str, who: str, *, known: bool = True) -> None:
         """The quota of a call that came to nothing. How often somebody asked stays what it was."""
         if self._quotas is None:
             return
+        if not known:
+            who = self._quotas.stranger(who)
         bound = self._bounds.get(tool)
         if bound is not None and bound.quota:
             self._quotas.put_back(self._subject(tool, who))
