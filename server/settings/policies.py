@@ -49,6 +49,7 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     scope: Annotated[str, Meta(max_length=200, description="a scope that a call of it needs besides")] = ""
     enabled: Annotated[bool, Meta(description="true or false")] = True
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
+    limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
 
 

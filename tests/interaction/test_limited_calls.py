@@ -109,6 +109,22 @@ async def test_who_may_not_call_a_tool_hears_that_and_is_not_counted() -> None:
     assert limits.restraint.counts["tool"] == 0
 
 
+async def test_what_all_callers_of_a_tool_share_is_used_up_by_any_of_them() -> None:
+    limits = limits_of({"echo": BoundRules(limit="60/min", limit_all="3/min")})
+    made = house(agent(echo=echo), tokens=TOKENS, limits=limits)
+    params = {"name": "echo", "arguments": {}}
+    answers = [
+        (await made.pair.modern("tools/call", params, authorization=f"Bearer {who}")).json["result"]
+        for who in ("sesame", "simsim", "sesame", "simsim")
+    ]
+    assert [answer["isError"] for answer in answers] == [False, False, False, True]
+    assert answers[3]["_meta"][LIMIT] == {"limit": "tool", "retryAfter": 20, "allowed": "3/min"}
+    assert answers[3]["content"][0]["text"] == (
+        "This call was not made: echo is called too often just now, 3/min is the limit of all its callers together."
+        " Call it again in 20 seconds."
+    )
+
+
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -53,6 +53,7 @@ def test_no_limit_is_no_limit() -> None:
         (LimitsConfig(), ServerConfig(), False),
         (LimitsConfig(), ServerConfig(tools={"echo": ToolConfig(tier="read")}), False),
         (LimitsConfig(), ServerConfig(tools={"echo": ToolConfig(limit="1/s")}), True),
+        (LimitsConfig(), ServerConfig(tools={"echo": ToolConfig(limit_all="1/s")}), True),
         (LimitsConfig(quota="5/day"), ServerConfig(), True),
         (LimitsConfig(quota="5/day"), ServerConfig(limits=ServerLimitsConfig(quota="")), False),
     ],
