@@ -21,7 +21,8 @@ _HOUR: Final = 3600
 class BoundRules(msgspec.Struct, frozen=True):
     """As the settings have it, "" for none."""
 
-    limit: str = ""
+    limit: str = ""  # of each caller
+    limit_all: str = ""  # of all together
     quota: str = ""
 
 
@@ -36,6 +37,7 @@ class Denied(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Bound(msgspec.Struct, frozen=True):
     rate: UsedRates | None
+    rate_of_all: UsedRates | None
     quota: int
 
 
@@ -56,34 +58,43 @@ class ToolBounds:
         self._quota = parse_quota(quota)
         self._quotas = quotas
         self._restraint = restraint
-        self._bounds = {name: _bound(rules) for name, rules in tools.items() if rules.limit or rules.quota}
+        self._bounds = {name: _bound(rules) for name, rules in tools.items() if rules != BoundRules()}
 
     def holds(self, tool: str) -> bool:
         """Whether there is any bound for it."""
         return self._quota > 0 or tool in self._bounds
 
-    async def use(self, tool: str, who: str) -> Denied | None:
-        """One call of this caller; None: it may be made, and was counted. Waits only for a quota, and seldom. Raises `StoreUnavailable`."""
+    async def use(self, tool: str, who: str, *, known: bool = True) -> Denied | None:
+        """One call of this caller; `known`: they can be told from others wherever they call from. None: it may be made, and was counted. Waits only for a quota, and seldom. Raises `StoreUnavailable`."""
         bound = self._bounds.get(tool)
         if bound is not None and bound.rate is not None and (wait := bound.rate.use(f"{tool} {who}")):
             self._restraint.note(who, "tool")
             return _too_often(tool, bound.rate.rate.text, whole_seconds(wait))
+        of_all = None if bound is None else bound.rate_of_all
+        if bound is not None and of_all is not None and (wait := of_all.use(tool)):
+            if bound.rate is not None:
+                bound.rate.give_back(f"{tool} {who}")
+            self._restraint.note(who, "tool")
+            return _too_many_callers(tool, of_all.rate.text, whole_seconds(wait))
         quotas = self._quotas
         if quotas is None:
             return None
         own = 0 if bound is None else bound.quota
-        if own and (seconds := await quotas.take(self._subject(tool, who), own)):
+        counted = who if known else quotas.stranger(who)
+        if own and (seconds := await quotas.take(self._subject(tool, counted), own)):
             self._restraint.note(who, "quota")
             return _used_up(f"of {tool}", own, seconds)
-        if self._quota and (seconds := await self._take_of_all(tool, who, own)):
+        if self._quota and (seconds := await self._take_of_all(tool, counted, own)):
             self._restraint.note(who, "quota")
             return _used_up("at this server", self._quota, seconds)
         return None
 
-    def put_back(self, tool: str, who: str) -> None:
+    def put_back(self, tool: str, who: str, *, known: bool = True) -> None:
         """The quota of a call that came to nothing. How often somebody asked stays what it was."""
         if self._quotas is None:
             return
+        if not known:
+            who = self._quotas.stranger(who)
         bound = self._bounds.get(tool)
         if bound is not None and bound.quota:
             self._quotas.put_back(self._subject(tool, who))
@@ -114,14 +125,26 @@ def busy(why: str, seconds: int) -> Denied:
 
 
 def _bound(rules: BoundRules) -> _Bound:
-    found = parse_rate(rules.limit)
-    return _Bound(None if found is None else RateTable(found), parse_quota(rules.quota))
+    return _Bound(_table(rules.limit), _table(rules.limit_all), parse_quota(rules.quota))
+
+
+def _table(text: str) -> RateTable | None:
+    found = parse_rate(text)
+    return None if found is None else RateTable(found)
 
 
 def _too_often(tool: str, allowed: str, seconds: int) -> Denied:
     text = (
         f"This call was not made: you have called {tool} too often, {allowed} is the limit. Call it again in"
         f" {told(seconds)}; until then calls of it are refused like this one."
+    )
+    return Denied(limit="tool", seconds=seconds, text=text, allowed=allowed)
+
+
+def _too_many_callers(tool: str, allowed: str, seconds: int) -> Denied:
+    text = (
+        f"This call was not made: {tool} is called too often just now, {allowed} is the limit of all its callers together."
+        f" Call it again in {told(seconds)}."
     )
     return Denied(limit="tool", seconds=seconds, text=text, allowed=allowed)
 

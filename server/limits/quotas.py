@@ -25,6 +25,9 @@ _PART: Final = 20
 _HELD: Final = 10_000
 # One that was used up is not asked for again at once: only where another process gives some back, it has more.
 _USED_UP_MILLIS: Final = 5_000
+# Each leaves a row for every tool and day, and who is not known may come from any number of addresses: further ones share a quota.
+MOST_STRANGERS: Final = 5_000
+STRANGERS: Final = "strangers"
 # As of other meters: for whoever looks at what they have used.
 _KEPT: Final = timedelta(days=7)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -99,6 +102,20 @@ class Quotas:
         self._clock = clock
         self._ahead: OrderedDict[str, _Ahead] = OrderedDict()
         self._returned: list[GivenBack] = []  # with the next write
+        self._strangers: set[str] = set()  # who have a quota of their own today
+        self._strangers_until = 0
+
+    def stranger(self, who: str) -> str:
+        """Under which name somebody is counted who is not known."""
+        now = self._clock()
+        if now >= self._strangers_until:
+            self._strangers.clear()
+            self._strangers_until = day_at(now).ends_at
+        if who not in self._strangers:
+            if len(self._strangers) >= MOST_STRANGERS:
+                return STRANGERS
+            self._strangers.add(who)
+        return who
 
     async def take(self, subject: str, limit: int) -> int:
         """Count one: 0, or in how many seconds there are some again, and then it was not counted. Raises `StoreUnavailable`."""

@@ -67,7 +67,9 @@ class ProcessLimits:
 
     def _bounds(self, server: ServerConfig) -> ToolBounds | None:
         quota = self._config.quota if server.limits.quota is None else server.limits.quota
-        bounded = {name: tool for name, tool in server.tools.items() if tool.limit or tool.quota}
+        bounded = {
+            name: tool for name, tool in server.tools.items() if tool.limit or tool.limit_all or tool.quota
+        }
         if not quota and not bounded:
             return None
         from server.limits.bounds import BoundRules, ToolBounds
@@ -77,7 +79,10 @@ class ProcessLimits:
             self._quotas = Quotas(self._store, clock=now_millis)
         return ToolBounds(
             server.name,
-            {name: BoundRules(limit=tool.limit, quota=tool.quota) for name, tool in bounded.items()},
+            {
+                name: BoundRules(limit=tool.limit, limit_all=tool.limit_all, quota=tool.quota)
+                for name, tool in bounded.items()
+            },
             quota=quota,
             quotas=self._quotas,
             restraint=self.restraint,

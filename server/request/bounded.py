@@ -70,7 +70,7 @@ async def count_call(request: Request, tool: str) -> ToolResult | None:
     if request.standing is not Standing.ALLOWED:
         return None  # it will hear something else
     try:
-        denied = await limits.bounds.use(tool, request.sharer)
+        denied = await limits.bounds.use(tool, request.sharer, known=request.principal.identified)
     except StoreUnavailable as problem:
         request.endpoint.log.warning("limits.not_counted", tool=tool, reason=str(problem))
         denied = _NOT_COUNTED
@@ -83,7 +83,7 @@ async def count_call(request: Request, tool: str) -> ToolResult | None:
 def uncount(request: Request, tool: str) -> None:
     limits = request.endpoint.limits
     if limits is not None and limits.bounds is not None:
-        limits.bounds.put_back(tool, request.sharer)
+        limits.bounds.put_back(tool, request.sharer, known=request.principal.identified)
 
 
 def no_turn(request: Request, tool: str, error: Busy) -> ToolResult:

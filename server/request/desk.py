@@ -139,9 +139,10 @@ class Desk:
             )
 
     def _uncount(self, request: Request, tool: str) -> None:
-        limits = request.endpoint.limits
-        if limits is not None and limits.bounds is not None:
-            limits.bounds.put_back(tool, request.sharer)
+        if request.endpoint.limits is not None and request.endpoint.limits.bounds is not None:
+            from server.request.bounded import uncount
+
+            uncount(request, tool)
 
     def fetch(self, task_id: str) -> AbstractContextManager[None]:
         """A block in which the caller waits for the result, and is who is asked what the task asks."""

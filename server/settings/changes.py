@@ -16,7 +16,7 @@ TAKEN: Final = (
     "title", "instructions", "description", "website", "icons", "tools", "groups", "default_tools", "financial",
     "unclassified", "price", "agents",
 )  # fmt: skip
-_BOUNDS: Final = ("limit", "quota")
+_BOUNDS: Final = ("limit", "limit_all", "quota")
 _PLAIN: Final = ToolConfig()
 
 

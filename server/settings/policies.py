@@ -51,6 +51,7 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     # answers in its place, out of this document
     mock: Annotated[str, Meta(max_length=4096, description='the path of a mock, e.g. "weather.json"')] = ""
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
+    limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
 
 

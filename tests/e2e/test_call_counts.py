@@ -128,6 +128,16 @@ def test_a_login_adds_little_to_a_call_and_a_refresh_stays_small(tmp_path: Path)
         held(server, refresh, REFRESH, warm=30)
 
 
+def test_a_login_adds_little_also_where_every_caller_is_counted(tmp_path: Path) -> None:
+    settings = tmp_path / "ostiary.toml"
+    limits = '[limits]\nloopback = true\naddress = "1000000/s"\ncaller = "1000000/s"'
+    settings.write_text(f'{limits}\n[[server]]\n[[server.agent]]\nkind = "demo"\n', "utf-8")
+    with counting(tmp_path, ["--config", str(settings)]) as server, closing(Talk(server.port)) as talk:
+        tokens = log_in(talk, server.port, tmp_path / "data")
+        request = tool_call(server.port, "echo", {"text": "hello"}, token=tokens["access_token"])
+        held(server, called(talk, request), BEARER)
+
+
 def test_a_tool_of_a_python_file_costs_little_more_than_the_way_to_its_process(tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text(TOOLS, "utf-8")
     with (

@@ -21,7 +21,6 @@ from server.limits.table import RateTable
 from server.mcp.messages import Tool
 from server.mcp.questions import Question
 from server.mcp.results import ToolResult
-from server.rights.standing import Standing
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreUnavailable
 
@@ -32,7 +31,7 @@ OTHER = Principal(
 LIMIT = "io.ostiary/limit"
 WANTS_A_NUMBER = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 TOKENS = {"sesame": USER, "simsim": OTHER}
-BEARER = {"authorization": "Bearer sesame"}
+BEARER: dict[str, Any] = {"authorization": "Bearer sesame"}
 
 
 def clock() -> int:
@@ -81,7 +80,7 @@ async def busy(call: ToolCall, outlet: Outlet) -> ToolResult:
 async def test_a_tool_called_too_often_answers_with_what_a_model_can_act_on(version: str) -> None:
     made = house(agent(echo=echo), tokens=TOKENS, limits=limits_of({"echo": BoundRules(limit="1/min")}))
 
-    async def call(**headers: str) -> Any:
+    async def call(**headers: Any) -> Any:
         params = {"name": "echo", "arguments": {}}
         if version == "2026-07-28":
             return (await made.pair.modern("tools/call", params, **headers)).json["result"]
@@ -103,13 +102,27 @@ async def test_a_tool_called_too_often_answers_with_what_a_model_can_act_on(vers
 
 async def test_who_may_not_call_a_tool_hears_that_and_is_not_counted() -> None:
     limits = limits_of({"echo": BoundRules(limit="1/min")})
-    made = house(
-        agent(echo=echo), tokens=TOKENS, limits=limits, policy=lambda *_: Standing.HIDDEN is Standing.ALLOWED
-    )
+    made = house(agent(echo=echo), tokens=TOKENS, limits=limits, policy=lambda *_: False)
     for _ in range(3):
         answer = await made.pair.modern("tools/call", {"name": "echo", "arguments": {}}, **BEARER)
         assert answer.json["error"]["message"] == "unknown tool: echo"
     assert limits.restraint.counts["tool"] == 0
+
+
+async def test_what_all_callers_of_a_tool_share_is_used_up_by_any_of_them() -> None:
+    limits = limits_of({"echo": BoundRules(limit="60/min", limit_all="3/min")})
+    made = house(agent(echo=echo), tokens=TOKENS, limits=limits)
+    params = {"name": "echo", "arguments": {}}
+    answers = [
+        (await made.pair.modern("tools/call", params, authorization=f"Bearer {who}")).json["result"]
+        for who in ("sesame", "simsim", "sesame", "simsim")
+    ]
+    assert [answer["isError"] for answer in answers] == [False, False, False, True]
+    assert answers[3]["_meta"][LIMIT] == {"limit": "tool", "retryAfter": 20, "allowed": "3/min"}
+    assert answers[3]["content"][0]["text"] == (
+        "This call was not made: echo is called too often just now, 3/min is the limit of all its callers together."
+        " Call it again in 20 seconds."
+    )
 
 
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 import trio
 
-from server.limits.quotas import MOST_AHEAD, Quotas, ahead_of, day_at
+from server.limits.bounds import ToolBounds
+from server.limits.quotas import MOST_AHEAD, MOST_STRANGERS, Quotas, ahead_of, day_at
+from server.limits.restraint import Restraint
 from server.store.inline import open_inline_store
 from server.store.jobs import StoreDb, StoreUnavailable
 
@@ -154,6 +156,30 @@ async def test_who_is_cancelled_while_more_is_raised_takes_nothing_from_the_othe
             scope.cancel()
             await quotas.take("q a", 10)
         assert await served(quotas, 20, 10, "q a") == 10
+
+
+async def test_of_those_who_are_not_known_only_so_many_leave_a_row_of_their_own() -> None:
+    clock = Clock()
+    async with opened(clock) as store:
+        quotas = Quotas(store, clock=clock)
+        bounds = ToolBounds("main", {}, quota="2/day", quotas=quotas, restraint=Restraint())
+        for number in range(MOST_STRANGERS):
+            assert quotas.stranger(f"address {number}") == f"address {number}"
+        assert await bounds.use("x", "address 7", known=False) is None
+        assert [await bounds.use("x", f"new {n}", known=False) is None for n in range(4)] == [
+            True,
+            True,
+            False,
+            False,
+        ]
+        bounds.put_back("x", "new 9", known=False)
+        assert await bounds.use("x", "new 10", known=False) is None
+        assert await bounds.use("x", "user:alice") is None
+        rows = await store.read(lambda db: db.fetch_all("SELECT subject FROM meters ORDER BY subject"))
+        assert [row["subject"].partition(" ")[2] for row in rows] == ["address 7", "strangers", "user:alice"]
+        clock.now += DAY
+        assert await bounds.use("x", "new 11", known=False) is None
+        assert quotas.stranger("new 12") == "new 12"
 
 
 def test_a_day_is_one_of_utc() -> None:
