@@ -101,7 +101,7 @@ class AgentBackend:
         if schema is None:
             raise BackendError(f"there is no tool {call.tool}")
         start = partial(self._programs.start, self._words, listens=True)
-        async with self._turns.taken(unhurried=call.unhurried) as turn:
+        async with self._turns.taken(call.subject, unhurried=call.unhurried) as turn:
             talk = AgentTalk(
                 call,
                 outlet,

@@ -165,7 +165,7 @@ class CommandBackend:
         except UnfitArgument as error:
             return _failed(f"Invalid arguments.\n{error}")
         start = partial(self._programs.start, words, listens=command.listens)
-        async with self._turns.taken(unhurried=call.unhurried):
+        async with self._turns.taken(call.subject, unhurried=call.unhurried):
             end = await run_to_end(start, given, self._most)
         if end.code not in command.settings.success:
             self._log.warning("agent.command_failed", agent=self._name, tool=call.tool, how=end.how)

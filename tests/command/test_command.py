@@ -192,7 +192,7 @@ async def test_further_calls_wait_for_their_turn(tmp_path: Path) -> None:
 
 async def test_whoever_waits_too_long_is_told(autojump_clock: trio.testing.MockClock) -> None:
     backend = command(code(""), calls_at_once=1)
-    async with backend._turns.taken(unhurried=False):  # pyright: ignore[reportPrivateUsage] - a program would need real time
+    async with backend._turns.taken("user-1", unhurried=False):  # pyright: ignore[reportPrivateUsage] - a program would need real time
         with pytest.raises(BackendError, match="busy"):
             await backend.call(ToolCall(tool="do", arguments={}, subject="u", call_id="c"), Silent())
 
