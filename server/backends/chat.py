@@ -1,4 +1,5 @@
-"""An agent behind an HTTP chat endpoint: `POST {agent, messages, session_id, stream: false}`, one reply in JSON.
+"""An agent behind an HTTP chat endpoint: `POST {agent, messages, session_id, stream}`, one reply in JSON, or in pieces
+(chat_stream.py).
 
 The agent keeps the conversation; a session has no lock here, so parallel calls never wait for each other. A call is sent
 once: what the agent did before an answer was lost cannot be undone, so nothing is repeated. Endpoints that speak
@@ -8,12 +9,16 @@ once: what the agent did before an answer was lost cannot be undone, so nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
+import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.base import BackendError, Outlet, Progress, ToolCall
+from server.backends.chat_stream import ChatPieces
+from server.backends.completions import BadCompletion, UpstreamSaid
 from server.backends.conversation import (
     AGENT_CHARACTERS,
     ENTROPY_BYTES,
@@ -22,6 +27,9 @@ from server.backends.conversation import (
     read_turn,
 )
 from server.backends.endpoint import (
+    ANSWER_BYTES,
+    PROGRESS_SECONDS,
+    STREAM_BYTES,
     AgentEndpoint,
     EndpointConfig,
     address_problem,
@@ -35,7 +43,7 @@ from server.settings.secret import Secret
 from server.surrogates import decode_mended
 
 if TYPE_CHECKING:
-    from server.paying.payer import Payer
+    from server.paying.payer import PaidCall, Payer
 
 DESCRIPTION = (
     "Send one message to an AI agent and get its reply. The agent remembers the conversation: to continue it, pass the "
@@ -61,6 +69,7 @@ class ChatConfig(EndpointConfig, frozen=True, kw_only=True, forbid_unknown_field
         tuple[Annotated[str, Meta(min_length=1, max_length=AGENT_CHARACTERS)], ...],
         Meta(max_length=100, description="a list of the agent ids that may be asked"),
     ] = ()
+    stream: Annotated[bool, Meta(description="true or false")] = False
     # "shared" passes a session_id on as it is: whoever knows one takes part in that conversation.
     sessions: Annotated[
         Literal["bound", "shared"], Meta(description='"bound" (each caller its own) or "shared"')
@@ -91,6 +100,7 @@ class ChatBackend:
         headers: Mapping[str, Secret],
         session_key: bytes,
         random: Callable[[int], bytes],
+        progress_seconds: float = PROGRESS_SECONDS,
         payer: Payer | None = None,
     ) -> None:
         """`headers` are the configured ones with their references read (`endpoint.read_headers`).
@@ -100,6 +110,8 @@ class ChatBackend:
         self._agents = (config.agent,) if config.agent else config.agents or None
         self._names = SessionNames(session_key, agent=config.url)
         self._bound = config.sessions == "bound"
+        self._streams = config.stream
+        self._progress_seconds = progress_seconds
         self._random = random
         self._tool = conversation_tool(
             name=config.tool_name,
@@ -132,23 +144,54 @@ class ChatBackend:
             "agent": turn.agent_id,
             "messages": [{"role": "user", "content": turn.message}],
             "session_id": self._names.for_agent(call.subject, session_id) if self._bound else session_id,
-            "stream": False,
+            "stream": self._streams,
         }
         try:
             deadline = await self._endpoint.take_turn(call, self._endpoint.deadline())
             try:
-                body = await self._endpoint.ask(document, call_id=call.call_id, deadline=deadline, paid=paid)
+                if self._streams:
+                    reply = await self._streamed(document, call, outlet, deadline, paid)
+                else:
+                    reply = reply_in(
+                        await self._endpoint.ask(document, call_id=call.call_id, deadline=deadline, paid=paid)
+                    )
             finally:
                 self._endpoint.end_turn(call)
         except DeadlinePassed:
             return self._endpoint.too_slow()
-        reply = reply_in(body)
+        except UpstreamSaid as error:
+            raise BackendError(f"agent endpoint reported: {self._endpoint.clean(str(error))}") from None
+        except BadCompletion as error:
+            raise BackendError(f"agent endpoint {error}") from error
         return ToolResult(
             content=[TextContent(text=reply)], structured={"reply": reply, "session_id": session_id}
         )
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()
+
+    async def _streamed(
+        self, document: object, call: ToolCall, outlet: Outlet, deadline: float, paid: PaidCall | None
+    ) -> str:
+        """Callers hear how much has come, never what: it may have to be paid for before it is seen."""
+        pieces, told, next_at = ChatPieces(), 0, 0.0
+        async with self._endpoint.stream(
+            document, call_id=call.call_id, deadline=deadline, limit=STREAM_BYTES, paid=paid
+        ) as answer:
+            if answer.media_type == "application/json":  # it does not stream, whatever it was asked
+                return reply_in(await answer.read(ANSWER_BYTES))
+            async with aclosing(answer.chunks()) as chunks:
+                async for chunk in chunks:
+                    pieces.feed(chunk)
+                    if pieces.ended:
+                        break
+                    if pieces.characters > told and trio.current_time() >= next_at:
+                        told, next_at = pieces.characters, trio.current_time() + self._progress_seconds
+                        await outlet.emit(Progress(progress=told, message=f"{told} characters so far"))
+        reply = pieces.completion().text
+        if not reply:
+            raise empty_response()
+        return reply
 
 
 def reply_in(body: bytes) -> str:

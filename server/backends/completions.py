@@ -33,12 +33,12 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
 
 def whole(body: bytes) -> ChatCompletion:
     """Raises `UpstreamSaid` and `BadCompletion`."""
-    document = _object(body)
-    choice = _first_choice(document)
+    document = read_object(body)
+    choice = first_choice(document)
     if choice is None:
         raise BadCompletion("answered without any choices")
-    message = _member(choice, "message")
-    text = (_text_of(message.get("content")) or _text_of(message.get("refusal"))).strip()
+    message = member_of(choice, "message")
+    text = (text_of(message.get("content")) or text_of(message.get("refusal"))).strip()
     return ChatCompletion(text=text, finish_reason=_reason(choice))
 
 
@@ -82,20 +82,24 @@ class Pieces:
         if data == b"[DONE]":
             self.ended = True
         elif data:
-            self._event(_object(data))
+            self._event(read_object(data))
 
     def _event(self, document: dict[str, Any]) -> None:
-        choice = _first_choice(document)
+        choice = first_choice(document)
         if choice is None:
             return  # usage and the like
-        delta = _member(choice, "delta")
-        said, refused = _text_of(delta.get("content")), _text_of(delta.get("refusal"))
-        self._text.append(said)
+        delta = member_of(choice, "delta")
+        said, refused = text_of(delta.get("content")), text_of(delta.get("refusal"))
         self._refusal.append(refused)
-        self.characters += len(said) + len(refused)
+        self.characters += len(refused)
+        self._add(said)
+        self._finish_reason = _reason(choice) or self._finish_reason
+
+    def _add(self, said: str) -> None:
+        self._text.append(said)
+        self.characters += len(said)
         if self.characters > REPLY_CHARACTERS:
             raise BadCompletion(f"answered with more than {REPLY_CHARACTERS} characters")
-        self._finish_reason = _reason(choice) or self._finish_reason
 
 
 def failure_text(body: bytes) -> str:
@@ -107,7 +111,7 @@ def failure_text(body: bytes) -> str:
     if isinstance(document, dict):
         fields = cast("dict[str, Any]", document)
         for candidate in (
-            _member(fields, "error").get("message"),
+            member_of(fields, "error").get("message"),
             fields.get("error"),
             fields.get("message"),
             fields.get("detail"),
@@ -117,7 +121,7 @@ def failure_text(body: bytes) -> str:
     return body.decode("utf-8", "replace")
 
 
-def _object(body: bytes) -> dict[str, Any]:
+def read_object(body: bytes) -> dict[str, Any]:
     try:
         document = decode_mended(_decode_object, body)
     except msgspec.ValidationError as error:
@@ -129,7 +133,7 @@ def _object(body: bytes) -> dict[str, Any]:
     return document
 
 
-def _first_choice(document: dict[str, Any]) -> dict[str, Any] | None:
+def first_choice(document: dict[str, Any]) -> dict[str, Any] | None:
     choices: Any = document.get("choices")
     for choice in cast("list[Any]", choices) if isinstance(choices, list) else ():
         if isinstance(choice, dict) and not cast("dict[str, Any]", choice).get("index"):
@@ -137,12 +141,12 @@ def _first_choice(document: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _member(fields: dict[str, Any], name: str) -> dict[str, Any]:
+def member_of(fields: dict[str, Any], name: str) -> dict[str, Any]:
     value: Any = fields.get(name)
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
-def _text_of(content: Any) -> str:
+def text_of(content: Any) -> str:
     """A text, or the texts of a list of parts; other parts are left out."""
     if isinstance(content, str):
         return content

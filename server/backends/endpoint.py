@@ -33,6 +33,10 @@ if TYPE_CHECKING:
 SHOWN_CHARACTERS = 200  # of a body that explains a failure; longer ones are pages of HTML
 ERROR_BYTES = 64 * 1024  # enough to find the message in an error document
 ANSWER_BYTES = 4 * 1024 * 1024  # a reply is text that a model reads; this is far more than any reads
+# Each piece of a streamed reply comes in an event of some 200 bytes, most of it not text.
+STREAM_BYTES = 64 * 1024 * 1024
+# Often enough to show that it is alive; a client does not want one for every word.
+PROGRESS_SECONDS = 1.0
 HEADER_CHARACTERS = 8 * 1024  # what common servers accept in one line
 # Shorter values are words, not credentials; blotting them out would only garble the text.
 MASKED_CHARACTERS = 4

@@ -36,7 +36,9 @@ from server.backends.conversation import (
 )
 from server.backends.endpoint import (
     ANSWER_BYTES,
+    PROGRESS_SECONDS,
     REFERENCE,
+    STREAM_BYTES,
     AgentEndpoint,
     EndpointConfig,
     address_problem,
@@ -57,10 +59,6 @@ DESCRIPTION = (
     "result; leave session_id out to start a new one. Say everything that the model needs, because it does not see your "
     "own conversation. A reply may take a minute or more; do not repeat a call that is still running."
 )
-# Each piece of a streamed reply comes in an event of some 200 bytes, most of it not text.
-STREAM_BYTES = 64 * 1024 * 1024
-# Often enough to show that it is alive; a client does not want one for every word.
-PROGRESS_SECONDS = 1.0
 CUT_OFF = "[The answer was cut off at the model's length limit.]"
 VERSION_SEGMENT = re.compile(r"v\d+\w*")
 # Decided by other settings, or not of use with one reply in text.
