@@ -27,6 +27,24 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 
 
+class CallerIdentity(Protocol):
+    """Who calls, for a back-end that calls others in their name. Never a token."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def user(self) -> str | None:
+        """Whose account bounds it, where that is not the subject."""
+        ...
+
+
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what that caller is able to do: part of every kind of call."""
 
@@ -38,6 +56,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
+    caller: CallerIdentity | None = None  # None: nobody in particular
 
 
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
@@ -261,3 +280,17 @@ class Active(Protocol):
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
         ...
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with an agent, for its owner."""
+
+    words: str
+    since: int  # milliseconds since 1970
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A back-end that can be out of order while the server runs."""
+
+    def trouble(self) -> Trouble | None: ...
