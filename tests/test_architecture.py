@@ -33,6 +33,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "backends": frozenset({"mcp", "observe", "outgoing", "paying", "settings"}),
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
     "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
+    # which upstream is believed what, and as whom it is called
+    "trust": frozenset({"backends", "client", "gateway", "mcp", "observe", "outgoing", "settings", "store"}),
     "settings": frozenset({"backends", "evm", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -41,6 +43,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
         "backends", "gateway", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "trust",
     }),
     "request": frozenset({
         "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -50,14 +53,14 @@ FLOORS: dict[str, frozenset[str]] = {
         "admission", "endpoint", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
-    "admin": frozenset({"money", "observe", "rights", "store", "till"}),
+    "admin": frozenset({"money", "observe", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "admin", "admission", "backends", "client", "endpoint", "http", "money", "observe", "outgoing", "request", "rights",
-        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
+        "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "cli": frozenset({
         "admin", "client", "endpoint", "evm", "facilitator", "gateway", "money", "observe", "paying", "program", "settings", "store",
-        "till", "x402",
+        "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

@@ -258,6 +258,15 @@ class Elsewhere(Protocol):
 
 
 @runtime_checkable
+class Withholding(Protocol):
+    """A back-end that does not offer all that it could, until its owner has looked at it."""
+
+    def withheld(self, tool: str) -> str | None:
+        """What whoever calls a tool of this name is told; None where there is nothing to tell."""
+        ...
+
+
+@runtime_checkable
 class Following(Protocol):
     """A back-end that tells of changes to a resource only once it knows that somebody listens for them."""
 
@@ -280,17 +289,3 @@ class Active(Protocol):
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
         ...
-
-
-class Trouble(msgspec.Struct, frozen=True):
-    """What is wrong with an agent, for its owner."""
-
-    words: str
-    since: int  # milliseconds since 1970
-
-
-@runtime_checkable
-class Watched(Protocol):
-    """A back-end that can be out of order while the server runs."""
-
-    def trouble(self) -> Trouble | None: ...

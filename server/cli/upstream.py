@@ -67,6 +67,8 @@ def _offered(upstream: Mapping[str, Any]) -> str:
 
 
 def _as_whom(upstream: Mapping[str, Any]) -> str:
+    if upstream["identity"] == "nobody":
+        return "called without credentials"
     if upstream["identity"] != "login":
         return f"called as its settings say: {clean(upstream['identity'])}"
     if upstream["login"] is None:

@@ -40,6 +40,7 @@ from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
+from server.settings.reading import AGENT_KINDS
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
@@ -49,6 +50,8 @@ from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
     from server.till.till import Till
+    from server.trust.desk import TrustDesk
+    from server.trust.own_tokens import TokenIssuer
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -84,6 +87,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     settings: Mapping[str, ServerConfig]
     tasks: Tasks
     boot_id: str
+    trust: TrustDesk | None = None  # where an agent has an upstream
 
     def begin_draining(self) -> None:
         """What waits for something that cannot come any more is told so."""
@@ -119,9 +123,12 @@ async def open_servers(
     payments: PaymentsConfig | None = None,
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
     loads: Loads | None = None,
+    issuer: Callable[[], TokenIssuer] | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
-    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
+    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
+    for upstreams, and is None where nothing is kept beyond this process. Raises `CannotStart`."""
+    servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
@@ -140,6 +147,7 @@ async def open_servers(
     )
     ended = EndedSessions(store)
     await ended.load()
+    trust = await _open_trust(servers, store, subkey, log, issuer, background)
     try:
         for server in servers:
             settings[server.name] = server
@@ -157,14 +165,39 @@ async def open_servers(
                 me=me(server),
                 payments=payments,
                 till=till(server),
+                trust=trust,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
     except (ValueError, BackendError) as error:
         raise CannotStart(str(error), HINT) from error
     return OpenServers(
-        endpoints=endpoints, sessions=sessions, settings=settings, tasks=tasks, boot_id=boot_id
+        endpoints=endpoints,
+        sessions=sessions,
+        settings=settings,
+        tasks=tasks,
+        boot_id=boot_id,
+        trust=trust,
     )
+
+
+async def _open_trust(
+    servers: Sequence[ServerConfig],
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+    issuer: Callable[[], TokenIssuer] | None,
+    background: trio.Nursery,
+) -> TrustDesk | None:
+    """None where no agent has an upstream: then nothing of it is loaded."""
+    upstreams = AGENT_KINDS["mcp"][1]
+    if not any(type(agent).__name__ == upstreams for server in servers for agent in server.agents):
+        return None
+    from server.trust.opening import open_desk
+
+    desk = await open_desk(servers, store, subkey, log, issuer, clock=now_millis)
+    background.start_soon(desk.run)
+    return desk
 
 
 async def open_endpoint(
@@ -180,10 +213,11 @@ async def open_endpoint(
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
+    trust: TrustDesk | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
-    sources = agents.make_sources(settings, subkey, log, data_dir)
+    sources = agents.make_sources(settings, subkey, log, data_dir, trust)
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
 
     def tell(what: Callable[[Endpoint], None]) -> None:

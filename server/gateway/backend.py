@@ -22,6 +22,7 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
     Trouble,
+    Watched,
 )
 from server.client.headers import parameter_headers
 from server.gateway import results
@@ -30,7 +31,7 @@ from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
-from server.gateway.names import NamedLists
+from server.gateway.names import NamedLists, name_of
 from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
@@ -47,7 +48,8 @@ TASK_TTL_MS: Final = 24 * 3_600_000
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Elsewhere` and `Following`: it offers nothing until its upstream is there."""
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Withholding`, `Elsewhere` and `Following`: it offers nothing until its
+    upstream is there."""
 
     def __init__(
         self,
@@ -69,6 +71,9 @@ class McpBackend:
         self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
         self._places = trio.Semaphore(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
+        self._config = config
+        self._guard = guard
+        self._credential = credential
         self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
@@ -79,7 +84,22 @@ class McpBackend:
             task_status.started()
 
     def trouble(self) -> Trouble | None:
-        return self._upstream.trouble
+        """What its owner can do something about comes first."""
+        credential, guard = self._credential, self._guard
+        if isinstance(credential, Watched) and (found := credential.trouble()) is not None:
+            return found
+        if (found := self._upstream.trouble) is not None:
+            return found
+        return guard.trouble() if isinstance(guard, Watched) else None
+
+    def withheld(self, tool: str) -> str | None:
+        for each in self._guard.withheld():
+            if name_of(each.name, self._config) == tool:
+                return each.words
+        return None
+
+    def try_again(self) -> None:
+        self._upstream.try_again()
 
     def tools(self) -> Sequence[Tool]:
         return self._upstream.lists.tools

@@ -5,7 +5,7 @@ Lists are as the upstream names things, before names of ours. A guard sees each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -28,9 +28,22 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
 NO_LISTS: Final = UpstreamLists()
 
 
+class WithheldTool(msgspec.Struct, frozen=True, kw_only=True):
+    name: str  # the upstream's
+    words: str  # why, for whoever calls it
+
+
 class OfferGuard(Protocol):
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
+        ...
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """`again` is to be called when it would allow something else of the same."""
+        ...
+
+    def withheld(self) -> Sequence[WithheldTool]:
+        """Tools of the last offer that were not allowed."""
         ...
 
 
@@ -39,3 +52,9 @@ class OpenGuard:
 
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         return offered
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """It never changes its mind."""
+
+    def withheld(self) -> Sequence[WithheldTool]:
+        return ()

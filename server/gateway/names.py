@@ -83,6 +83,12 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
 NO_NAMED_LISTS: Final = NamedLists()
 
 
+def name_of(tool: str, config: McpConfig) -> str:
+    """What a tool of theirs is called here."""
+    prefix = config.id + config.separator if config.id else ""
+    return prefix + config.rename.get(tool, tool)
+
+
 def selected(name: str, words: Sequence[str]) -> bool:
     """The last word that fits counts. Where the first takes away, it takes from all there are."""
     if not words:

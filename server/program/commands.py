@@ -15,6 +15,7 @@ from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
 from server.admin.ledger import LedgerAdmin
 from server.admin.plans import PlanAdmin
+from server.admin.upstreams import UpstreamAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
@@ -79,6 +80,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
+            **UpstreamAdmin(store=services.store, desk=services.servers.trust).commands(),
             **VoucherAdmin(
                 store=services.store,
                 clock=now_millis,

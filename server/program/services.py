@@ -56,6 +56,7 @@ from server.tasks.engine import Tasks
 if TYPE_CHECKING:
     from server.program.money import Money
     from server.till.cashier import TillCashier
+    from server.trust.own_tokens import TokenIssuer
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +181,7 @@ async def build(
         payments=resolved.payments,
         till=(lambda _: None) if money is None else money.make,
         loads=loads,
+        issuer=partial(_issuer, identity),
     )
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
@@ -232,6 +234,21 @@ def _cashier(
     from server.program.money import open_cashier
 
     return open_cashier(resolved, store, subkey, catalogs)
+
+
+def _issuer(identity: Identity) -> TokenIssuer:
+    """Makes tokens of ours for upstreams, none of which is worth anything here."""
+    from server.trust.own_tokens import TokenIssuer
+
+    parts = identity.parts
+    site = parts.site
+    return TokenIssuer(
+        site.issuer,
+        lambda: parts.keys.ring.signing(now_millis()),
+        ours=[site.issuer, *(f"{site.issuer}{path}" for path in site.servers.values())],
+        clock=now_millis,
+        entropy=os.urandom,
+    )
 
 
 def _has(cashier: TillCashier | None, server: str) -> TellsMoney | None:

@@ -213,6 +213,7 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
         raise PriceUnknown(f"the agent of {tool.tool.name} cannot say what a call costs")
     asked = PriceAsked(
         subject=request.principal.subject,
+        caller=request.principal,
         call_id=request.call_id,
         function=function,
         tool=tool.tool.name,

@@ -57,6 +57,7 @@ async def _get(
             prompt=name,
             arguments=arguments,
             subject=request.principal.subject,
+            caller=request.principal,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,
@@ -87,6 +88,7 @@ async def complete(request: Request) -> CompletionResult:
         value=argument.value,
         known=known,
         subject=request.principal.subject,
+        caller=request.principal,
         call_id=request.call_id,
     )
 

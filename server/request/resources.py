@@ -106,6 +106,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             template=template,
             arguments=arguments,
             subject=request.principal.subject,
+            caller=request.principal,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,

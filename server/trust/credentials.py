@@ -13,8 +13,10 @@ from typing import Final, TypeAlias
 from auth.values.model import CLIENT_CREDENTIALS, JWT_BEARER, Millis
 from server.backends.base import AgentRequest, BackendError, Trouble
 from server.client.identity import ClientIdentity
+from server.gateway.credentials import StaticCredential
 from server.observe.log import Logger
 from server.trust.own_tokens import ID_JAG, TokenIssuer, claims_of, person_of, whose
+from server.trust.owner_login import OwnerLogin
 from server.trust.pins import UpstreamKey
 from server.trust.token_cache import NoToken, ReadyToken, TokenCache
 from server.trust.token_endpoint import UNSAID_SECONDS, AskForTokens, TokenDenied, UpstreamTokens, host_of
@@ -70,6 +72,23 @@ class TokenCredential:
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         """A new one may be taken: a key may have changed, or the old one was ended over there."""
         return self._cache.drop(self._whose(call)) is not None
+
+
+class WithHeaders:
+    """A credential, and what the settings send besides."""
+
+    def __init__(self, own: OwnerLogin | TokenCredential, static: StaticCredential) -> None:
+        self._own = own
+        self._static = static
+
+    def trouble(self) -> Trouble | None:
+        return self._own.trouble()
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {**await self._static.headers(call), **await self._own.headers(call)}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return await self._own.refused(call, challenge)
 
 
 def own_token(issuer: TokenIssuer, audience: str, *, server: str, scope: str, seconds: int) -> MakeToken:

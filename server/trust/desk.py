@@ -17,15 +17,16 @@ import trio
 from auth.values.entropy import SEED_BYTES, Entropy
 from auth.values.model import Millis
 from server.backends.base import Trouble, Watched
-from server.gateway.credentials import Credential
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreError
 from server.trust import logins, pins
 from server.trust.definitions import Definition, DefinitionKey, seal_of
 from server.trust.guard import PinGuard, TrustMode
 from server.trust.logins import OURS, LoginVault, UpstreamLogin
+from server.trust.own_tokens import TokenIssuer
 from server.trust.owner_login import OwnerLogin
 from server.trust.pins import PinnedUpstream, UpstreamKey
+from server.trust.token_endpoint import AskForTokens
 
 AGAIN_SECONDS: Final = 30.0  # after a store that could not write
 
@@ -42,19 +43,16 @@ class KnownUpstream(msgspec.Struct, kw_only=True):
     url: str  # empty for one that is not called over HTTP
     identity: str  # as whom it is called
     guard: PinGuard
-    credential: Credential | None = None
     login: OwnerLogin | None = None  # where that is how it is called
     backend: object = None
+    again: Callable[[], None] = lambda: None  # it is worth another try
 
     def trouble(self) -> Trouble | None:
-        for part in (self.backend, self.credential, self.guard):
-            if isinstance(part, Watched) and (found := part.trouble()) is not None:
-                return found
-        return None
+        return self.backend.trouble() if isinstance(self.backend, Watched) else self.guard.trouble()
 
 
 class TrustDesk:
-    """`lasts`: what is accepted outlives the process, so that somebody can be asked for it."""
+    """`issuer` None: nothing is kept beyond this process, and nobody knows its keys."""
 
     def __init__(
         self,
@@ -64,12 +62,14 @@ class TrustDesk:
         subkey: Callable[[str], bytes],
         entropy: Callable[[int], bytes],
         log: Logger,
-        lasts: bool = True,
+        tokens: AskForTokens,
+        issuer: Callable[[], TokenIssuer] | None = None,
     ) -> None:
         self.store: Final = store
         self.clock: Final = clock
         self.log: Final = log
-        self.lasts: Final = lasts
+        self.tokens: Final = tokens
+        self.issuer: Final = issuer
         self.vault: Final = LoginVault(subkey, entropy)
         self._entropy = entropy
         self._known: dict[UpstreamKey, KnownUpstream] = {}
@@ -86,7 +86,7 @@ class TrustDesk:
 
     def guard(self, key: UpstreamKey, mode: TrustMode) -> PinGuard:
         """Raises `ValueError`."""
-        if mode == "pinned" and not self.lasts:
+        if mode == "pinned" and self.issuer is None:
             raise ValueError(
                 'trust = "pinned" needs a server that keeps what was accepted, and nothing is kept over stdio;'
                 ' write trust = "first-use"'
@@ -100,7 +100,15 @@ class TrustDesk:
             log=self.log,
         )
 
+    def owner_login(self, key: UpstreamKey) -> OwnerLogin:
+        return OwnerLogin(key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log)
+
     def enter(self, upstream: KnownUpstream) -> None:
+        """Raises `ValueError` where its name is another's."""
+        if upstream.key in self._known:
+            raise ValueError(
+                "another upstream of this server has the same id; give each of them one of its own"
+            )
         self._known[upstream.key] = upstream
 
     async def run(self) -> None:
@@ -202,3 +210,4 @@ class TrustDesk:
     def _changed(self, upstream: KnownUpstream) -> None:
         if upstream.login is not None:
             upstream.login.changed()
+            upstream.again()

@@ -12,7 +12,7 @@ import msgspec
 
 from auth.values.model import Millis
 from server.backends.base import Trouble
-from server.gateway.guard import UpstreamLists
+from server.gateway.guard import UpstreamLists, WithheldTool
 from server.observe.log import Logger
 from server.trust.definitions import Definition, DefinitionKey, DefinitionKind, Verdict, define, judge
 from server.trust.pins import BY_SETTINGS, Pin, PinnedUpstream, UpstreamKey
@@ -71,14 +71,19 @@ class PinGuard:
         self._judge(definitions)
         return _those(offered, self.verdict.allowed)
 
-    def withheld(self, kind: DefinitionKind, name: str) -> str | None:
-        """Why something of this name is not offered, for whoever asks for it; None where there is nothing of the name."""
-        key = DefinitionKey(kind, name)
-        if key not in self._since:
-            return None
-        what = "is not what the owner of this server has accepted" if key in self._pins else "is new here"
+    def withheld(self) -> list[WithheldTool]:
+        return [
+            WithheldTool(name=key.name, words=self._words(key)) for key in self._since if key.kind == "tool"
+        ]
+
+    def _words(self, key: DefinitionKey) -> str:
+        what = (
+            "is not what the owner of this server has accepted"
+            if key in self._pins
+            else "is new to its owner"
+        )
         return (
-            f"the {kind} {name[:100]} {what}, and cannot be used until they have looked at it: "
+            f"the tool {key.name[:100]} {what}, and cannot be used until they have looked at it: "
             f"`ostiary upstream accept {self.upstream}`"
         )
 
@@ -114,7 +119,10 @@ class PinGuard:
         count = len(self._since)
         if not count:
             return None
-        words = f"{count} of what it offers {'is' if count == 1 else 'are'} not accepted: ostiary upstream accept {self.upstream}"
+        words = (
+            f"{count} definition{' waits' if count == 1 else 's wait'} to be looked at: "
+            f"ostiary upstream accept {self.upstream}"
+        )
         return Trouble(words=words, since=min(self._since.values()))
 
     def _judge_again(self) -> None:

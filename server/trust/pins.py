@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import Final
 
 import msgspec
 
@@ -57,7 +57,7 @@ def load(db: StoreDb, upstream: UpstreamKey) -> PinnedUpstream:
             PAGE,
         )
         for row in rows:
-            pins[DefinitionKey(cast("Any", row["kind"]), row["name"])] = Pin(
+            pins[DefinitionKey(row["kind"], row["name"])] = Pin(
                 digest=row["digest"],
                 text=row["definition"],
                 accepted_at=row["accepted_at"],

@@ -18,7 +18,7 @@ from tests.trust.trust_fakes import FakeAuthorizationServer, House, a_tool, list
 
 async def table(house: House) -> tuple[TrustDesk, KnownUpstream, Mapping[str, Handler]]:
     desk, known = await house.desk()
-    known.login = known.credential = owner(house, desk, FakeAuthorizationServer(tokens("never")))
+    known.login = owner(house, desk, FakeAuthorizationServer(tokens("never")))
     return desk, known, UpstreamAdmin(store=house.store, desk=desk).commands()
 
 

@@ -14,6 +14,10 @@ from tests.trust.trust_fakes import FILES, House, a_tool, lists, names, open_hou
 READ, WRITE = DefinitionKey("tool", "read"), DefinitionKey("tool", "write")
 
 
+def why(known: KnownUpstream, tool: str) -> str | None:
+    return next((each.words for each in known.guard.withheld() if each.name == tool), None)
+
+
 async def accept_all(desk: TrustDesk, known: KnownUpstream) -> None:
     await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
 
@@ -57,17 +61,15 @@ async def test_a_tool_that_is_withheld_says_what_its_owner_must_do_and_what_does
     async with open_house() as house:
         desk, known = await house.desk()
         known.guard.allowed(lists(a_tool()))
-        said = known.guard.withheld("tool", "read")
+        said = why(known, "read")
         assert said is not None
-        assert "is new here" in said
+        assert "is new to its owner" in said
         assert "`ostiary upstream accept main/files`" in said
-        assert known.guard.withheld("tool", "nothing") is None
+        assert why(known, "nothing") is None
         await accept_all(desk, known)
-        assert known.guard.withheld("tool", "read") is None
+        assert why(known, "read") is None
         known.guard.allowed(lists(a_tool(description="Another")))
-        assert "is not what the owner of this server has accepted" in (
-            known.guard.withheld("tool", "read") or ""
-        )
+        assert "is not what the owner of this server has accepted" in (why(known, "read") or "")
 
 
 async def test_one_tool_is_accepted_and_the_others_wait() -> None:
@@ -80,7 +82,9 @@ async def test_one_tool_is_accepted_and_the_others_wait() -> None:
         assert names(known.guard.allowed(offer)) == ["read"]
         trouble = known.trouble()
         assert trouble is not None
-        assert trouble.words.startswith("1 of what it offers is not accepted")
+        assert trouble.words.startswith(
+            "1 definition waits to be looked at: ostiary upstream accept main/files"
+        )
 
 
 async def test_what_changed_after_it_was_shown_is_not_accepted() -> None:
@@ -148,14 +152,7 @@ async def test_always_lets_everything_through_and_pins_nothing() -> None:
 
 async def test_a_server_that_keeps_nothing_does_not_pretend_to_pin() -> None:
     async with open_house() as house:
-        desk = TrustDesk(
-            house.store,
-            clock=house.clock,
-            subkey=lambda _: bytes(32),
-            entropy=bytes,
-            log=house.log,
-            lasts=False,
-        )
+        desk = house.empty_desk(lasts=False)
         await desk.prepare([FILES])
         with pytest.raises(ValueError, match='write trust = "first-use"'):
             desk.guard(FILES, "pinned")

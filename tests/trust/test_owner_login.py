@@ -52,7 +52,7 @@ async def logged_in(
     house: House, server: FakeAuthorizationServer
 ) -> tuple[TrustDesk, KnownUpstream, OwnerLogin]:
     desk, known = await house.desk()
-    known.login = known.credential = owner(house, desk, server)
+    known.login = owner(house, desk, server)
     await desk.log_in(known, login(), by="local:7")
     return desk, known, known.login
 

@@ -78,13 +78,24 @@ class House:
     async def desk(
         self, mode: TrustMode = "pinned", key: UpstreamKey = FILES
     ) -> tuple[TrustDesk, KnownUpstream]:
-        desk = TrustDesk(self.store, clock=self.clock, subkey=subkey, entropy=seeds(77), log=self.log)
+        desk = self.empty_desk()
         await desk.prepare([key])
         known = KnownUpstream(
             key=key, what="files", url=UPSTREAM_URL, identity="login", guard=desk.guard(key, mode)
         )
         desk.enter(known)
         return desk, known
+
+    def empty_desk(self, *, lasts: bool = True, server: FakeAuthorizationServer | None = None) -> TrustDesk:
+        return TrustDesk(
+            self.store,
+            clock=self.clock,
+            subkey=subkey,
+            entropy=seeds(77),
+            log=self.log,
+            tokens=(server or FakeAuthorizationServer({})).endpoints(self.clock),
+            issuer=self.issuer if lasts else None,
+        )
 
     async def trail(self, like: str = "upstream.%") -> list[tuple[str, str, str]]:
         rows = await self.store.read(
