@@ -17,6 +17,7 @@ from auth.values import paths
 from server.backends.wallet import PayConfig
 from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
+from server.gateway.identity import UpstreamOAuth
 from server.settings.money import (
     AssetConfig,
     CapsConfig,
@@ -123,6 +124,7 @@ EXPLAINED = [
     pytest.param(ToolMoney, "docs/prices.md", "of `[server.tools.NAME]`", id="tool-money"),
     pytest.param(PayConfig, "docs/agents.md", "of `[server.agent.pay]`", id="agent-pay"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
+    pytest.param(UpstreamOAuth, "docs/agents/upstream-trust.md", "of `oauth`", id="upstream-oauth"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]
 # One row for several, which says where more is said: of each there is a table of its own.

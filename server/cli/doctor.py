@@ -119,6 +119,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+        for step in _upstreams(status.get("upstreams") or []):
+            report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
@@ -149,6 +151,27 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
+    """Those with something that their owner can do; else one line for all."""
+    from server.client.checkup import CheckStep
+
+    bad = [
+        CheckStep(
+            name="upstream",
+            state="failed",
+            detail=f"{each['name']}: {each['trouble']['words']}",
+            hint="ostiary upstream list",
+        )
+        for each in upstreams
+        if each["trouble"] is not None
+    ]
+    if bad or not upstreams:
+        return bad
+    count = len(upstreams)
+    said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
+    return [CheckStep(name="upstreams", state="ok", detail=f"{count} {said}")]
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

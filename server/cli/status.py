@@ -114,6 +114,9 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("ledger", altered))
     if server.get("money") is not None:
         pairs += _money(server["money"])
+    for each in server.get("upstreams") or ():
+        if (trouble := each["trouble"]) is not None:
+            pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))

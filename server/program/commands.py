@@ -24,6 +24,17 @@ from server.rights.selection import SelectableNames
 from server.till.plans import Plans
 
 
+def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
+    """None where there are none."""
+    desk = services.servers.trust
+    if desk is None:
+        return None
+    return [
+        {"name": str(key), "trouble": None if (found := each.trouble()) is None else asdict(found)}
+        for key, each in desk.known.items()
+    ]
+
+
 def commands_of(services: Services) -> Mapping[str, Handler]:
     issuer = services.identity.parts.site.issuer
 
@@ -35,6 +46,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "upstreams": _upstreams(services),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

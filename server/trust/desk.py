@@ -79,10 +79,10 @@ class TrustDesk:
 
     # ── for the agents ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def prepare(self, keys: Sequence[UpstreamKey]) -> None:
-        """Before their guards are asked for. Raises `StoreError`."""
-        for key in keys:
-            self._pinned[key] = await self.store.read(partial(pins.load, upstream=key))
+    async def prepare(self, sources: Mapping[UpstreamKey, str]) -> None:
+        """Before their guards are asked for; `sources`: digests of where they are. Raises `StoreError`."""
+        for key, source in sources.items():
+            self._pinned[key] = await self.store.read(partial(pins.load, upstream=key, source=source))
 
     def guard(self, key: UpstreamKey, mode: TrustMode) -> PinGuard:
         """Raises `ValueError`."""
@@ -118,7 +118,13 @@ class TrustDesk:
             self._woken = trio.Event()
             while self._met:
                 key, definitions = next(iter(self._met.items()))
-                job = partial(pins.accept_first, upstream=key, definitions=definitions, now=self.clock())
+                job = partial(
+                    pins.accept_first,
+                    upstream=key,
+                    source=self._pinned[key].source,
+                    definitions=definitions,
+                    now=self.clock(),
+                )
                 try:
                     await self.store.write(job)
                 except StoreError as error:
@@ -158,7 +164,14 @@ class TrustDesk:
             raise NotAsShown
         now = self.clock()
         await self.store.write(
-            partial(pins.accept, upstream=upstream.key, definitions=chosen, by=by, now=now)
+            partial(
+                pins.accept,
+                upstream=upstream.key,
+                source=self._pinned[upstream.key].source,
+                definitions=chosen,
+                by=by,
+                now=now,
+            )
         )
         self._met.pop(upstream.key, None)
         upstream.guard.accepted(chosen, by, now)

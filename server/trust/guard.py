@@ -14,6 +14,7 @@ from auth.values.model import Millis
 from server.backends.base import Trouble
 from server.gateway.guard import UpstreamLists, WithheldTool
 from server.observe.log import Logger
+from server.observe.visible import clean
 from server.trust.definitions import Definition, DefinitionKey, DefinitionKind, Verdict, define, judge
 from server.trust.pins import BY_SETTINGS, Pin, PinnedUpstream, UpstreamKey
 
@@ -66,7 +67,7 @@ class PinGuard:
         if self.mode == "first-use" and not self._met:
             self._met = True
             now = self._clock()
-            self._pins |= {each.key: _pin(each, BY_SETTINGS, now) for each in definitions}
+            self._pins = {each.key: _pin(each, BY_SETTINGS, now) for each in definitions}
             self._first(definitions)
         self._judge(definitions)
         return _those(offered, self.verdict.allowed)
@@ -119,10 +120,10 @@ class PinGuard:
         count = len(self._since)
         if not count:
             return None
-        words = (
-            f"{count} definition{' waits' if count == 1 else 's wait'} to be looked at: "
-            f"ostiary upstream accept {self.upstream}"
-        )
+        first = min(self._since)
+        named = f"the {first.kind} {clean(first.name[:64])}"
+        others = f" and {count - 1} more wait" if count > 1 else " waits"
+        words = f"{named}{others} to be looked at: ostiary upstream accept {self.upstream}"
         return Trouble(words=words, since=min(self._since.values()))
 
     def _judge_again(self) -> None:

@@ -4,6 +4,7 @@ Loaded only where there is such an agent."""
 
 from __future__ import annotations
 
+import hashlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
@@ -29,6 +30,7 @@ from server.trust.credentials import (
     for_everybody,
     own_token,
 )
+from server.trust.definitions import canonical
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.own_tokens import TokenIssuer
 from server.trust.owner_login import OwnerLogin
@@ -60,12 +62,12 @@ async def open_desk(
         tokens=TokenEndpoints(ProviderClient(), clock),
     )
     await desk.prepare(
-        [
-            UpstreamKey(server.name, agent.id)
+        {
+            UpstreamKey(server.name, agent.id): _source_of(agent)
             for server in servers
             for agent in server.agents
             if isinstance(agent, McpConfig)
-        ]
+        }
     )
     return desk
 
@@ -160,6 +162,12 @@ def _identity(config: McpConfig) -> ClientIdentity:
         return ClientIdentity(client_id=oauth.client_id, method=NONE)
     method = BASIC if oauth.client_auth == "basic" else POST
     return ClientIdentity(client_id=oauth.client_id, secret=read_secret(oauth.client_secret), method=method)
+
+
+def _source_of(config: McpConfig) -> str:
+    """Where it is, as a digest: an address may hold what should not be read out of a database."""
+    said = canonical([config.command, config.url, config.tcp, config.working_dir])
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def _where(config: McpConfig) -> str:

@@ -36,14 +36,15 @@ class Pin(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PinnedUpstream(msgspec.Struct, frozen=True, kw_only=True):
-    met: bool  # it has been here before, whatever it offered
+    source: str  # a digest of where it is
+    met: bool  # it has been here before, from the same place, whatever it offered
     pins: Mapping[DefinitionKey, Pin]
 
 
-def load(db: StoreDb, upstream: UpstreamKey) -> PinnedUpstream:
+def load(db: StoreDb, upstream: UpstreamKey, source: str) -> PinnedUpstream:
     """A job that reads."""
     met = db.fetch_one(
-        "SELECT met_at FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
+        "SELECT source FROM upstreams WHERE server = ? AND agent = ?", upstream.server, upstream.agent
     )
     pins: dict[DefinitionKey, Pin] = {}
     last = ("", "")
@@ -64,15 +65,22 @@ def load(db: StoreDb, upstream: UpstreamKey) -> PinnedUpstream:
                 accepted_by=row["accepted_by"],
             )
         if len(rows) < PAGE:
-            return PinnedUpstream(met=met is not None, pins=pins)
+            here_before = met is not None and met["source"] == source
+            return PinnedUpstream(source=source, met=here_before, pins=pins)
         last = (rows[-1]["kind"], rows[-1]["name"])
 
 
 def accept(
-    db: StoreDb, upstream: UpstreamKey, definitions: Sequence[Definition], *, by: str, now: Millis
+    db: StoreDb,
+    upstream: UpstreamKey,
+    source: str,
+    definitions: Sequence[Definition],
+    *,
+    by: str,
+    now: Millis,
 ) -> None:
     """A job: from now on these are what it may offer under their names."""
-    meet(db, upstream, now)
+    meet(db, upstream, source, now)
     for each in definitions:
         db.execute(
             "INSERT INTO upstream_pins (server, agent, kind, name, digest, definition, accepted_at, accepted_by)"
@@ -92,20 +100,26 @@ def accept(
         _record(db, "upstream.accepted", upstream, [each.key for each in definitions], by=by, now=now)
 
 
-def accept_first(db: StoreDb, upstream: UpstreamKey, definitions: Sequence[Definition], now: Millis) -> bool:
-    """A job: pin what it offers, if it was never met before."""
-    if not meet(db, upstream, now):
+def accept_first(
+    db: StoreDb, upstream: UpstreamKey, source: str, definitions: Sequence[Definition], now: Millis
+) -> bool:
+    """A job: pin what it offers, if it was never met before. What another offered under its name goes."""
+    if not meet(db, upstream, source, now):
         return False
-    accept(db, upstream, definitions, by=BY_SETTINGS, now=now)
+    db.execute("DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent)
+    accept(db, upstream, source, definitions, by=BY_SETTINGS, now=now)
     return True
 
 
-def meet(db: StoreDb, upstream: UpstreamKey, now: Millis) -> bool:
+def meet(db: StoreDb, upstream: UpstreamKey, source: str, now: Millis) -> bool:
     """Part of a job: whether this is the first time."""
     made = db.execute(
-        "INSERT INTO upstreams (server, agent, met_at) VALUES (?, ?, ?) ON CONFLICT (server, agent) DO NOTHING",
+        "INSERT INTO upstreams (server, agent, source, met_at) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (server, agent) DO UPDATE SET source = excluded.source, met_at = excluded.met_at"
+        " WHERE source <> excluded.source",
         upstream.server,
         upstream.agent,
+        source,
         now,
     )
     return made == 1
@@ -118,7 +132,7 @@ def forget(
     one that was met: whoever forgets wants to look at it again."""
     db.takes_away()
     if keys is None:
-        known = list(load(db, upstream).pins)
+        known = list(load(db, upstream, "").pins)
         gone = db.execute(
             "DELETE FROM upstream_pins WHERE server = ? AND agent = ?", upstream.server, upstream.agent
         )

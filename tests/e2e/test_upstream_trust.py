@@ -100,7 +100,7 @@ def test_an_upstream_that_says_something_else_one_day_is_not_believed_until_some
         listed = program.at_machine("upstream", "list")
         assert (listed[0]["waiting_count"], listed[0]["trouble"]["words"]) == (
             2,
-            "2 definitions wait to be looked at: ostiary upstream accept main/files",
+            "the tool read and 1 more wait to be looked at: ostiary upstream accept main/files",
         )
         refused = program.run("upstream", "accept", "files", "--data-dir", str(program.data_dir), code=2)
         assert "nobody is here to be asked" in refused.stderr

@@ -83,7 +83,7 @@ async def test_one_tool_is_accepted_and_the_others_wait() -> None:
         trouble = known.trouble()
         assert trouble is not None
         assert trouble.words.startswith(
-            "1 definition waits to be looked at: ostiary upstream accept main/files"
+            "the tool write waits to be looked at: ostiary upstream accept main/files"
         )
 
 
@@ -122,11 +122,11 @@ async def test_what_is_forgotten_is_withheld_again_also_after_a_restart() -> Non
         ]
 
 
-async def run_until_written(house: House, desk: TrustDesk) -> None:
+async def run_until_written(house: House, desk: TrustDesk, rows: int = 1) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(desk.run)
         with trio.fail_after(5):
-            while not await house.trail():
+            while len(await house.trail()) < rows:
                 await trio.lowlevel.checkpoint()
         nursery.cancel_scope.cancel()
 
@@ -142,6 +142,21 @@ async def test_by_first_use_what_is_offered_first_is_accepted_once_and_for_all()
         assert names(later.guard.allowed(lists(a_tool(), a_tool("late")))) == ["read"]
 
 
+async def test_who_stands_at_another_place_under_the_same_name_is_met_anew_and_inherits_nothing() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk("first-use")
+        known.guard.allowed(lists(a_tool(), a_tool("write")))
+        await run_until_written(house, desk)
+        desk, known = await house.desk("first-use", source="there")
+        assert names(known.guard.allowed(lists(a_tool(description="Another")))) == ["read"]
+        assert names(known.guard.allowed(lists(a_tool("write")))) == []
+        await run_until_written(house, desk, rows=2)
+        _, known = await house.desk("first-use", source="there")
+        assert [key.name for key in known.guard.pins] == ["read"]
+        _, known = await house.desk("pinned", source="elsewhere")
+        assert names(known.guard.allowed(lists(a_tool(), a_tool("write")))) == []
+
+
 async def test_always_lets_everything_through_and_pins_nothing() -> None:
     async with open_house() as house:
         _, known = await house.desk("always")
@@ -153,7 +168,7 @@ async def test_always_lets_everything_through_and_pins_nothing() -> None:
 async def test_a_server_that_keeps_nothing_does_not_pretend_to_pin() -> None:
     async with open_house() as house:
         desk = house.empty_desk(lasts=False)
-        await desk.prepare([FILES])
+        await desk.prepare({FILES: "here"})
         with pytest.raises(ValueError, match='write trust = "first-use"'):
             desk.guard(FILES, "pinned")
         assert desk.guard(FILES, "first-use").mode == "first-use"

@@ -76,10 +76,10 @@ class House:
         self.store: Store = identity.parts.store  # type: ignore[assignment]  # lends more than identity asks for
 
     async def desk(
-        self, mode: TrustMode = "pinned", key: UpstreamKey = FILES
+        self, mode: TrustMode = "pinned", key: UpstreamKey = FILES, source: str = "here"
     ) -> tuple[TrustDesk, KnownUpstream]:
         desk = self.empty_desk()
-        await desk.prepare([key])
+        await desk.prepare({key: source})
         known = KnownUpstream(
             key=key, what="files", url=UPSTREAM_URL, identity="login", guard=desk.guard(key, mode)
         )

@@ -4,6 +4,7 @@
 CREATE TABLE upstreams (                       -- those that have been met: what one offers first counts once
   server TEXT NOT NULL,                        -- name of a [[server]]
   agent  TEXT NOT NULL,
+  source TEXT NOT NULL,                        -- SHA-256 of where it is, by the settings: at another place it is another
   met_at BIGINT NOT NULL,
   PRIMARY KEY (server, agent)
 );
