@@ -50,6 +50,7 @@ from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
     from server.till.till import Till
+    from server.trust.connections import PersonConnections
     from server.trust.desk import TrustDesk
     from server.trust.own_tokens import TokenIssuer
 
@@ -124,10 +125,11 @@ async def open_servers(
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
     loads: Loads | None = None,
     issuer: Callable[[], TokenIssuer] | None = None,
+    connections: PersonConnections | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
-    for upstreams, and is None where nothing is kept beyond this process. Raises `CannotStart`."""
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there. Raises `CannotStart`."""
     servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
@@ -147,7 +149,7 @@ async def open_servers(
     )
     ended = EndedSessions(store)
     await ended.load()
-    trust = await _open_trust(servers, store, subkey, log, issuer, background)
+    trust = await _open_trust(servers, store, subkey, log, issuer, connections, background)
     try:
         for server in servers:
             settings[server.name] = server
@@ -187,6 +189,7 @@ async def _open_trust(
     subkey: Subkey,
     log: Logger,
     issuer: Callable[[], TokenIssuer] | None,
+    connections: PersonConnections | None,
     background: trio.Nursery,
 ) -> TrustDesk | None:
     """None where no agent has an upstream: then nothing of it is loaded."""
@@ -195,7 +198,7 @@ async def _open_trust(
         return None
     from server.trust.opening import open_desk
 
-    desk = await open_desk(servers, store, subkey, log, issuer, clock=now_millis)
+    desk = await open_desk(servers, store, subkey, log, issuer, clock=now_millis, connections=connections)
     background.start_soon(desk.run)
     return desk
 

@@ -26,7 +26,7 @@ from server.backends.base import (
 )
 from server.client.headers import parameter_headers
 from server.gateway import results
-from server.gateway.credentials import Credential
+from server.gateway.credentials import AccountNeeded, Credential
 from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
@@ -37,6 +37,7 @@ from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
 from server.gateway.upstream import Upstream
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.observe.log import Logger
 
@@ -45,6 +46,7 @@ FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
 TASK_TTL_MS: Final = 24 * 3_600_000
+ACCOUNT: Final = "account"  # the key of our own question
 
 
 class McpBackend:
@@ -137,6 +139,19 @@ class McpBackend:
             self._follow.send_nowait(uri)
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        try:
+            return await self._call(call, outlet)
+        except AccountNeeded as needed:
+            if "elicitation.url" not in call.can:
+                raise
+            page = {"mode": "url", "message": needed.message, "url": needed.url}
+            question = Question(method="elicitation/create", params=page)
+            answers = await outlet.ask({ACCOUNT: question})
+            if answers[ACCOUNT].get("action") != "accept" or not await needed.connected():
+                raise
+        return await self._call(call, outlet)
+
+    async def _call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         lists = self._upstream.lists
         theirs = lists.tool_names.get(call.tool)
         if theirs is None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from server.outgoing.fetch import url_problem
 
-IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag"]
+IdentityKind = Literal["login", "token", "client-credentials", "exchange", "id-jag", "person"]
 
 _LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 # What each cannot do without, and what else it uses.
@@ -24,6 +24,7 @@ _NEEDED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "client-credentials": ("token_url", "client_id", "client_secret"),
         "exchange": ("token_url", "client_id"),
         "id-jag": ("token_url", "authorization_server", "client_id", "client_secret"),
+        "person": ("authorization_server",),
     }
 )
 _USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
@@ -33,6 +34,7 @@ _USED: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
         "client-credentials": ("audience", "scope", "client_auth"),
         "exchange": ("audience", "scope", "client_secret", "client_auth"),
         "id-jag": ("audience", "scope", "client_auth"),
+        "person": ("audience", "scope", "client_id", "client_secret", "client_auth"),
     }
 )
 
@@ -72,14 +74,18 @@ NO_OAUTH: Final = UpstreamOAuth()
 
 
 def identity_problems(
-    identity: IdentityKind, oauth: UpstreamOAuth, *, url: str, sends_authorization: bool
+    identity: IdentityKind, oauth: UpstreamOAuth, *, url: str, named: bool, sends_authorization: bool
 ) -> list[tuple[str, str]]:
-    """(key, what is wrong and what to write)."""
+    """(key, what is wrong and what to write). `named`: it has an id."""
     if identity != "login" and not url:
         return [("identity", "is for a server at a url: nothing else is sent credentials; leave it out")]
     found: list[tuple[str, str]] = []
     if identity != "login" and sends_authorization:
         found.append(("identity", "contradicts token and the header authorization; write one of the two"))
+    if identity == "person" and not named:
+        found.append(
+            ("id", 'is missing; identity = "person" needs one, for the address where people connect')
+        )
     needed = _NEEDED[identity]
     found += [
         (f"oauth.{name}", f'is missing; identity = "{identity}" needs it')

@@ -62,7 +62,8 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     max_connections: Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")] = 64
     # as whom it is called there
     identity: Annotated[
-        IdentityKind, Meta(description='"login", "token", "client-credentials", "exchange" or "id-jag"')
+        IdentityKind,
+        Meta(description='"login", "token", "client-credentials", "exchange", "id-jag" or "person"'),
     ] = "login"
     oauth: Annotated[
         UpstreamOAuth, Meta(description='a table, e.g. { audience = "https://mcp.example.com" }')
@@ -151,7 +152,11 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
             if getattr(config, key)
         ]
     found += identity_problems(
-        config.identity, config.oauth, url=config.url, sends_authorization=config.sends_authorization
+        config.identity,
+        config.oauth,
+        url=config.url,
+        named=bool(config.id),
+        sends_authorization=config.sends_authorization,
     )
     return found + _header_problems(config) + _name_problems(config)
 

@@ -56,6 +56,7 @@ from server.tasks.engine import Tasks
 if TYPE_CHECKING:
     from server.program.money import Money
     from server.till.cashier import TillCashier
+    from server.trust.connections import PersonConnections
     from server.trust.own_tokens import TokenIssuer
 
 
@@ -145,6 +146,7 @@ async def build(
     catalogs: dict[str, Catalog] = {}
     cashier = _cashier(resolved, store, subkey, catalogs)
     documents, fetch = open_documents(store, policy.registration)
+    connections = _connections(resolved, store, subkey, log)
     identity = await identities.found(
         store,
         clock=now_millis,
@@ -158,8 +160,11 @@ async def build(
         upstreams=upstreams,
         hashing=_hashing(),
         cashier=cashier,
+        connections=connections,
     )
     store.on_changes(identity.apply_changes)
+    if connections is not None:
+        store.on_changes(connections.apply_changes)
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
@@ -182,6 +187,7 @@ async def build(
         till=(lambda _: None) if money is None else money.make,
         loads=loads,
         issuer=partial(_issuer, identity),
+        connections=connections,
     )
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
@@ -234,6 +240,17 @@ def _cashier(
     from server.program.money import open_cashier
 
     return open_cashier(resolved, store, subkey, catalogs)
+
+
+def _connections(resolved: Resolved, store: Store, subkey: Subkey, log: Logger) -> PersonConnections | None:
+    """None where no upstream is used with accounts of people. Raises `SecretUnreadable`."""
+    if not any(
+        getattr(agent, "identity", "") == "person" for server in resolved.servers for agent in server.agents
+    ):
+        return None
+    from server.trust.opening import open_connections
+
+    return open_connections(resolved.servers, store, subkey, log, clock=now_millis)
 
 
 def _issuer(identity: Identity) -> TokenIssuer:

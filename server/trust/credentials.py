@@ -8,15 +8,14 @@ auth/upstream/assertion.py takes). The owner's own login is login.py's. Never th
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from auth.values.model import CLIENT_CREDENTIALS, JWT_BEARER, Millis
-from server.backends.base import AgentRequest, BackendError, Trouble
+from server.backends.base import AgentRequest, BackendError, Trouble, Watched
 from server.client.identity import ClientIdentity
-from server.gateway.credentials import StaticCredential
+from server.gateway.credentials import Credential, StaticCredential
 from server.observe.log import Logger
 from server.trust.own_tokens import ID_JAG, TokenIssuer, claims_of, person_of, whose
-from server.trust.owner_login import OwnerLogin
 from server.trust.pins import UpstreamKey
 from server.trust.token_cache import NoToken, ReadyToken, TokenCache
 from server.trust.token_endpoint import UNSAID_SECONDS, AskForTokens, TokenDenied, UpstreamTokens, host_of
@@ -74,10 +73,14 @@ class TokenCredential:
         return self._cache.drop(self._whose(call)) is not None
 
 
+class OwnCredential(Credential, Watched, Protocol):
+    """One that may be out of order."""
+
+
 class WithHeaders:
     """A credential, and what the settings send besides."""
 
-    def __init__(self, own: OwnerLogin | TokenCredential, static: StaticCredential) -> None:
+    def __init__(self, own: OwnCredential, static: StaticCredential) -> None:
         self._own = own
         self._static = static
 

@@ -20,6 +20,7 @@ from server.backends.base import Trouble, Watched
 from server.observe.log import Logger
 from server.store.jobs import Store, StoreError
 from server.trust import logins, pins
+from server.trust.connections import PersonConnections
 from server.trust.definitions import Definition, DefinitionKey, seal_of
 from server.trust.guard import PinGuard, TrustMode
 from server.trust.logins import OURS, LoginVault, UpstreamLogin
@@ -64,12 +65,14 @@ class TrustDesk:
         log: Logger,
         tokens: AskForTokens,
         issuer: Callable[[], TokenIssuer] | None = None,
+        connections: PersonConnections | None = None,
     ) -> None:
         self.store: Final = store
         self.clock: Final = clock
         self.log: Final = log
         self.tokens: Final = tokens
         self.issuer: Final = issuer
+        self.connections: Final = connections
         self.vault: Final = LoginVault(subkey, entropy)
         self._entropy = entropy
         self._known: dict[UpstreamKey, KnownUpstream] = {}
@@ -101,7 +104,12 @@ class TrustDesk:
         )
 
     def owner_login(self, key: UpstreamKey) -> OwnerLogin:
-        return OwnerLogin(key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log)
+        return self.login_of(key, OURS)
+
+    def login_of(self, key: UpstreamKey, person: str) -> OwnerLogin:
+        return OwnerLogin(
+            key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log, person=person
+        )
 
     def enter(self, upstream: KnownUpstream) -> None:
         """Raises `ValueError` where its name is another's."""

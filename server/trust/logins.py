@@ -69,7 +69,7 @@ class LoginVault:
         self._entropy = entropy
 
     def seal(self, upstream: UpstreamKey, person: str, login: UpstreamLogin) -> str:
-        plain = msgspec.json.encode(login, enc_hook=_encode_secret)
+        plain = msgspec.json.encode(login, enc_hook=encode_secret)
         nonce = self._entropy(sealing.NONCE_BYTES)
         return sealing.seal(
             self._subkey(SEAL_PURPOSE), plain, nonce=nonce, bound_to=_bound_to(upstream, person)
@@ -83,13 +83,13 @@ class LoginVault:
             )
         except CannotUnseal:
             return None
-        return msgspec.json.decode(plain, type=UpstreamLogin, dec_hook=_decode_secret)
+        return msgspec.json.decode(plain, type=UpstreamLogin, dec_hook=decode_secret)
 
 
 def read_login(value: object) -> UpstreamLogin:
     """What the admin socket was given. Raises `BadLogin`, whose text holds none of it."""
     try:
-        login = msgspec.convert(value, UpstreamLogin, dec_hook=_decode_secret)
+        login = msgspec.convert(value, UpstreamLogin, dec_hook=decode_secret)
     except msgspec.ValidationError as error:
         raise BadLogin(str(error)) from None
     texts = (login.resource, login.issuer, login.token_endpoint, login.client_id, login.scope)
@@ -120,13 +120,15 @@ def put(
 ) -> None:
     """A job: somebody has logged in. What was there before is replaced."""
     db.execute(
-        "INSERT INTO upstream_tokens (server, agent, person, sealed, login_id, version, obtained_at, obtained_by)"
-        " VALUES (?, ?, ?, ?, ?, 1, ?, ?) ON CONFLICT (server, agent, person) DO UPDATE"
+        "INSERT INTO upstream_tokens"
+        " (server, agent, person, user_id, sealed, login_id, version, obtained_at, obtained_by)"
+        " VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?) ON CONFLICT (server, agent, person) DO UPDATE"
         " SET sealed = excluded.sealed, login_id = excluded.login_id, version = 1,"
         " obtained_at = excluded.obtained_at, obtained_by = excluded.obtained_by",
         upstream.server,
         upstream.agent,
         person,
+        person or None,
         sealed,
         login_id,
         now,
@@ -187,13 +189,13 @@ def _plain(value: object) -> object:
     return value.reveal() if isinstance(value, Secret) else value
 
 
-def _encode_secret(value: object) -> Any:
+def encode_secret(value: object) -> Any:
     if isinstance(value, Secret):
         return value.reveal()
     raise NotImplementedError(type(value).__name__)
 
 
-def _decode_secret(wanted: type, value: Any) -> Any:
+def decode_secret(wanted: type, value: Any) -> Any:
     if wanted is Secret and isinstance(value, str):
         return Secret(value)
     raise TypeError(f"no {wanted.__name__}")

@@ -19,6 +19,8 @@ from server.outgoing.providers import ProviderClient
 from server.settings.secret import Secret, read_secret
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
+from server.trust.authorization_server import AuthorizationServers
+from server.trust.connections import PersonalUpstream, PersonConnections
 from server.trust.credentials import (
     MakeToken,
     TokenCredential,
@@ -34,6 +36,7 @@ from server.trust.definitions import canonical
 from server.trust.desk import KnownUpstream, TrustDesk
 from server.trust.own_tokens import TokenIssuer
 from server.trust.owner_login import OwnerLogin
+from server.trust.personal import PersonCredential
 from server.trust.pins import UpstreamKey
 from server.trust.token_endpoint import TokenEndpoints
 
@@ -50,6 +53,7 @@ async def open_desk(
     issuer: Callable[[], TokenIssuer] | None,
     *,
     clock: Callable[[], Millis],
+    connections: PersonConnections | None = None,
 ) -> TrustDesk:
     """`issuer` None: nothing is kept beyond this process. Raises what the store raises."""
     desk = TrustDesk(
@@ -60,6 +64,7 @@ async def open_desk(
         log=log,
         issuer=issuer,
         tokens=TokenEndpoints(ProviderClient(), clock),
+        connections=connections,
     )
     await desk.prepare(
         {
@@ -94,6 +99,9 @@ def open_upstream(
         if config.identity == "login":
             login = desk.owner_login(key)
             credential = WithHeaders(login, static)
+        elif config.identity == "person":
+            login = desk.owner_login(key)
+            credential = WithHeaders(_personal(config, desk, key, login), static)
         else:
             whose = for_everybody if config.identity == "client-credentials" else for_caller(server)
             token = TokenCredential(key, _make(config, desk, server), whose, clock=desk.clock, log=log)
@@ -114,6 +122,57 @@ def open_upstream(
         )
     )
     return backend
+
+
+def open_connections(
+    servers: Sequence[ServerConfig],
+    store: Store,
+    subkey: Callable[[str], bytes],
+    log: Logger,
+    *,
+    clock: Callable[[], Millis],
+) -> PersonConnections:
+    """Of all upstreams that are used with accounts of people. Raises `SecretUnreadable`."""
+    ask = ProviderClient()
+    upstreams = [
+        PersonalUpstream(
+            key=UpstreamKey(server.name, agent.id),
+            resource=agent.oauth.audience or agent.url,
+            issuer=agent.oauth.authorization_server,
+            scope=agent.oauth.scope,
+            identity=_identity(agent) if agent.oauth.client_id else None,
+        )
+        for server in servers
+        for agent in server.agents
+        if isinstance(agent, McpConfig) and agent.identity == "person"
+    ]
+    return PersonConnections(
+        upstreams,
+        store,
+        servers=AuthorizationServers(ask, clock),
+        tokens=TokenEndpoints(ask, clock),
+        clock=clock,
+        subkey=subkey,
+        entropy=secrets.token_bytes,
+        log=log,
+    )
+
+
+def _personal(config: McpConfig, desk: TrustDesk, key: UpstreamKey, ours: OwnerLogin) -> PersonCredential:
+    """Raises `ValueError`."""
+    connections, place = desk.connections, None
+    if connections is not None:
+        place = connections.place(key.server, key.agent)
+    if connections is None or place is None or desk.issuer is None:
+        raise ValueError('identity = "person" needs a server that people log in to')
+    credential = PersonCredential(
+        place.label,
+        desk.issuer().issuer + place.path,
+        ours=ours,
+        login_of=lambda person: desk.login_of(key, person),
+    )
+    connections.listen(key, credential.changed)
+    return credential
 
 
 def _make(config: McpConfig, desk: TrustDesk, server: str) -> MakeToken:

@@ -65,6 +65,21 @@ class OwnerLogin:
         """Somebody logged in, or out."""
         self._read, self._kept, self._trouble, self._renewed_at = False, None, None, 0
 
+    @property
+    def over(self) -> bool:
+        """There is none, as far as is known."""
+        return self._read and self._kept is None
+
+    @property
+    def idle(self) -> bool:
+        return not self._one_at_a_time.locked()
+
+    async def give_up(self) -> None:
+        """It is not accepted over there, whatever it says of itself."""
+        kept = self._kept
+        if kept is not None:
+            await self._end(kept, "it was not accepted")
+
     async def current(self) -> UpstreamLogin | None:
         """With a token that has some time left. Raises `BackendError`."""
         kept = self._kept if self._read else await self._load()
@@ -119,6 +134,7 @@ class OwnerLogin:
             if kept is None:
                 raise self._unusable()
             if kept.login.refresh_token is None:
+                await self._end(kept, "it ran out")
                 self._fail("does not accept its login any more")
                 raise self._unusable()
             done: list[UpstreamLogin] = []
@@ -133,18 +149,7 @@ class OwnerLogin:
         except TokenDenied as denied:
             if denied.final:
                 # Final, whatever the reason: a spent refresh token never comes back.
-                await self._write(
-                    partial(
-                        logins.end,
-                        upstream=self._upstream,
-                        person=self._person,
-                        login_id=kept.login_id,
-                        by="settings",
-                        why="its refresh was refused",
-                        now=self._clock(),
-                    )
-                )
-                self._kept = None
+                await self._end(kept, "its refresh was refused")
             said = "does not accept its login any more" if denied.final else "could not refresh its login"
             self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
             raise self._unusable() from None
@@ -191,6 +196,21 @@ class OwnerLogin:
                     raise
         raise AssertionError("the last try returns or raises")
 
+    async def _end(self, kept: KeptLogin, why: str) -> None:
+        await self._write(
+            partial(
+                logins.end,
+                upstream=self._upstream,
+                person=self._person,
+                login_id=kept.login_id,
+                by="settings",
+                why=why,
+                now=self._clock(),
+            )
+        )
+        if self._kept is kept:
+            self._kept = None
+
     async def _write(self, job: Callable[..., bool]) -> bool | None:
         """None: the store cannot now."""
         try:
@@ -200,6 +220,10 @@ class OwnerLogin:
             return None
 
     def _fail(self, words: str) -> None:
+        """The server's own login is its owner's to mend; a person is asked for theirs when they call."""
+        if self._person != OURS:
+            self._log.info("upstream.account_over", upstream=str(self._upstream), reason=words)
+            return
         said = f"{words}: ostiary upstream login {self._upstream}"
         if self._trouble is None or self._trouble.words != said:
             self._log.warning("upstream.login_wanted", upstream=str(self._upstream), reason=words)

@@ -25,6 +25,7 @@ CREATE TABLE upstream_tokens (                 -- logins at upstreams
   server      TEXT NOT NULL,
   agent       TEXT NOT NULL,
   person      TEXT NOT NULL,                   -- a user's id; empty: the server's own
+  user_id     TEXT REFERENCES users (id) ON DELETE CASCADE,   -- the same; NULL: the server's own
   sealed      TEXT NOT NULL,                   -- tokens, and what it takes to refresh them: AES-GCM under a subkey, base64
   login_id    TEXT NOT NULL,                   -- another with every login, the same through refreshes
   version     BIGINT NOT NULL,                 -- grows with every refresh
@@ -32,3 +33,22 @@ CREATE TABLE upstream_tokens (                 -- logins at upstreams
   obtained_by TEXT NOT NULL,
   PRIMARY KEY (server, agent, person)
 );
+
+CREATE TABLE upstream_clients (                -- who this server is at their authorization servers, where it registered itself
+  server TEXT NOT NULL,
+  agent  TEXT NOT NULL,
+  sealed TEXT NOT NULL,                        -- issuer, redirect address, client id and secret: AES-GCM under a subkey, base64
+  PRIMARY KEY (server, agent)
+);
+
+CREATE TABLE upstream_trips (                  -- people on their way to connect an account
+  state_hash   TEXT PRIMARY KEY,               -- SHA-256
+  server       TEXT NOT NULL,
+  agent        TEXT NOT NULL,
+  user_id      TEXT NOT NULL REFERENCES users (id) ON DELETE CASCADE,
+  browser_hash TEXT NOT NULL,
+  sealed       TEXT NOT NULL,                  -- verifier, redirect address, client: AES-GCM under a subkey, base64
+  used_at      BIGINT,
+  expires_at   BIGINT NOT NULL
+);
+CREATE INDEX upstream_trips_by_expiry ON upstream_trips (expires_at);
