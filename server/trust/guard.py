@@ -25,7 +25,7 @@ NAMED: Final = 5  # tools in one line of a log
 
 
 class PinGuard:
-    """A `Guard`. `first`: hands over what it offered when it was met, to be written."""
+    """An `OfferGuard`. `first`: hands over what it offered when it was met, to be written."""
 
     def __init__(
         self,
