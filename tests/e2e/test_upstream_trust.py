@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 import sys
+from contextlib import closing
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import httpx2
 from joserfc import jwt
 from joserfc.jwk import KeySet
+from person import Person
 from programs import SOURCE, USER_CODE, Program, until
 
 # Says what stands in a file beside it, and tells when somebody made it change that.
@@ -223,3 +227,40 @@ def test_a_token_of_ours_is_one_that_the_upstream_can_check_by_itself(home: Path
                 server.endpoint, json={}, headers={"Authorization": f"Bearer {token}"}, trust_env=False
             )
             assert answer.status_code == 401
+
+
+def test_a_person_connects_an_account_of_their_own_and_their_calls_go_out_with_it(home: Path) -> None:
+    theirs, ours = Program(command=SOURCE, home=home / "theirs"), home / "ours"
+    theirs.home.mkdir()
+    ours.mkdir()
+    with theirs.serving() as behind, closing(Person()) as there, closing(Person()) as here:
+        there.claim(theirs, behind)
+        oauth = f'\noauth = {{ authorization_server = "{behind.url}" }}\n'
+        program = stands_before(ours, url=behind.endpoint, id="b", trust="always", identity="person")
+        written = (ours / "ostiary.toml").read_text("utf-8").replace('auth = "none"', "")
+        (ours / "ostiary.toml").write_text(written + oauth, "utf-8")
+        with program.serving() as server:
+            here.claim(program, server)
+            program.log_in(server)
+            # What there is, the server asks in its own name.
+            with program.starting("upstream", "login", "b", "--data-dir", str(program.data_dir)) as login:
+                theirs.at_machine("approve", login.await_words(USER_CODE)[0], "--yes")
+                assert login.wait() == 0, login.said()
+            until("its tools", lambda: tools(program, server.endpoint) or None)
+            asked = program.run("call", server.endpoint, "b.echo", "text=hello", code=1)
+            assert f"{server.url}/connect/main/b" in asked.stdout + asked.stderr
+            leaving = here.press(here.browser.get(f"{server.url}/connect/main/b"), "Go on to")
+            link = re.search(r'class="button" href="([^"]+)"', leaving.text)
+            assert link is not None
+            # One person with two browsers' jars: both servers are this machine, and cookies know no ports.
+            page = there.browser.get(html.unescape(link[1]), follow_redirects=False)
+            agreed = there.press(page, "Allow", follow=False)
+            done = here.browser.get(agreed.headers["location"])
+            assert "Connected" in done.text, done.text
+            answer = program.ask("call", server.endpoint, "b.echo", "text=hello")
+            assert answer["content"][0]["text"] == "hello"
+            assert len(theirs.at_machine("sessions")) == 2
+            account = here.browser.get(f"{server.url}/account")
+            assert "Accounts elsewhere" in account.text
+            here.press(account, "Disconnect")
+            program.run("call", server.endpoint, "b.echo", "text=hello", code=1)
