@@ -41,6 +41,7 @@ class PersonCredential:
             return await self._ours.headers(None)
         person = _person(call)
         login = self._login(person)
+        headers: Mapping[str, str] = {}
         try:
             headers = await login.headers(call)
         except BackendError:
@@ -48,7 +49,6 @@ class PersonCredential:
                 raise BackendError(
                     f"this tool cannot be used now: your account at {self._label} could not be reached"
                 ) from None
-            headers = {}
         if not headers:
             raise self._needed(person)
         return headers
