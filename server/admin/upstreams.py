@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
 
@@ -11,8 +11,10 @@ from server.admin.control import CommandRefused, Handler, ListPage
 from server.store.jobs import Store
 from server.trust import logins
 from server.trust.definitions import KINDS, DefinitionKey, seal_of
-from server.trust.desk import KnownUpstream, NotAsShown, TrustDesk
 from server.trust.logins import OURS, BadLogin
+
+if TYPE_CHECKING:
+    from server.trust.desk import KnownUpstream, TrustDesk
 
 # Each may hold two texts of 64 KiB, which grow when they are written as JSON once more.
 DIFF_PAGE: Final = 16
@@ -71,6 +73,8 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     async def accept(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """`seal`: of what was shown by `diff`."""
+        from server.trust.desk import NotAsShown  # loaded where there is an upstream
+
         upstream, keys = self._meant(arguments), _chosen(arguments)
         try:
             accepted = await self._desk.accept(upstream, keys, seal=_text(arguments, "seal"), by=actor)

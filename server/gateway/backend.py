@@ -31,7 +31,7 @@ from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
-from server.gateway.names import NamedLists, name_of
+from server.gateway.names import NamedLists, theirs_of
 from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
@@ -46,7 +46,7 @@ FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
 TASK_TTL_MS: Final = 24 * 3_600_000
-ACCOUNT: Final = "account"  # the key of our own question
+ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no upstream uses
 
 
 class McpBackend:
@@ -95,10 +95,8 @@ class McpBackend:
         return guard.trouble() if isinstance(guard, Watched) else None
 
     def withheld(self, tool: str) -> str | None:
-        for each in self._guard.withheld():
-            if name_of(each.name, self._config) == tool:
-                return each.words
-        return None
+        theirs = theirs_of(tool, self._config)
+        return None if theirs is None else self._guard.withheld(theirs)
 
     def try_again(self) -> None:
         self._upstream.try_again()

@@ -28,11 +28,6 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
 NO_LISTS: Final = UpstreamLists()
 
 
-class WithheldTool(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # the upstream's
-    words: str  # why, for whoever calls it
-
-
 class OfferGuard(Protocol):
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
@@ -42,8 +37,8 @@ class OfferGuard(Protocol):
         """`again` is to be called when it would allow something else of the same."""
         ...
 
-    def withheld(self) -> Sequence[WithheldTool]:
-        """Tools of the last offer that were not allowed."""
+    def withheld(self, tool: str) -> str | None:
+        """Of a tool of the last offer that was not allowed, by its name there: why, for whoever calls it."""
         ...
 
 
@@ -56,5 +51,5 @@ class OpenGuard:
     def watch(self, again: Callable[[], None]) -> None:
         """It never changes its mind."""
 
-    def withheld(self) -> Sequence[WithheldTool]:
-        return ()
+    def withheld(self, tool: str) -> str | None:
+        return None

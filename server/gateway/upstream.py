@@ -24,7 +24,7 @@ from server.gateway.http_wire import HttpUpstream, HttpWire
 from server.gateway.link import Link, UpstreamTells
 from server.gateway.lists import read_lists
 from server.gateway.messages import NotAnUpstream, UpstreamFailure, UpstreamGone, UpstreamRefusal
-from server.gateway.names import NO_NAMED_LISTS, NamedLists
+from server.gateway.names import NO_NAMED_LISTS, NamedLists, chosen
 from server.gateway.parking import Parking
 from server.gateway.settings import McpConfig
 from server.gateway.sse import SseStream
@@ -225,7 +225,8 @@ class Upstream:
             self._take(self._offered)
 
     def _take(self, offered: UpstreamLists) -> None:
-        lists = NamedLists.of(self._guard.allowed(offered), self._config)
+        # Nobody need look at what is not offered anyway.
+        lists = NamedLists.of(self._guard.allowed(chosen(offered, self._config)), self._config)
         if lists == self.lists:
             return
         if lists.left_out:

@@ -12,7 +12,7 @@ import msgspec
 
 from auth.values.model import Millis
 from server.backends.base import Trouble
-from server.gateway.guard import UpstreamLists, WithheldTool
+from server.gateway.guard import UpstreamLists
 from server.observe.log import Logger
 from server.observe.visible import clean
 from server.trust.definitions import Definition, DefinitionKey, DefinitionKind, Verdict, define, judge
@@ -72,10 +72,9 @@ class PinGuard:
         self._judge(definitions)
         return _those(offered, self.verdict.allowed)
 
-    def withheld(self) -> list[WithheldTool]:
-        return [
-            WithheldTool(name=key.name, words=self._words(key)) for key in self._since if key.kind == "tool"
-        ]
+    def withheld(self, tool: str) -> str | None:
+        key = DefinitionKey("tool", tool)
+        return self._words(key) if key in self._since else None
 
     def _words(self, key: DefinitionKey) -> str:
         what = (

@@ -78,8 +78,8 @@ async def test_who_can_be_shown_a_page_is_shown_it_and_the_call_goes_on() -> Non
         answer = await door.backend.call(a_call("elicitation.url"), asked)
         assert words(answer) == "sent"
     (question,) = asked.questions
-    assert question["account"].params["url"] == URL
-    assert "Connect your account at mail.example" in question["account"].params["message"]
+    assert question["io.ostiary/account"].params["url"] == URL
+    assert "Connect your account at mail.example" in question["io.ostiary/account"].params["message"]
     assert account.waited == 1
 
 

@@ -15,7 +15,7 @@ READ, WRITE = DefinitionKey("tool", "read"), DefinitionKey("tool", "write")
 
 
 def why(known: KnownUpstream, tool: str) -> str | None:
-    return next((each.words for each in known.guard.withheld() if each.name == tool), None)
+    return known.guard.withheld(tool)
 
 
 async def accept_all(desk: TrustDesk, known: KnownUpstream) -> None:
