@@ -25,6 +25,7 @@ from auth.tokens.verify import TokenVerifier
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
 from auth.values.cashier import Cashier
+from auth.values.connections import Connections
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
@@ -106,6 +107,7 @@ async def found(
     upstreams: Upstreams | None = None,
     hashing: Hashing = NO_HASHING,
     cashier: Cashier | None = None,
+    connections: Connections | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -132,6 +134,7 @@ async def found(
         upstreams=upstream_provider.none() if upstreams is None else upstreams,
         hashing=hashing,
         cashier=cashier,
+        connections=connections,
     )
     verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
     return Identity(

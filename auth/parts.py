@@ -20,6 +20,7 @@ from auth.throttle import Throttle
 from auth.upstream import provider as upstream_provider
 from auth.upstream.provider import Upstreams
 from auth.values.cashier import Cashier
+from auth.values.connections import Connections
 from auth.values.db import JobStore
 from auth.values.model import Millis
 from auth.values.policy import Policy
@@ -103,6 +104,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     upstreams: Upstreams = msgspec.field(default_factory=upstream_provider.none)
     hashing: Hashing = NO_HASHING  # of a server without pages
     cashier: Cashier | None = None  # where something costs money
+    connections: Connections | None = None  # where tools are used with accounts of people elsewhere
 
     def __repr__(self) -> str:
         return "Parts(…)"  # what lends entropy and subkeys may show secrets

@@ -39,6 +39,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "yaml": frozenset(),
     "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
     "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
+    # which upstream is believed what, and as whom it is called
+    "trust": frozenset({"backends", "client", "gateway", "mcp", "observe", "outgoing", "settings", "store"}),
     "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
@@ -47,7 +49,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
         "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "rights", "sessions", "settings", "skills",
-        "store", "tasks", "till",
+        "store", "tasks", "till", "trust",
     }),
     "request": frozenset({
         "backends", "endpoint", "limits", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
@@ -57,15 +59,14 @@ FLOORS: dict[str, frozenset[str]] = {
         "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
-    "admin": frozenset({"money", "observe", "rights", "store", "till"}),
+    "admin": frozenset({"money", "observe", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "request",
-        "rights",        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
+        "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "cli": frozenset({
         "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "settings",
-        "skills", "store",
-        "till", "x402",
+        "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

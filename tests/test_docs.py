@@ -19,6 +19,7 @@ from server.cli import COMMANDS
 from server.cli.installing import CLIENTS
 from server.command.command import CommandTool
 from server.command.rlimits import ProcessBounds
+from server.gateway.identity import UpstreamOAuth
 from server.openapi.settings import ClientGrant
 from server.settings.limits import LimitsConfig, ServerLimitsConfig
 from server.settings.money import (
@@ -132,6 +133,7 @@ EXPLAINED = [
     pytest.param(ProcessBounds, "docs/agents/command.md", "of `limits`", id="command-limits"),
     pytest.param(ClientGrant, "docs/agents/openapi.md", "of a client's credential", id="openapi-client"),
     pytest.param(UpstreamConfig, "docs/people.md", "setting", id="upstream"),
+    pytest.param(UpstreamOAuth, "docs/agents/upstream-trust.md", "of `oauth`", id="upstream-oauth"),
     pytest.param(UpstreamUser, "docs/people.md", "of `allow`", id="upstream-user"),
 ]
 # One row for several, which says where more is said: of each there is a table of its own.

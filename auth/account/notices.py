@@ -23,6 +23,7 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
         "browser-ended": Notice("That browser was signed out."),
         "browsers-ended": Notice("All other browsers were signed out."),
         "consent-forgotten": Notice("Forgotten. That program has to ask you again."),
+        "connection-ended": Notice("Disconnected. Tools that were used with that account ask for one again."),
         "passphrase-changed": Notice("Your passphrase was changed. All other browsers were signed out."),
         "person-disabled": Notice("That account is disabled. Everything it let in pauses."),
         "person-enabled": Notice("That account is enabled. What was not revoked works again."),

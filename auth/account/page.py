@@ -15,6 +15,7 @@ import msgspec
 from auth import pages
 from auth.account import api_keys as account_keys
 from auth.account import browsers as account_browsers
+from auth.account import connections as account_connections
 from auth.account import consents as account_consents
 from auth.account import logins as account_logins
 from auth.account import money as account_money
@@ -46,6 +47,7 @@ SECTIONS: Final = (
     AccountSection("account_earnings.html", account_money.look_at_earnings),
     AccountSection("account_browsers.html", account_browsers.look),
     AccountSection("account_consents.html", account_consents.look),
+    AccountSection("account_connections.html", account_connections.look),
     AccountSection("account_people.html", account_people.look),
     AccountSection("account_passkeys.html", passkey_forms.look),
     AccountSection("account_passphrase.html", account_passphrase.look),

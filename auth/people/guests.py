@@ -232,6 +232,8 @@ def switch(db: Db, verb: str, *, name: str, by: str, now: Millis) -> User | Gues
         _shut_out(db, user, reason="account locked", by=by, now=now)
         db.execute("UPDATE users SET passphrase_hash = NULL WHERE id = ?", user.id)
         db.execute("DELETE FROM passkeys WHERE user_id = ?", user.id)
+        # Whoever held the account may have connected another's account to it.
+        db.execute("DELETE FROM upstream_tokens WHERE user_id = ?", user.id)
     db.changed("user", user.id)
     _record(db, row.event, user.id, by, now, note=name)
     return _there(db, user.id)

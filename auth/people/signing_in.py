@@ -22,7 +22,7 @@ from auth.passkeys import forms as passkey_forms
 from auth.people import proof, sessions, users
 from auth.people.sessions import cookie_from, set_cookie
 from auth.people.users import CountedGuess, Throttled, UnfitEntry, User
-from auth.values import paths
+from auth.values import connections, paths
 from auth.values.db import Db
 from auth.values.model import Millis
 from auth.values.policy import SECOND
@@ -159,6 +159,8 @@ def landing_of(wanted: str) -> str:
     path, _, query = wanted[: authorize.CHARACTERS].partition("?")
     if path == paths.AUTHORIZE:  # judged there, as if the browser had come by itself
         return authorize.path_of(authorize.write(authorize.read_text(query)))
+    if connections.is_page(path):
+        return path
     if path not in LANDINGS:
         return DEFAULT_LANDING
     if path == "/device":

@@ -121,7 +121,7 @@ def ostiary_gateway(folder: Path, upstream: Running) -> Target:
     """An MCP server in front of `mcp_upstream.py`."""
     settings = folder / "ostiary.toml"
     settings.write_text(
-        f'[[server]]\n[[server.agent]]\nkind = "mcp"\nurl = "{upstream.url}/mcp"\n',
+        f'[[server]]\n[[server.agent]]\nkind = "mcp"\ntrust = "first-use"\nurl = "{upstream.url}/mcp"\n',
         "utf-8",
     )
     command = (*_serving(folder), "--config", str(settings))

@@ -27,6 +27,24 @@ LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "a
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
 
 
+class CallerIdentity(Protocol):
+    """Who calls, for a back-end that calls others in their name. Never a token."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def subject(self) -> str: ...
+
+    @property
+    def client_id(self) -> str | None: ...
+
+    @property
+    def user(self) -> str | None:
+        """Whose account bounds it, where that is not the subject."""
+        ...
+
+
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what that caller is able to do: part of every kind of call."""
 
@@ -39,6 +57,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     wants_progress: bool = False
     log_level: LogLevel | None = None  # None: the caller wants no log messages
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
+    caller: CallerIdentity | None = None  # None: nobody in particular
 
 
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
@@ -244,6 +263,15 @@ class Elsewhere(Protocol):
 
     def elsewhere(self, address: str) -> str | None:
         """Of a resource or a template; `read` understands it. None: there is none."""
+        ...
+
+
+@runtime_checkable
+class Withholding(Protocol):
+    """A back-end that does not offer all that it could, until its owner has looked at it."""
+
+    def withheld(self, tool: str) -> str | None:
+        """What whoever calls a tool of this name is told; None where there is nothing to tell."""
         ...
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Watched
+from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Watched, Withholding
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -168,6 +168,13 @@ class Catalog:
 
     def get(self, name: str) -> ToolEntry | None:
         return self._lists.tools.get(name)
+
+    def withheld(self, name: str) -> str | None:
+        """Why a tool of this name is not offered, where an agent has one that its owner has not looked at."""
+        for source in self._sources:
+            if isinstance(source.backend, Withholding) and (words := source.backend.withheld(name)):
+                return words
+        return None
 
     @property
     def named(self) -> frozenset[str]:

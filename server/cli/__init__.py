@@ -32,6 +32,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "init": CommandEntry("server.cli.init", "write a commented ostiary.toml"),
             "backup": CommandEntry("server.cli.backup", "copy the database while the server runs"),
             "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
+            "upstream": CommandEntry(
+                "server.cli.upstream", "see, accept and log in to the MCP servers behind this one"
+            ),
             "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
             "verify": CommandEntry(

@@ -130,6 +130,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
             report.add(_store(status["store"]))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
+        for step in _upstreams(status.get("upstreams") or []):
+            report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
@@ -166,6 +168,27 @@ def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:
     from server.cli.doctor_money import unheard_step
 
     return unheard_step(tools)
+
+
+def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
+    """Those with something that their owner can do; else one line for all."""
+    from server.client.checkup import CheckStep
+
+    bad = [
+        CheckStep(
+            name="upstream",
+            state="failed",
+            detail=f"{each['name']}: {each['trouble']['words']}",
+            hint="ostiary upstream list",
+        )
+        for each in upstreams
+        if each["trouble"] is not None
+    ]
+    if bad or not upstreams:
+        return bad
+    count = len(upstreams)
+    said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
+    return [CheckStep(name="upstreams", state="ok", detail=f"{count} {said}")]
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

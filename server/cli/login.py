@@ -13,6 +13,7 @@ from server.cli.terminal import json_option, paint, say
 
 if TYPE_CHECKING:
     from server.client.identity import ClientIdentity
+    from server.client.signing_in import Wish
 
 
 @click.command("login")
@@ -56,21 +57,18 @@ def command(
     from server.cli import target
     from server.cli.browser import would_be_seen
     from server.cli.login_screen import LoginScreen
-    from server.client.proof_key import ProofKey
-    from server.client.signing_in import Wish, sign_in
+    from server.client.signing_in import sign_in
     from server.client.tokens import StoredLogin
     from server.client.wire import open_client
 
-    if no_browser and way == "device":
-        raise terminal.Misuse("--device opens no browser anyway", hint="leave out --no-browser")
-    if port is not None and not 0 < port < 65536:
-        raise terminal.Misuse("--port is a number from 1 to 65535")
-    wish = Wish(
-        way="browser" if way == "browser" or no_browser else "device" if way == "device" else None,
+    wish = asked(
+        way,
+        no_browser=no_browser,
         scope=scope,
-        identity=_identity(client_id, client_secret),
-        port=port or 0,
-        key=ProofKey.new() if dpop else None,
+        client_id=client_id,
+        client_secret=client_secret,
+        port=port,
+        dpop=dpop,
     )
     address = target.address_of(url)
     file = target.token_file()
@@ -92,6 +90,33 @@ def command(
     tick = "✓ " if terminal.can_draw(sys.stderr) else ""
     say(f"{paint(f'{tick}logged in', 'green', sys.stderr)} to {login.url}")
     terminal.say_hint(f"ostiary tools {quote(login.url)}")
+
+
+def asked(
+    way: str | None,
+    *,
+    no_browser: bool,
+    scope: str | None,
+    client_id: str | None,
+    client_secret: str | None,
+    port: int | None,
+    dpop: bool = False,
+) -> Wish:
+    """What the options of a login mean. Raises `Misuse`."""
+    from server.client.proof_key import ProofKey
+    from server.client.signing_in import Wish
+
+    if no_browser and way == "device":
+        raise terminal.Misuse("--device opens no browser anyway", hint="leave out --no-browser")
+    if port is not None and not 0 < port < 65536:
+        raise terminal.Misuse("--port is a number from 1 to 65535")
+    return Wish(
+        way="browser" if way == "browser" or no_browser else "device" if way == "device" else None,
+        scope=scope,
+        identity=_identity(client_id, client_secret),
+        port=port or 0,
+        key=ProofKey.new() if dpop else None,
+    )
 
 
 def _identity(client_id: str | None, reference: str | None) -> ClientIdentity | None:

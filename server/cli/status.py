@@ -120,6 +120,9 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     pairs += _settings(server.get("settings"))
     if server.get("held_back"):
         pairs.append(("held back", _held_back(server["held_back"])))
+    for each in server.get("upstreams") or ():
+        if (trouble := each["trouble"]) is not None:
+            pairs.append((f"upstream {each['name']}", f"{trouble['words']} (for {_age(trouble['since'])})"))
     pairs.append(("data", str(server["data_dir"])))
     if "store" in server:
         pairs.append(("store", _stored(server["store"])))

@@ -48,7 +48,8 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
 
     if command and which(command[0]) is None:
         raise terminal.Misuse(f"there is no program {terminal.clean(command[0])}")
-    agent = McpConfig(url=upstream) if upstream is not None else McpConfig(command=command, env=variables)
+    # Whoever named it here means it: it is believed what it says first.
+    agent = McpConfig(url=upstream or "", command=command, env=variables, trust="first-use")
     if found := problems(agent):
         key, what = found[0]
         named = {"url": "--upstream", "env": "--env"}.get(key, "the command")

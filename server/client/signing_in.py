@@ -71,6 +71,15 @@ async def sign_in(
     client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
 ) -> StoredLogin:
     """Log in and remember it. Raises `ClientError`s; cancelling leaves the login before in place."""
+    login = await obtain(client, file, url, screen=screen, wish=wish)
+    await remember(client, file, login)
+    return login
+
+
+async def obtain(
+    client: httpx2.AsyncClient, file: TokenFile, url: str, *, screen: Screen, wish: Wish | None = None
+) -> StoredLogin:
+    """Log in for somebody else to keep. `file` only says, and remembers, as which program we are known where."""
     wished = wish or Wish()
     place = await discover(client, url)
     if wished.key is not None and proof_key.ALGORITHM not in place.server.proof_algorithms:
@@ -90,9 +99,7 @@ async def sign_in(
         # Registrations are thrown away by servers that do not see them used. Once more, as somebody new.
         await trio.to_thread.run_sync(file.drop_registrations, place.server.issuer, known.identity.client_id)
         tokens, identity = await go(client, file, place, screen, wished, None, scope)
-    login = login_from(place, tokens, asked_scope=scope, now=wall_clock(), identity=identity, key=wished.key)
-    await remember(client, file, login)
-    return login
+    return login_from(place, tokens, asked_scope=scope, now=wall_clock(), identity=identity, key=wished.key)
 
 
 async def _by_code(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,9 +16,12 @@ from server.backends.catalog import Source
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
 from server.backends.terms import CallTerms
 from server.observe.log import Logger
-from server.settings.reading import AGENT_KINDS
+from server.settings.reading import kind_of
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
+
+if TYPE_CHECKING:
+    from server.trust.desk import TrustDesk
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
 DEADLINE_SLACK_SECONDS = 5.0
@@ -30,13 +34,19 @@ Subkey = Callable[[str], bytes]
 
 
 def make_source(
-    server: str, position: int, agent: msgspec.Struct, subkey: Subkey, log: Logger, data_dir: Path
+    server: str,
+    position: int,
+    agent: msgspec.Struct,
+    subkey: Subkey,
+    log: Logger,
+    data_dir: Path,
+    trust: TrustDesk | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+    """`data_dir` is where what an agent was paid is kept; `trust` is there where an agent has an upstream. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = f"{short} ({_what(agent)})"
     try:
-        source = _source(agent, short, subkey, log, data_dir)
+        source = _source(agent, short, subkey, log, data_dir, server, trust)
     except ValueError as error:
         raise ValueError(f"{name}: {error}") from error
     except SecretUnreadable as error:
@@ -69,10 +79,18 @@ def _what(agent: msgspec.Struct) -> str:
         ),
         "",
     )
-    return own or next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
+    return own or kind_of(agent)
 
 
-def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_dir: Path) -> Source:
+def _source(
+    agent: msgspec.Struct,
+    name: str,
+    subkey: Subkey,
+    log: Logger,
+    data_dir: Path,
+    server: str,
+    trust: TrustDesk | None,
+) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
         return Source(name=name, backend=Demo(), terms=_terms(DEMO_SECONDS), tool_terms=DEMO_TERMS)
@@ -124,16 +142,14 @@ def _source(agent: msgspec.Struct, name: str, subkey: Subkey, log: Logger, data_
     from server.gateway.settings import McpConfig
 
     if isinstance(agent, McpConfig):
-        from server.gateway.backend import McpBackend
-        from server.gateway.credentials import StaticCredential
-        from server.gateway.guard import OpenGuard
+        from server.trust.opening import open_upstream
 
-        upstream = McpBackend(
+        assert trust is not None
+        upstream = open_upstream(
             agent,
-            credential=StaticCredential(
-                read_headers(agent.headers), read_secret(agent.token) if agent.token else None
-            ),
-            guard=OpenGuard(),
+            trust,
+            server=server,
+            headers=read_headers(agent.headers),
             environment=child_environment(agent.env),
             name=name,
             log=log,

@@ -41,6 +41,7 @@ from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
+from server.settings.reading import AGENT_KINDS
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
@@ -51,6 +52,9 @@ from server.tasks.order import TaskOrder
 if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
     from server.till.till import Till
+    from server.trust.connections import PersonConnections
+    from server.trust.desk import TrustDesk
+    from server.trust.own_tokens import TokenIssuer
 
 # Subkeys carry an id, so that one purpose can be given a new key one day while the old one still reads.
 SUBKEY_ID: Final = 1
@@ -100,6 +104,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger
     tasks: Tasks
     boot_id: str
+    trust: TrustDesk | None = None  # where an agent has an upstream
 
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
@@ -164,9 +169,13 @@ async def open_servers(
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
     limits: Callable[[ServerConfig], ServerLimits | None] = lambda _: None,
     loads: Loads | None = None,
+    issuer: Callable[[], TokenIssuer] | None = None,
+    connections: PersonConnections | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
-    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
+    that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
+    for upstreams, and is None where nothing is kept beyond this process; `connections` are of people who have accounts there. Raises `CannotStart`."""
+    servers = tuple(servers)
     endpoints: dict[str, Endpoint] = {}
     sessions: dict[str, Sessions] = {}
     settings: dict[str, ServerConfig] = {}
@@ -187,6 +196,7 @@ async def open_servers(
     )
     ended = EndedSessions(store)
     await ended.load()
+    trust = await _open_trust(servers, store, subkey, log, issuer, connections, background)
     try:
         for server in servers:
             settings[server.name] = server
@@ -205,6 +215,7 @@ async def open_servers(
                 payments=payments,
                 till=till(server),
                 limits=limits(server),
+                trust=trust,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -219,7 +230,28 @@ async def open_servers(
         log=log,
         tasks=tasks,
         boot_id=boot_id,
+        trust=trust,
     )
+
+
+async def _open_trust(
+    servers: Sequence[ServerConfig],
+    store: Store,
+    subkey: Subkey,
+    log: Logger,
+    issuer: Callable[[], TokenIssuer] | None,
+    connections: PersonConnections | None,
+    background: trio.Nursery,
+) -> TrustDesk | None:
+    """None where no agent has an upstream: then nothing of it is loaded."""
+    upstreams = AGENT_KINDS["mcp"][1]
+    if not any(type(agent).__name__ == upstreams for server in servers for agent in server.agents):
+        return None
+    from server.trust.opening import open_desk
+
+    desk = await open_desk(servers, store, subkey, log, issuer, clock=now_millis, connections=connections)
+    background.start_soon(desk.run)
+    return desk
 
 
 async def open_endpoint(
@@ -236,6 +268,7 @@ async def open_endpoint(
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
     limits: ServerLimits | None = None,
+    trust: TrustDesk | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -248,7 +281,7 @@ async def open_endpoint(
         lists=lambda: tell(Endpoint.lists_changed),
         resource=lambda uri: tell(lambda endpoint: endpoint.resource_changed(uri)),
     )
-    make = partial(_make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir)
+    make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
     agents = RunningAgents(make, announce, nursery, log)
     offering = await open_offering(settings, agents, _prices(settings, payments), log)
     agents.take(offering.lineup)
@@ -322,12 +355,6 @@ async def open_offering(
         catalog=catalog,
         rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
     )
-
-
-def _make_source(
-    server: str, position: int, agent: msgspec.Struct, *, subkey: Subkey, log: Logger, data_dir: Path
-) -> Source:
-    return make_source(server, position, agent, subkey, log, data_dir)
 
 
 def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:

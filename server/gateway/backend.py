@@ -22,20 +22,22 @@ from server.backends.base import (
     ResourceRead,
     ToolCall,
     Trouble,
+    Watched,
 )
 from server.client.headers import parameter_headers
 from server.gateway import results
-from server.gateway.credentials import Credential
+from server.gateway.credentials import AccountNeeded, Credential
 from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
 from server.gateway.link import NO_HEADERS, Link
 from server.gateway.messages import UpstreamFailure, UpstreamRefusal
-from server.gateway.names import NamedLists
+from server.gateway.names import NamedLists, theirs_of
 from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
 from server.gateway.upstream import Upstream
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
+from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.observe.log import Logger
 
@@ -44,10 +46,12 @@ FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
 TASK_TTL_MS: Final = 24 * 3_600_000
+ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no upstream uses
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Elsewhere` and `Following`: it offers nothing until its upstream is there."""
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Withholding`, `Elsewhere` and `Following`: it offers nothing until its
+    upstream is there."""
 
     def __init__(
         self,
@@ -69,6 +73,9 @@ class McpBackend:
         self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
         self._places = trio.Semaphore(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
+        self._config = config
+        self._guard = guard
+        self._credential = credential
         self._follow, self._followed = trio.open_memory_channel[str](FOLLOWED_WAITING)
 
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
@@ -79,7 +86,20 @@ class McpBackend:
             task_status.started()
 
     def trouble(self) -> Trouble | None:
-        return self._upstream.trouble
+        """What its owner can do something about comes first."""
+        credential, guard = self._credential, self._guard
+        if isinstance(credential, Watched) and (found := credential.trouble()) is not None:
+            return found
+        if (found := self._upstream.trouble) is not None:
+            return found
+        return guard.trouble() if isinstance(guard, Watched) else None
+
+    def withheld(self, tool: str) -> str | None:
+        theirs = theirs_of(tool, self._config)
+        return None if theirs is None else self._guard.withheld(theirs)
+
+    def try_again(self) -> None:
+        self._upstream.try_again()
 
     def tools(self) -> Sequence[Tool]:
         return self._upstream.lists.tools
@@ -117,6 +137,19 @@ class McpBackend:
             self._follow.send_nowait(uri)
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
+        try:
+            return await self._call(call, outlet)
+        except AccountNeeded as needed:
+            if "elicitation.url" not in call.can:
+                raise
+            page = {"mode": "url", "message": needed.message, "url": needed.url}
+            question = Question(method="elicitation/create", params=page)
+            answers = await outlet.ask({ACCOUNT: question})
+            if answers[ACCOUNT].get("action") != "accept" or not await needed.connected():
+                raise
+        return await self._call(call, outlet)
+
+    async def _call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         lists = self._upstream.lists
         theirs = lists.tool_names.get(call.tool)
         if theirs is None:

@@ -5,11 +5,11 @@ The settings' own headers and token are here; logins to the upstream, ours and t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import Final, Protocol
 
-from server.backends.base import AgentRequest
+from server.backends.base import AgentRequest, ToolCrashed
 from server.gateway.settings import sendable
 from server.settings.secret import Secret, SecretUnreadable
 
@@ -24,6 +24,20 @@ class Credential(Protocol):
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         """The upstream answered 401, with this `WWW-Authenticate`. True: try once more, with other headers."""
         ...
+
+
+class AccountNeeded(ToolCrashed):
+    """The tool is used with an account of the caller's own, and they have not connected one. Says where they do."""
+
+    def __init__(self, label: str, url: str, connected: Callable[[], Awaitable[bool]]) -> None:
+        """`connected` waits for it for a while, and says whether it came."""
+        super().__init__(
+            f"This tool is used with your own account at {label}. Open {url} in a browser, sign in, and connect it."
+            " Then call the tool again."
+        )
+        self.message = f"Connect your account at {label}: the tool that was called is used with it."
+        self.url = url
+        self.connected = connected
 
 
 class StaticCredential:

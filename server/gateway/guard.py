@@ -5,7 +5,7 @@ Lists are as the upstream names things, before names of ours. A guard sees each 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final, Protocol
 
@@ -33,9 +33,23 @@ class OfferGuard(Protocol):
         """Of `offered`, what may be offered on. Does not wait, and is called whenever the lists were read."""
         ...
 
+    def watch(self, again: Callable[[], None]) -> None:
+        """`again` is to be called when it would allow something else of the same."""
+        ...
+
+    def withheld(self, tool: str) -> str | None:
+        """Of a tool of the last offer that was not allowed, by its name there: why, for whoever calls it."""
+        ...
+
 
 class OpenGuard:
     """Lets everything through."""
 
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:
         return offered
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """It never changes its mind."""
+
+    def withheld(self, tool: str) -> str | None:
+        return None

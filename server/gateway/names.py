@@ -83,6 +83,26 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
 NO_NAMED_LISTS: Final = NamedLists()
 
 
+def theirs_of(name: str, config: McpConfig) -> str | None:
+    """What a tool that is called so here would be called there; None where none can be."""
+    prefix = config.id + config.separator if config.id else ""
+    if not name.startswith(prefix):
+        return None
+    bare = name.removeprefix(prefix)
+    for theirs, ours in config.rename.items():
+        if ours == bare:
+            return theirs
+    return None if bare in config.rename else bare
+
+
+def chosen(lists: UpstreamLists, config: McpConfig) -> UpstreamLists:
+    """Without the tools that the settings leave out."""
+    if not config.tools:
+        return lists
+    tools = [tool for tool in lists.tools if selected(tool.name, config.tools)]
+    return msgspec.structs.replace(lists, tools=tools)
+
+
 def selected(name: str, words: Sequence[str]) -> bool:
     """The last word that fits counts. Where the first takes away, it takes from all there are."""
     if not words:

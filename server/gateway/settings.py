@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from server.backends.environment import environment_problems
+from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
 
 HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
@@ -59,6 +60,14 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     token: Annotated[str, Meta(max_length=4096, description='a reference, "env:NAME" or "file:/path"')] = ""
     ca_file: Annotated[str, Meta(max_length=4096, description="the path of PEM certificates to trust")] = ""
     max_connections: Annotated[int, Meta(ge=1, le=1024, description="a number from 1 to 1024")] = 64
+    # as whom it is called there
+    identity: Annotated[
+        IdentityKind,
+        Meta(description='"login", "token", "client-credentials", "exchange", "id-jag" or "person"'),
+    ] = "login"
+    oauth: Annotated[
+        UpstreamOAuth, Meta(description='a table, e.g. { audience = "https://mcp.example.com" }')
+    ] = NO_OAUTH
     # how it is spoken to
     connect: Annotated[Literal["start", "lazy"], Meta(description='"start" or "lazy"')] = "start"
     era: Annotated[
@@ -72,6 +81,9 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 30.0
     calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 256
     # what of it is offered, and how it is called
+    trust: Annotated[
+        Literal["pinned", "first-use", "always"], Meta(description='"pinned", "first-use" or "always"')
+    ] = "pinned"
     id: Annotated[
         str,
         Meta(
@@ -95,6 +107,11 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     def over(self) -> str:
         """How it is reached."""
         return "stdio" if self.command else "tcp" if self.tcp else "http"
+
+    @property
+    def sends_authorization(self) -> bool:
+        """Whether the settings say as whom it is called."""
+        return bool(self.token) or any(name.lower() == "authorization" for name in self.headers)
 
     @property
     def what(self) -> str:
@@ -134,6 +151,13 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
             for key in ("env", "working_dir")
             if getattr(config, key)
         ]
+    found += identity_problems(
+        config.identity,
+        config.oauth,
+        url=config.url,
+        named=bool(config.id),
+        sends_authorization=config.sends_authorization,
+    )
     return found + _header_problems(config) + _name_problems(config)
 
 

@@ -18,13 +18,13 @@ from server.backends.base import BackendError, Trouble
 from server.backends.child import start_child
 from server.gateway.channel import open_channel
 from server.gateway.credentials import Credential
-from server.gateway.guard import OfferGuard
+from server.gateway.guard import OfferGuard, UpstreamLists
 from server.gateway.http import HttpLink
 from server.gateway.http_wire import HttpUpstream, HttpWire
 from server.gateway.link import Link, UpstreamTells
 from server.gateway.lists import read_lists
 from server.gateway.messages import NotAnUpstream, UpstreamFailure, UpstreamGone, UpstreamRefusal
-from server.gateway.names import NO_NAMED_LISTS, NamedLists
+from server.gateway.names import NO_NAMED_LISTS, NamedLists, chosen
 from server.gateway.parking import Parking
 from server.gateway.settings import McpConfig
 from server.gateway.sse import SseStream
@@ -81,8 +81,10 @@ class Upstream:
         self._wanted = trio.Event()
         self._relist = trio.Event()
         self._era: str = config.era
+        self._offered: UpstreamLists | None = None  # as it was last said
         self._changed: Callable[[], None] = _nothing
         self._updated: Callable[[str], None] = _nothing_of
+        guard.watch(self._judge_again)
         if config.url:
             HttpWire(self._where, credential, log, name)  # so that a bad address or CA file is known now
 
@@ -123,6 +125,11 @@ class Upstream:
         while len(self.followed) >= RESOURCES_FOLLOWED:
             del self.followed[next(iter(self.followed))]
         self.followed[uri] = None
+
+    def try_again(self) -> None:
+        """Something is another than when it was last tried: somebody logged in."""
+        self._wanted.set()
+        self._relist.set()
 
     def refuse(self, error: UpstreamFailure) -> None:
         """A call found out that it is not as it was."""
@@ -210,7 +217,16 @@ class Upstream:
             raise UpstreamGone(f"did not say what it has within {self._config.start_seconds:g} s") from None
         except UpstreamRefusal as refusal:
             raise NotAnUpstream(f"refuses to say what it has: {refusal}") from None
-        lists = NamedLists.of(self._guard.allowed(offered), self._config)
+        self._offered = offered
+        self._take(offered)
+
+    def _judge_again(self) -> None:
+        if self._offered is not None:
+            self._take(self._offered)
+
+    def _take(self, offered: UpstreamLists) -> None:
+        # Nobody need look at what is not offered anyway.
+        lists = NamedLists.of(self._guard.allowed(chosen(offered, self._config)), self._config)
         if lists == self.lists:
             return
         if lists.left_out:

@@ -58,10 +58,10 @@ class InvalidArguments(McpError):
 
 
 class UnknownTool(McpError):
-    """No such tool, or none that this caller may know of."""
+    """No such tool, or none that this caller may know of. `why`: what there is to say of its absence."""
 
-    def __init__(self, name: str) -> None:
-        super().__init__(f"unknown tool: {name[:100]}")
+    def __init__(self, name: str, why: str = "") -> None:
+        super().__init__(why or f"unknown tool: {name[:100]}")
 
 
 class UnknownPrompt(McpError):

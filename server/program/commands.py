@@ -16,6 +16,7 @@ from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
 from server.admin.ledger import LedgerAdmin
 from server.admin.plans import PlanAdmin
+from server.admin.upstreams import UpstreamAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
@@ -23,6 +24,17 @@ from server.program.reloading import Reloading
 from server.program.services import Services
 from server.rights.selection import SelectableNames
 from server.till.plans import Plans
+
+
+def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
+    """None where there are none."""
+    desk = services.servers.trust
+    if desk is None:
+        return None
+    return [
+        {"name": str(key), "trouble": None if (found := each.trouble()) is None else asdict(found)}
+        for key, each in desk.known.items()
+    ]
 
 
 def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handler]:
@@ -43,6 +55,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 for name, endpoint in services.endpoints.items()
                 if endpoint.unheard_prices
             },
+            "upstreams": _upstreams(services),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
@@ -90,6 +103,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
+            **UpstreamAdmin(store=services.store, desk=services.servers.trust).commands(),
             **VoucherAdmin(
                 store=services.store,
                 clock=now_millis,

@@ -19,7 +19,7 @@ from server.backends.watching import changed, look
 from server.endpoint.opening import OpenServers, now_millis
 from server.observe.log import Logger
 from server.settings.changes import change
-from server.settings.reading import ConfigInvalid
+from server.settings.reading import ConfigInvalid, kind_of
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 
@@ -102,4 +102,5 @@ def _followed(file: Path) -> list[str]:
 
 
 def _refers_to_files(agent: msgspec.Struct) -> bool:
-    return _FILE_REFERENCE in msgspec.json.encode(agent, enc_hook=str)
+    # What belongs to an upstream is looked up at the start.
+    return kind_of(agent) != "mcp" and _FILE_REFERENCE in msgspec.json.encode(agent, enc_hook=str)

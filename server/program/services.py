@@ -58,6 +58,8 @@ from server.tasks.engine import Tasks
 if TYPE_CHECKING:
     from server.program.money import Money
     from server.till.cashier import TillCashier
+    from server.trust.connections import PersonConnections
+    from server.trust.own_tokens import TokenIssuer
 
 
 class Services(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +150,7 @@ async def build(
     catalogs: dict[str, Catalog] = {}
     cashier = _cashier(resolved, store, subkey, catalogs)
     documents, fetch = open_documents(store, policy.registration)
+    connections = _connections(resolved, store, subkey, log)
     identity = await identities.found(
         store,
         clock=now_millis,
@@ -161,8 +164,11 @@ async def build(
         upstreams=upstreams,
         hashing=_hashing(),
         cashier=cashier,
+        connections=connections,
     )
     store.on_changes(identity.apply_changes)
+    if connections is not None:
+        store.on_changes(connections.apply_changes)
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
     metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
@@ -187,6 +193,8 @@ async def build(
         till=(lambda _: None) if money is None else money.make,
         limits=limits.make,
         loads=loads,
+        issuer=partial(_issuer, identity),
+        connections=connections,
     )
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
@@ -249,6 +257,32 @@ def _cashier(
     from server.program.money import open_cashier
 
     return open_cashier(resolved, store, subkey, catalogs)
+
+
+def _connections(resolved: Resolved, store: Store, subkey: Subkey, log: Logger) -> PersonConnections | None:
+    """None where no upstream is used with accounts of people. Raises `SecretUnreadable`."""
+    if not any(
+        getattr(agent, "identity", "") == "person" for server in resolved.servers for agent in server.agents
+    ):
+        return None
+    from server.trust.opening import open_connections
+
+    return open_connections(resolved.servers, store, subkey, log, clock=now_millis)
+
+
+def _issuer(identity: Identity) -> TokenIssuer:
+    """Makes tokens of ours for upstreams, none of which is worth anything here."""
+    from server.trust.own_tokens import TokenIssuer
+
+    parts = identity.parts
+    site = parts.site
+    return TokenIssuer(
+        site.issuer,
+        lambda: parts.keys.ring.signing(now_millis()),
+        ours=[site.issuer, *(f"{site.issuer}{path}" for path in site.servers.values())],
+        clock=now_millis,
+        entropy=os.urandom,
+    )
 
 
 def _has(cashier: TillCashier | None, server: str) -> TellsMoney | None:

@@ -254,6 +254,7 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
     asked = PriceAsked(
         subject=request.principal.subject,
         sharer=request.sharer,
+        caller=request.principal,
         call_id=request.call_id,
         function=function,
         tool=tool.tool.name,

@@ -58,6 +58,7 @@ async def _get(
             arguments=arguments,
             subject=request.principal.subject,
             sharer=request.sharer,
+            caller=request.principal,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,
@@ -89,6 +90,7 @@ async def complete(request: Request) -> CompletionResult:
         known=known,
         subject=request.principal.subject,
         sharer=request.sharer,
+        caller=request.principal,
         call_id=request.call_id,
     )
 

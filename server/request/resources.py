@@ -107,6 +107,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             arguments=arguments,
             subject=request.principal.subject,
             sharer=request.sharer,
+            caller=request.principal,
             call_id=request.call_id,
             can=request.can,
             resumed=resumed,

@@ -15,6 +15,7 @@ import msgspec
 import trio
 from msgspec import UNSET
 
+from auth.values.model import PrincipalKind
 from server.backends.base import BackendError, Busy, Outlet, ToolCall, ToolCrashed, Watched
 from server.backends.catalog import ToolEntry
 from server.backends.outlets import Withheld
@@ -74,7 +75,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     tool = request.tool
     if tool is None:
-        raise UnknownTool(params.name)
+        raise _missing(request, params.name)
     limits = request.endpoint.limits
     if limits is not None and limits.bounds is not None and not request.counted:
         from server.request.bounded import call_within
@@ -134,11 +135,18 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
                 await trio.sleep(AWAITED_PAUSE_SECONDS)
                 settle_tool(request, order.tool)
         if request.tool is None:
-            raise UnknownTool(order.tool)
+            raise _missing(request, order.tool)
         result = await _use(request, request.tool, outlet, order.resumed)
     finally:
         await let_go_ahead(request)  # nothing, if it came as far as the till
     return TaskCompleted(result, when_kept=request.when_written)
+
+
+def _missing(request: Request, name: str) -> UnknownTool:
+    """Of one that waits for its owner to look at it, that is said; not to strangers, and to nobody who may know of some tools alone."""
+    principal = request.principal
+    told = principal.kind is not PrincipalKind.PAYER and not principal.tools
+    return UnknownTool(name, (request.endpoint.catalog.withheld(name) or "") if told else "")
 
 
 def settle_tool(request: Request, name: str) -> None:
@@ -223,7 +231,11 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
     hears = request.unhurried
     call = (
         ToolCall(
-            tool=params.name, arguments=arguments, subject=request.principal.subject, call_id=request.call_id
+            tool=params.name,
+            arguments=arguments,
+            subject=request.principal.subject,
+            call_id=request.call_id,
+            caller=request.principal,
         )
         if tool.terms.quick
         else ToolCall(
@@ -237,6 +249,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             wants_progress=hears or request.wants_progress,
             log_level="debug" if hears else request.log_level(),
             unhurried=request.unhurried,
+            caller=request.principal,
         )
     )
     try:

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from server.settings.policies import ToolConfig
+from server.settings.reading import kind_of
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
 
@@ -63,6 +64,10 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         if now is None:
             continue
         taken = msgspec.structs.replace(now, **{name: getattr(server, name) for name in TAKEN})
+        if _upstreams(now) != _upstreams(server):
+            # What was accepted of them, and who is logged in there, is looked up at the start.
+            taken = msgspec.structs.replace(taken, agents=now.agents)
+            waits.append(f"server {server.name}: its MCP upstreams, and the agents beside them")
         tools, bounded = _tools(now, server)
         taken = msgspec.structs.replace(taken, tools=tools)
         waits += [f"server {server.name}: {name}" for name in bounded]
@@ -74,6 +79,10 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         if taken != now:
             changed.append(taken)
     return SettingsChange(servers=tuple(changed), waits=tuple(waits))
+
+
+def _upstreams(server: ServerConfig) -> list[tuple[int, msgspec.Struct]]:
+    return [(place, agent) for place, agent in enumerate(server.agents) if kind_of(agent) == "mcp"]
 
 
 def _tools(now: ServerConfig, newer: ServerConfig) -> tuple[dict[str, ToolConfig], list[str]]:

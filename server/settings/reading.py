@@ -393,6 +393,10 @@ def agent_shape(kind: str) -> type[msgspec.Struct]:
     return cast("type[msgspec.Struct]", getattr(importlib.import_module(module), name))
 
 
+def kind_of(agent: msgspec.Struct) -> str:
+    return next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
+
+
 def _default_agent() -> msgspec.Struct:
     return agent_shape("demo")()
 

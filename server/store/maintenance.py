@@ -106,6 +106,7 @@ _SWEEPS: Final = (
     _Sweep("pushed_requests", ("uri_hash",), (("expires_at", lambda keep: keep.pushed_requests),)),
     _Sweep("passkey_challenges", ("challenge_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
     _Sweep("upstream_logins", ("state_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
+    _Sweep("upstream_trips", ("state_hash",), (("expires_at", lambda keep: keep.sign_ins),)),
     _Sweep(
         "client_assertions", ("client_id", "jti_hash"), (("expires_at", lambda keep: keep.client_assertions),)
     ),

@@ -110,9 +110,14 @@ class Person:
         return self.press(page, "Approve")
 
     def press(
-        self, page: httpx2.Response, words: str, answers: Mapping[str, str] | None = None
+        self,
+        page: httpx2.Response,
+        words: str,
+        answers: Mapping[str, str] | None = None,
+        *,
+        follow: bool = True,
     ) -> httpx2.Response:
-        """The page that comes after the button whose words begin so."""
+        """The page that comes after the button whose words begin so; without `follow`, what the button leads to."""
         assert page.status_code < 400, page.text
         for form in Forms(page.text).found:
             for button in form.buttons:
@@ -132,6 +137,7 @@ class Person:
                         "Origin": origin,
                         "Sec-Fetch-Site": "same-origin",
                     },
+                    follow_redirects=follow,
                 )
                 assert answer.status_code < 400, f"{urlsplit(str(target)).path}: {answer.text}"
                 return answer

@@ -113,24 +113,28 @@ def federated(program: Program, url: str) -> None:
 [[server]]
 [[server.agent]]
 kind = "mcp"
+trust = "first-use"
 id = "files"
 command = {words(node_server("filesystem", str(program.home / "notes")))}
 tools = ["read_text_file", "list_*"]
 
 [[server.agent]]
 kind = "mcp"
+trust = "first-use"
 id = "all"
 separator = "__"
 command = {words(node_server("everything", "stdio"))}
 
 [[server.agent]]
 kind = "mcp"
+trust = "first-use"
 id = "memory"
 command = {words(node_server("memory"))}
 env = {{ MEMORY_FILE_PATH = "{program.home / "memory.json"}" }}
 
 [[server.agent]]
 kind = "mcp"
+trust = "first-use"
 id = "fast"
 url = "{url}"
 banner = true

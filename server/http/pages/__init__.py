@@ -17,6 +17,7 @@ from auth.visit import Parts
 from server.http.pages import door
 from server.http.pages.account import account
 from server.http.pages.authorize import authorize
+from server.http.pages.connect import connect
 from server.http.pages.device import device
 from server.http.pages.links import links
 from server.http.pages.passkeys import passkeys
@@ -24,7 +25,7 @@ from server.http.pages.sign_in import sign_in
 from server.http.pages.upstream import upstream
 
 NAME: Final = "pages"  # comes first in the name of every endpoint: "pages.device.show_code_entry"
-BLUEPRINTS: Final = (sign_in, passkeys, upstream, links, account, device, authorize)
+BLUEPRINTS: Final = (sign_in, passkeys, upstream, links, account, connect, device, authorize)
 
 
 def make_pages(parts: Parts) -> Blueprint:

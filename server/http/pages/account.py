@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quart import Blueprint, Response
 
-from auth.account import api_keys, browsers, consents, logins, money, passphrase, people
+from auth.account import api_keys, browsers, connections, consents, logins, money, passphrase, people
 from auth.account import page as overview
 from server.http.pages.door import show
 
@@ -29,6 +29,11 @@ async def revoke_key() -> Response:
 @account.post("/account/browsers/end")
 async def end_browser() -> Response:
     return await show(browsers.end)
+
+
+@account.post("/account/connections/end")
+async def end_connection() -> Response:
+    return await show(connections.end)
 
 
 @account.post("/account/consents/forget")

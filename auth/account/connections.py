@@ -1,0 +1,55 @@
+"""Accounts elsewhere that somebody has connected, on the account page: and ending one. Connecting is connecting.py's."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from auth.account import notices
+from auth.device.code_entry import sign_in_then
+from auth.pages import day, redirect
+from auth.people.sessions import BrowserSession
+from auth.values.wire import WireReply
+from auth.visit import PageVisit
+
+PURPOSE: Final = "account connections"
+
+
+class ConnectionRow(msgspec.Struct, frozen=True, kw_only=True):
+    server: str
+    agent: str
+    label: str
+    since: str
+
+
+class ConnectionSection(msgspec.Struct, frozen=True, kw_only=True):
+    rows: tuple[ConnectionRow, ...]
+    form_token: str
+
+
+async def look(visit: PageVisit, session: BrowserSession) -> ConnectionSection | None:
+    connections = visit.parts.connections
+    if connections is None:
+        return None
+    found = await visit.parts.store.read(partial(connections.listing, user_id=session.user.id))
+    rows = tuple(
+        ConnectionRow(server=each.server, agent=each.agent, label=each.label, since=day(each.since))
+        for each in found
+    )
+    return ConnectionSection(rows=rows, form_token=visit.token(PURPOSE)) if rows else None
+
+
+async def end(visit: PageVisit) -> WireReply:
+    session = await visit.session()
+    if session is None:
+        return redirect(sign_in_then("/account"))
+    visit = visit.of(session)
+    if not visit.shows(PURPOSE):
+        return visit.stale_form()
+    connections = visit.parts.connections
+    gone = connections is not None and await connections.end(
+        visit.form.get("server", ""), visit.form.get("agent", ""), user_id=session.user.id
+    )
+    return notices.back("connection-ended" if gone else "gone")

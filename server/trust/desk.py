@@ -1,0 +1,234 @@
+"""Every upstream of this process, with what was accepted of it and as whom it is called: for the agents that use it, and for whoever
+is at the machine and decides about it.
+
+What is decided is written first and counts then. What an upstream offered when it was met is pinned at once and written behind: a crash
+between the two meets it again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from auth.values.entropy import SEED_BYTES, Entropy
+from auth.values.model import Millis
+from server.backends.base import Trouble, Watched
+from server.observe.log import Logger
+from server.store.jobs import Store, StoreError
+from server.trust import logins, pins
+from server.trust.connections import PersonConnections
+from server.trust.definitions import Definition, DefinitionKey, seal_of
+from server.trust.guard import PinGuard, TrustMode
+from server.trust.logins import OURS, LoginVault, UpstreamLogin
+from server.trust.own_tokens import TokenIssuer
+from server.trust.owner_login import OwnerLogin
+from server.trust.pins import PinnedUpstream, UpstreamKey
+from server.trust.token_endpoint import AskForTokens
+
+AGAIN_SECONDS: Final = 30.0  # after a store that could not write
+
+
+class NotAsShown(Exception):
+    """What is offered is not what somebody looked at: it changed meanwhile, or is gone."""
+
+
+class KnownUpstream(msgspec.Struct, kw_only=True):
+    """One of them while the server runs."""
+
+    key: UpstreamKey
+    what: str  # what its owner knows it by: an address, a command
+    url: str  # empty for one that is not called over HTTP
+    identity: str  # as whom it is called
+    guard: PinGuard
+    login: OwnerLogin | None = None  # where that is how it is called
+    backend: object = None
+    again: Callable[[], None] = lambda: None  # it is worth another try
+
+    def trouble(self) -> Trouble | None:
+        return self.backend.trouble() if isinstance(self.backend, Watched) else self.guard.trouble()
+
+
+class TrustDesk:
+    """`issuer` None: nothing is kept beyond this process, and nobody knows its keys."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        clock: Callable[[], Millis],
+        subkey: Callable[[str], bytes],
+        entropy: Callable[[int], bytes],
+        log: Logger,
+        tokens: AskForTokens,
+        issuer: Callable[[], TokenIssuer] | None = None,
+        connections: PersonConnections | None = None,
+    ) -> None:
+        self.store: Final = store
+        self.clock: Final = clock
+        self.log: Final = log
+        self.tokens: Final = tokens
+        self.issuer: Final = issuer
+        self.connections: Final = connections
+        self.vault: Final = LoginVault(subkey, entropy)
+        self._entropy = entropy
+        self._known: dict[UpstreamKey, KnownUpstream] = {}
+        self._pinned: dict[UpstreamKey, PinnedUpstream] = {}
+        self._met: dict[UpstreamKey, Sequence[Definition]] = {}  # not written yet
+        self._woken = trio.Event()
+
+    # ── for the agents ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def prepare(self, sources: Mapping[UpstreamKey, str]) -> None:
+        """Before their guards are asked for; `sources`: digests of where they are. Raises `StoreError`."""
+        for key, source in sources.items():
+            self._pinned[key] = await self.store.read(partial(pins.load, upstream=key, source=source))
+
+    def guard(self, key: UpstreamKey, mode: TrustMode) -> PinGuard:
+        """Raises `ValueError`."""
+        if mode == "pinned" and self.issuer is None:
+            raise ValueError(
+                'trust = "pinned" needs a server that keeps what was accepted, and nothing is kept over stdio;'
+                ' write trust = "first-use"'
+            )
+        return PinGuard(
+            key,
+            mode,
+            self._pinned[key],
+            first=partial(self._first, key),
+            clock=self.clock,
+            log=self.log,
+        )
+
+    def owner_login(self, key: UpstreamKey) -> OwnerLogin:
+        return self.login_of(key, OURS)
+
+    def login_of(self, key: UpstreamKey, person: str) -> OwnerLogin:
+        return OwnerLogin(
+            key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log, person=person
+        )
+
+    def enter(self, upstream: KnownUpstream) -> None:
+        """Raises `ValueError` where its name is another's."""
+        if upstream.key in self._known:
+            raise ValueError(
+                "another upstream of this server has the same id; give each of them one of its own"
+            )
+        self._known[upstream.key] = upstream
+
+    async def run(self) -> None:
+        """Writes what was offered when an upstream was met. For as long as the server runs."""
+        while True:
+            await self._woken.wait()
+            self._woken = trio.Event()
+            while self._met:
+                key, definitions = next(iter(self._met.items()))
+                job = partial(
+                    pins.accept_first,
+                    upstream=key,
+                    source=self._pinned[key].source,
+                    definitions=definitions,
+                    now=self.clock(),
+                )
+                try:
+                    await self.store.write(job)
+                except StoreError as error:
+                    self.log.warning("upstream.not_pinned", upstream=str(key), reason=str(error))
+                    await trio.sleep(AGAIN_SECONDS)
+                    continue
+                del self._met[key]
+
+    def _first(self, key: UpstreamKey, definitions: Sequence[Definition]) -> None:
+        self.log.warning("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
+        self._met[key] = definitions
+        self._woken.set()
+
+    # ── for whoever is at the machine ────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def known(self) -> Mapping[UpstreamKey, KnownUpstream]:
+        return self._known
+
+    def named(self, name: str) -> list[KnownUpstream]:
+        """Those that can be meant: by the whole name, or its end where that is the only one."""
+        exact = [each for key, each in self._known.items() if str(key) == name]
+        return exact or [each for key, each in self._known.items() if key.agent == name]
+
+    def withheld(self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None) -> list[Definition]:
+        """What of it waits to be accepted, or those of these that do."""
+        wanted = None if keys is None else set(keys)
+        blocked = upstream.guard.verdict.blocked
+        return [each for each in blocked if wanted is None or each.key in wanted]
+
+    async def accept(
+        self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None, *, seal: str, by: str
+    ) -> Sequence[Definition]:
+        """`seal`: of what was shown. Raises `NotAsShown`, and what the store raises."""
+        chosen = self.withheld(upstream, keys)
+        if seal_of(chosen) != seal:
+            raise NotAsShown
+        now = self.clock()
+        await self.store.write(
+            partial(
+                pins.accept,
+                upstream=upstream.key,
+                source=self._pinned[upstream.key].source,
+                definitions=chosen,
+                by=by,
+                now=now,
+            )
+        )
+        self._met.pop(upstream.key, None)
+        upstream.guard.accepted(chosen, by, now)
+        return chosen
+
+    async def forget(
+        self, upstream: KnownUpstream, keys: Sequence[DefinitionKey] | None, *, by: str
+    ) -> Sequence[DefinitionKey]:
+        """Those that were accepted until now. Raises what the store raises."""
+        found = [key for key in upstream.guard.pins if keys is None or key in set(keys)]
+        self._met.pop(upstream.key, None)
+        job = partial(
+            pins.forget,
+            upstream=upstream.key,
+            keys=None if keys is None else found,
+            by=by,
+            now=self.clock(),
+        )
+        await self.store.write(job)
+        upstream.guard.forgotten(None if keys is None else found)
+        return found
+
+    async def log_in(self, upstream: KnownUpstream, login: UpstreamLogin, *, by: str) -> None:
+        """Raises what the store raises."""
+        sealed = self.vault.seal(upstream.key, OURS, login)
+        login_id = Entropy(self._entropy(SEED_BYTES)).identifier("ul")
+        await self.store.write(
+            partial(
+                logins.put,
+                upstream=upstream.key,
+                person=OURS,
+                sealed=sealed,
+                login_id=login_id,
+                by=by,
+                now=self.clock(),
+            )
+        )
+        self._changed(upstream)
+
+    async def log_out(self, upstream: KnownUpstream, *, by: str) -> bool:
+        """Whether there was a login. Raises what the store raises."""
+        job = partial(
+            logins.end, upstream=upstream.key, person=OURS, by=by, why="by its owner", now=self.clock()
+        )
+        ended = await self.store.write(job)
+        self._changed(upstream)
+        return ended
+
+    def _changed(self, upstream: KnownUpstream) -> None:
+        if upstream.login is not None:
+            upstream.login.changed()
+            upstream.again()

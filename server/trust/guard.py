@@ -1,0 +1,189 @@
+"""The guard of one upstream: of what it offers, only what was accepted goes on. Kept in memory as the store has it.
+
+It decides each time the lists are read and each time somebody accepts or forgets, without waiting. Writing is desk.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from auth.values.model import Millis
+from server.backends.base import Trouble
+from server.gateway.guard import UpstreamLists
+from server.observe.log import Logger
+from server.observe.visible import clean
+from server.trust.definitions import Definition, DefinitionKey, DefinitionKind, Verdict, define, judge
+from server.trust.pins import BY_SETTINGS, Pin, PinnedUpstream, UpstreamKey
+
+TrustMode: TypeAlias = Literal["pinned", "first-use", "always"]
+
+NOTHING: Final = Verdict(allowed=frozenset(), new=(), changed=(), gone=())
+NAMED: Final = 5  # tools in one line of a log
+
+
+class PinGuard:
+    """An `OfferGuard`. `first`: hands over what it offered when it was met, to be written."""
+
+    def __init__(
+        self,
+        upstream: UpstreamKey,
+        mode: TrustMode,
+        pinned: PinnedUpstream,
+        *,
+        first: Callable[[Sequence[Definition]], None],
+        clock: Callable[[], Millis],
+        log: Logger,
+    ) -> None:
+        self.upstream = upstream
+        self.mode: Final = mode
+        self._pins = dict(pinned.pins)
+        self._met = pinned.met
+        self._first = first
+        self._clock = clock
+        self._log = log
+        self._again: Callable[[], None] = lambda: None
+        self._offered: dict[DefinitionKey, Definition] = {}
+        self._repeated: list[Definition] = []  # of a name that was offered already
+        self._since: dict[DefinitionKey, Millis] = {}
+        self.verdict = NOTHING
+        self.seen_at: Millis | None = None  # when its lists were last read
+
+    # ── what is offered ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def watch(self, again: Callable[[], None]) -> None:
+        """`again` is called when another judgement of the same lists would differ."""
+        self._again = again
+
+    def allowed(self, offered: UpstreamLists) -> UpstreamLists:
+        if self.mode == "always":
+            self.seen_at = self._clock()
+            return offered
+        definitions, unreadable = _definitions(offered)
+        if unreadable:
+            self._log.warning("upstream.unreadable", upstream=str(self.upstream), names=unreadable[:NAMED])
+        if self.mode == "first-use" and not self._met:
+            self._met = True
+            now = self._clock()
+            self._pins = {each.key: _pin(each, BY_SETTINGS, now) for each in definitions}
+            self._first(definitions)
+        self._judge(definitions)
+        return _those(offered, self.verdict.allowed)
+
+    def withheld(self, tool: str) -> str | None:
+        key = DefinitionKey("tool", tool)
+        return self._words(key) if key in self._since else None
+
+    def _words(self, key: DefinitionKey) -> str:
+        what = (
+            "is not what the owner of this server has accepted"
+            if key in self._pins
+            else "is new to its owner"
+        )
+        return (
+            f"the tool {key.name[:100]} {what}, and cannot be used until they have looked at it: "
+            f"`ostiary upstream accept {self.upstream}`"
+        )
+
+    # ── what was accepted ────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def pins(self) -> Mapping[DefinitionKey, Pin]:
+        return self._pins
+
+    @property
+    def offered(self) -> Mapping[DefinitionKey, Definition]:
+        """As it was last said."""
+        return self._offered
+
+    def since(self, key: DefinitionKey) -> Millis | None:
+        """From when on it has been withheld; None: it is not."""
+        return self._since.get(key)
+
+    def accepted(self, definitions: Sequence[Definition], by: str, now: Millis) -> None:
+        """They are written."""
+        self._met = True
+        self._pins |= {each.key: _pin(each, by, now) for each in definitions}
+        self._judge_again()
+
+    def forgotten(self, keys: Sequence[DefinitionKey] | None) -> None:
+        """They are written no more; None: all of them."""
+        self._met = True
+        for key in list(self._pins) if keys is None else keys:
+            self._pins.pop(key, None)
+        self._judge_again()
+
+    def trouble(self) -> Trouble | None:
+        count = len(self._since)
+        if not count:
+            return None
+        first = min(self._since)
+        named = f"the {first.kind} {clean(first.name[:64])}"
+        others = f" and {count - 1} more wait" if count > 1 else " waits"
+        words = f"{named}{others} to be looked at: ostiary upstream accept {self.upstream}"
+        return Trouble(words=words, since=min(self._since.values()))
+
+    def _judge_again(self) -> None:
+        if self.mode != "always" and self.seen_at is not None:
+            self._judge([*self._offered.values(), *self._repeated])
+            self._again()
+
+    def _judge(self, definitions: Sequence[Definition]) -> None:
+        now, before = self._clock(), set(self._since)
+        self.verdict = judge({key: pin.digest for key, pin in self._pins.items()}, definitions)
+        self._offered = {}
+        self._repeated = []
+        for each in definitions:
+            if each.key in self._offered:
+                self._repeated.append(each)
+            else:
+                self._offered[each.key] = each
+        self.seen_at = now
+        self._since = {each.key: self._since.get(each.key, now) for each in self.verdict.blocked}
+        if fresh := sorted(self._since.keys() - before):
+            self._log.warning(
+                "upstream.withheld",
+                upstream=str(self.upstream),
+                count=len(fresh),
+                names=[f"{key.kind} {key.name[:64]}" for key in fresh[:NAMED]],
+                changed=sum(each.key in set(fresh) for each in self.verdict.changed),
+            )
+
+
+def _definitions(offered: UpstreamLists) -> tuple[list[Definition], list[str]]:
+    """And the names of those that cannot even be compared."""
+    found: list[Definition] = []
+    unreadable: list[str] = []
+    for kind, name, said in _said(offered):
+        try:
+            found.append(define(kind, name, said))
+        except ValueError:
+            unreadable.append(f"{kind} {name[:64]}")
+    return found, unreadable
+
+
+def _said(offered: UpstreamLists) -> list[tuple[DefinitionKind, str, Any]]:
+    return [
+        *(("tool", tool.name, tool) for tool in offered.tools),
+        *(("prompt", prompt.name, prompt) for prompt in offered.prompts),
+        *(("template", template.uri_template, template) for template in offered.resource_templates),
+    ]
+
+
+def _those(offered: UpstreamLists, allowed: frozenset[DefinitionKey]) -> UpstreamLists:
+    return msgspec.structs.replace(
+        offered,
+        tools=[each for each in offered.tools if DefinitionKey("tool", each.name) in allowed],
+        prompts=[each for each in offered.prompts if DefinitionKey("prompt", each.name) in allowed],
+        resource_templates=[
+            each
+            for each in offered.resource_templates
+            if DefinitionKey("template", each.uri_template) in allowed
+        ],
+    )
+
+
+def _pin(definition: Definition, by: str, now: Millis) -> Pin:
+    return Pin(digest=definition.digest, text=definition.text, accepted_at=now, accepted_by=by)

@@ -1,0 +1,235 @@
+"""The server's own login at an upstream (`ostiary upstream login`): shown with every call, refreshed when it runs out.
+
+However many calls want it at once, one refreshes. The refresh token is single use almost everywhere, so between the answer and our row
+nothing may come: the refresh ignores cancellation for its bounded time, and what it brought is written before it is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from auth.values.model import Millis
+from server.backends.base import AgentRequest, BackendError, Trouble
+from server.observe.log import Logger
+from server.store.jobs import Store, StoreError
+from server.trust import logins
+from server.trust.logins import OURS, KeptLogin, LoginVault, UpstreamLogin
+from server.trust.pins import UpstreamKey
+from server.trust.token_endpoint import AskForTokens, TokenDenied, UpstreamTokens, host_of
+
+TRIES: Final = (
+    2  # one whose answer was lost is repeated at once: servers give the same answer again within a minute
+)
+# A token that was refused so soon after it was made is not refused for its age.
+JUST_NOW: Final[Millis] = 60_000
+# Of calls that were sent together with an old token, the later ones are refused after the first has refreshed it.
+TOGETHER: Final[Millis] = 5_000
+
+
+class OwnerLogin:
+    """A `Credential`. Nobody logged in: calls go out without one, and the upstream says whether it wants one."""
+
+    def __init__(
+        self,
+        upstream: UpstreamKey,
+        store: Store,
+        vault: LoginVault,
+        ask: AskForTokens,
+        *,
+        clock: Callable[[], Millis],
+        log: Logger,
+        person: str = OURS,
+    ) -> None:
+        self._upstream = upstream
+        self._store = store
+        self._vault = vault
+        self._ask = ask
+        self._clock = clock
+        self._log = log
+        self._person = person
+        self._kept: KeptLogin | None = None
+        self._read = False  # the row; from then on it changes by way of us alone
+        self._renewed_at: Millis = 0
+        self._one_at_a_time = trio.Lock()
+        self._trouble: Trouble | None = None
+
+    def trouble(self) -> Trouble | None:
+        return self._trouble
+
+    def changed(self) -> None:
+        """Somebody logged in, or out."""
+        self._read, self._kept, self._trouble, self._renewed_at = False, None, None, 0
+
+    @property
+    def over(self) -> bool:
+        """There is none, as far as is known."""
+        return self._read and self._kept is None
+
+    @property
+    def idle(self) -> bool:
+        return not self._one_at_a_time.locked()
+
+    async def give_up(self) -> None:
+        """It is not accepted over there, whatever it says of itself."""
+        kept = self._kept
+        if kept is not None:
+            await self._end(kept, "it was not accepted")
+
+    async def current(self) -> UpstreamLogin | None:
+        """With a token that has some time left. Raises `BackendError`."""
+        kept = self._kept if self._read else await self._load()
+        if kept is None or kept.login.fresh(self._clock()):
+            return None if kept is None else kept.login
+        return await self._refresh(kept)
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        login = await self.current()
+        return {} if login is None else {"Authorization": f"Bearer {login.access_token.reveal()}"}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        kept = self._kept if self._read else await self._load()
+        if kept is None:
+            self._fail("wants a login")
+            return False
+        age = self._clock() - self._renewed_at
+        if 0 <= age < JUST_NOW:
+            if age >= TOGETHER:
+                self._fail("does not accept its login any more")
+            return age < TOGETHER
+        try:
+            await self._refresh(kept)
+        except BackendError:
+            return False
+        return True
+
+    async def _load(self) -> KeptLogin | None:
+        async with self._one_at_a_time:
+            if self._read:
+                return self._kept
+            try:
+                row = await self._store.read(
+                    partial(logins.fetch, upstream=self._upstream, person=self._person)
+                )
+            except StoreError:
+                raise self._unusable() from None
+            login = None if row is None else self._vault.open(self._upstream, self._person, row[0])
+            self._kept = (
+                None
+                if row is None or login is None
+                else KeptLogin(login=login, login_id=row[1], version=row[2])
+            )
+            self._read = True
+            return self._kept
+
+    async def _refresh(self, seen: KeptLogin) -> UpstreamLogin:
+        async with self._one_at_a_time:
+            kept = self._kept
+            if kept is not None and kept is not seen:  # somebody refreshed while we waited
+                return kept.login
+            if kept is None:
+                raise self._unusable()
+            if kept.login.refresh_token is None:
+                await self._end(kept, "it ran out")
+                self._fail("does not accept its login any more")
+                raise self._unusable()
+            done: list[UpstreamLogin] = []
+            with trio.CancelScope(shield=True):  # bounded by the exchanges within
+                done.append(await self._rotate(kept))
+            return done[0]
+
+    async def _rotate(self, kept: KeptLogin) -> UpstreamLogin:
+        before = kept.login
+        try:
+            tokens = await self._insist(before)
+        except TokenDenied as denied:
+            if denied.final:
+                # Final, whatever the reason: a spent refresh token never comes back.
+                await self._end(kept, "its refresh was refused")
+            said = "does not accept its login any more" if denied.final else "could not refresh its login"
+            self._fail(f"{said}: {host_of(before.token_endpoint)} {denied}")
+            raise self._unusable() from None
+        now = self._clock()
+        after = msgspec.structs.replace(
+            before,
+            access_token=tokens.access,
+            refresh_token=tokens.refresh or before.refresh_token,
+            scope=before.scope if tokens.scope is None else tokens.scope,
+            obtained_at=now,
+            expires_at=tokens.expires_at,
+        )
+        sealed = self._vault.seal(self._upstream, self._person, after)
+        renewed = await self._write(
+            partial(
+                logins.renew,
+                upstream=self._upstream,
+                person=self._person,
+                sealed=sealed,
+                login_id=kept.login_id,
+                version=kept.version,
+            )
+        )
+        if renewed is False:  # logged in anew, or out, while we asked: what we hold belongs to nobody
+            self.changed()
+            raise self._unusable()
+        # Not written, because the store cannot: it is used all the same, for the old refresh token is spent.
+        self._kept = msgspec.structs.replace(kept, login=after, version=kept.version + (1 if renewed else 0))
+        self._renewed_at, self._trouble = now, None
+        return after
+
+    async def _insist(self, login: UpstreamLogin) -> UpstreamTokens:
+        assert login.refresh_token is not None
+        form = {
+            "grant_type": "refresh_token",
+            "refresh_token": login.refresh_token.reveal(),
+            "resource": login.resource,
+        }
+        for last in (*(False for _ in range(TRIES - 1)), True):
+            try:
+                return await self._ask(login.token_endpoint, form, login.identity)
+            except TokenDenied as denied:
+                if denied.final or last:
+                    raise
+        raise AssertionError("the last try returns or raises")
+
+    async def _end(self, kept: KeptLogin, why: str) -> None:
+        await self._write(
+            partial(
+                logins.end,
+                upstream=self._upstream,
+                person=self._person,
+                login_id=kept.login_id,
+                by="settings",
+                why=why,
+                now=self._clock(),
+            )
+        )
+        if self._kept is kept:
+            self._kept = None
+
+    async def _write(self, job: Callable[..., bool]) -> bool | None:
+        """None: the store cannot now."""
+        try:
+            return await self._store.write(job)
+        except StoreError as error:
+            self._log.error("upstream.login_not_kept", upstream=str(self._upstream), reason=str(error))
+            return None
+
+    def _fail(self, words: str) -> None:
+        """The server's own login is its owner's to mend; a person is asked for theirs when they call."""
+        if self._person != OURS:
+            self._log.info("upstream.account_over", upstream=str(self._upstream), reason=words)
+            return
+        said = f"{words}: ostiary upstream login {self._upstream}"
+        if self._trouble is None or self._trouble.words != said:
+            self._log.warning("upstream.login_wanted", upstream=str(self._upstream), reason=words)
+            self._trouble = Trouble(words=said, since=self._clock())
+
+    def _unusable(self) -> BackendError:
+        return BackendError(
+            "this tool cannot be used now: our login at its upstream has ended, and the owner of this server is told so"
+        )

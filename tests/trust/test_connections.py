@@ -1,0 +1,447 @@
+"""Accounts of people at an upstream: connected in the browser of the person who began, used for their calls, ended on their page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from urllib.parse import parse_qs, parse_qsl, urlencode, urlsplit
+
+import pytest
+import trio
+import trio.testing
+from msgspec.structs import replace
+
+from auth.people import guests
+from auth.upstream.provider import ProviderAnswer
+from auth.values.model import PrincipalKind, Secret
+from auth.values.wire import WireReply
+from server.backends.base import BackendError
+from server.client.identity import BASIC, ClientIdentity
+from server.gateway.credentials import AccountNeeded
+from server.store.jobs import Change
+from server.trust.authorization_server import AuthorizationServers
+from server.trust.connections import PersonalUpstream, PersonConnections
+from server.trust.logins import LoginVault
+from server.trust.owner_login import OwnerLogin
+from server.trust.personal import PersonCredential
+from server.trust.pins import UpstreamKey
+from server.trust.token_endpoint import TokenEndpoints
+from tests.auth.browser_fakes import LOOPBACK, PASSPHRASE, Browser, House
+from tests.trust.trust_fakes import EventLog, call_of
+
+ISSUER = "https://login.example"
+KEY = UpstreamKey("agent", "mail")
+PATH = "/connect/agent/mail"
+
+
+class FakeIssuer:
+    """An authorization server that keeps to the rules: codes count once, with the verifier and the address that they were made for."""
+
+    def __init__(self) -> None:
+        self.metadata: dict[str, Any] = {
+            "issuer": ISSUER,
+            "authorization_endpoint": f"{ISSUER}/authorize",
+            "token_endpoint": f"{ISSUER}/token",
+            "registration_endpoint": f"{ISSUER}/register",
+            "code_challenge_methods_supported": ["S256"],
+            "authorization_response_iss_parameter_supported": True,
+        }
+        self.registered: list[dict[str, Any]] = []
+        self.codes: dict[str, dict[str, str]] = {}
+        self.redeemed: list[dict[str, str]] = []
+        self.given = 0
+
+    def agree(self, url: str, **changes: str | None) -> str:
+        """What the person's browser is sent back with."""
+        parts = urlsplit(url)
+        assert f"{parts.scheme}://{parts.netloc}{parts.path}" == f"{ISSUER}/authorize"
+        asked = dict(parse_qsl(parts.query, strict_parsing=True))
+        assert asked["code_challenge_method"] == "S256"
+        code = f"code-{len(self.codes)}"
+        self.codes[code] = asked
+        said = {"code": code, "state": asked["state"], "iss": ISSUER} | changes
+        query = urlencode({name: value for name, value in said.items() if value is not None})
+        return f"{urlsplit(asked['redirect_uri']).path}?{query}"
+
+    async def __call__(
+        self, method: str, url: str, headers: Mapping[str, str], body: bytes
+    ) -> ProviderAnswer:
+        if method == "GET":
+            known = url == f"{ISSUER}/.well-known/oauth-authorization-server"
+            return self._answer(200 if known else 404, self.metadata if known else {})
+        if url == f"{ISSUER}/register":
+            self.registered.append(json.loads(body))
+            return self._answer(
+                201,
+                {
+                    "client_id": f"client-{len(self.registered)}",
+                    "client_secret": "their secret",
+                    "token_endpoint_auth_method": "client_secret_basic",
+                },
+            )
+        assert url == f"{ISSUER}/token"
+        form = dict(parse_qsl(body.decode(), strict_parsing=True))
+        self.redeemed.append({**form, "authorization": headers.get("Authorization", "")})
+        if form["grant_type"] == "authorization_code":
+            asked = self.codes.pop(form["code"], None)
+            challenge = hashlib.sha256(form["code_verifier"].encode()).digest()
+            fits = (
+                asked is not None
+                and asked["redirect_uri"] == form["redirect_uri"]
+                and base64.urlsafe_b64encode(challenge).rstrip(b"=").decode() == asked["code_challenge"]
+            )
+            if not fits:
+                return self._answer(400, {"error": "invalid_grant"})
+        elif form["refresh_token"] != f"refresh-{self.given}":
+            return self._answer(400, {"error": "invalid_grant"})
+        self.given += 1
+        return self._answer(
+            200,
+            {
+                "access_token": f"access-{self.given}",
+                "refresh_token": f"refresh-{self.given}",
+                "token_type": "Bearer",
+                "expires_in": 600,
+            },
+        )
+
+    def _answer(self, status: int, said: Mapping[str, Any]) -> ProviderAnswer:
+        return ProviderAnswer(status=status, body=json.dumps(said).encode())
+
+
+class Connecting:
+    """A house with one upstream at which people have accounts."""
+
+    def __init__(self, identity: ClientIdentity | None = None) -> None:
+        self.house = House().owned()
+        self.house.add_user("usr_bob", "bob")
+        self.issuer = FakeIssuer()
+        self.log = EventLog()
+        parts, store = self.house.parts, self.house.store
+        self.tokens = TokenEndpoints(self.issuer, parts.clock)
+        self.connections = PersonConnections(
+            [
+                PersonalUpstream(
+                    key=KEY,
+                    resource="https://mail.example/mcp",
+                    issuer=ISSUER,
+                    scope="mail",
+                    identity=identity,
+                )
+            ],
+            store,  # type: ignore[arg-type]
+            servers=AuthorizationServers(self.issuer, parts.clock),
+            tokens=self.tokens,
+            clock=parts.clock,
+            subkey=parts.subkey,
+            entropy=self.house.entropy,
+            log=self.log,
+        )
+        self.house.parts = replace(parts, connections=self.connections)
+        self.credential = PersonCredential(
+            "login.example", LOOPBACK + PATH, ours=self._login(""), login_of=self._login
+        )
+        self.connections.listen(KEY, self.credential.changed)
+
+    def _login(self, person: str) -> OwnerLogin:
+        parts, store = self.house.parts, self.house.store
+        return OwnerLogin(
+            KEY,
+            store,  # type: ignore[arg-type]
+            LoginVault(parts.subkey, self.house.entropy),
+            self.tokens,
+            clock=parts.clock,
+            log=self.log,
+            person=person,
+        )
+
+    async def browser(self, name: str = "alice") -> Browser:
+        browser = Browser(self.house)
+        await browser.sign_in(name)
+        return browser
+
+    async def away(self, browser: Browser) -> str:
+        """Where the button leads."""
+        await browser.get(PATH)
+        page = await browser.submit(PATH)
+        assert page.status == 200, browser.words
+        text = browser.text.partition('class="button" href="')[2].partition('"')[0]
+        return text.replace("&amp;", "&")
+
+    async def back(self, browser: Browser, path: str) -> WireReply:
+        return await browser.get(path, site="cross-site")
+
+    async def connect(self, browser: Browser) -> WireReply:
+        return await self.back(browser, self.issuer.agree(await self.away(browser)))
+
+    async def authorization(self, person: str) -> str:
+        return (await self.credential.headers(call_of(person)))["Authorization"]
+
+
+async def test_a_person_connects_their_account_and_their_calls_and_no_others_go_out_with_it() -> None:
+    there = Connecting()
+    owner = there.house.owner_id
+    with pytest.raises(AccountNeeded, match=f"Open {LOOPBACK}{PATH} in a browser"):
+        await there.credential.headers(call_of(owner))
+    browser = await there.browser()
+    url = await there.away(browser)
+    asked = {name: value[0] for name, value in parse_qs(urlsplit(url).query).items()}
+    assert (asked["client_id"], asked["scope"], asked["resource"]) == (
+        "client-1",
+        "mail",
+        "https://mail.example/mcp",
+    )
+    assert (await there.back(browser, there.issuer.agree(url))).status == 200
+    assert "Connected" in browser.words
+    assert await there.authorization(owner) == "Bearer access-1"
+    with pytest.raises(AccountNeeded):
+        await there.credential.headers(call_of("usr_bob"))
+    assert there.house.audited("upstream.logged_in") == ["ok"]
+    (row,) = there.house.rows("upstream_tokens")
+    assert "access-1" not in str(dict(row))
+    assert (row["person"], row["user_id"]) == (owner, owner)
+
+
+async def test_who_is_not_signed_in_does_so_first_and_sees_what_connecting_means() -> None:
+    there = Connecting()
+    browser = Browser(there.house)
+    await browser.get(PATH)
+    assert browser.path.startswith("/signin?next=")
+    await browser.submit("/signin", name="alice", passphrase=PASSPHRASE)
+    assert browser.path == PATH
+    assert "as alice , and nobody else" in browser.words
+    assert there.issuer.registered == []
+
+
+@pytest.mark.parametrize("path", ["/connect/agent/nothing", "/connect/other/mail"])
+async def test_where_there_is_nothing_to_connect_that_is_said(path: str) -> None:
+    there = Connecting()
+    assert (await (await there.browser()).get(path)).status == 404
+
+
+async def test_a_house_without_such_upstreams_has_no_such_page() -> None:
+    house = House().owned()
+    browser = Browser(house)
+    await browser.sign_in()
+    assert (await browser.get(PATH)).status == 404
+
+
+async def test_nobody_is_sent_away_by_a_form_that_is_not_ours() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    await browser.get(PATH)
+    fields = browser.fields(PATH)
+    assert (await browser.post(PATH, *fields, site="cross-site")).status == 403
+    assert (await browser.post(PATH)).status == 403
+    other = await there.browser("bob")
+    await other.get(PATH)
+    assert (await other.post(PATH, *fields)).status == 403
+    assert there.house.rows("upstream_trips") == []
+
+
+async def test_nobody_finishes_what_another_began() -> None:
+    there = Connecting()
+    mallory, victim = await there.browser("bob"), await there.browser("alice")
+    answer = there.issuer.agree(await there.away(mallory))
+    # The victim agreed over there to what Mallory began, and comes back with their own session.
+    assert (await there.back(victim, answer)).status == 400
+    # And Mallory in another browser of theirs is another browser.
+    assert (await there.back(await there.browser("bob"), answer)).status == 400
+    assert there.house.rows("upstream_tokens") == []
+    assert there.issuer.redeemed == []
+    # In the one that left it is good, once.
+    assert (await there.back(mallory, answer)).status == 200
+    assert (await there.back(mallory, answer)).status == 400
+    (row,) = there.house.rows("upstream_tokens")
+    assert row["person"] == "usr_bob"
+
+
+async def test_a_state_of_one_browser_is_no_good_for_another_person_who_signs_in_there() -> None:
+    there = Connecting()
+    browser = await there.browser("bob")
+    answer = there.issuer.agree(await there.away(browser))
+    await browser.get("/account")
+    await browser.submit("/signout")
+    await browser.sign_in("alice")
+    assert (await there.back(browser, answer)).status == 400
+    assert there.house.rows("upstream_tokens") == []
+
+
+@pytest.mark.parametrize("iss", ["https://evil.example", f"{ISSUER}/", None])
+async def test_an_answer_in_another_name_is_not_redeemed(iss: str | None) -> None:
+    there = Connecting()
+    browser = await there.browser()
+    answer = there.issuer.agree(await there.away(browser), iss=iss)
+    assert (await there.back(browser, answer)).status == 502
+    assert there.issuer.redeemed == []
+    assert there.house.rows("upstream_tokens") == []
+
+
+async def test_a_trip_that_took_too_long_is_over() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    answer = there.issuer.agree(await there.away(browser))
+    there.house.time += 600_000
+    assert (await there.back(browser, answer)).status == 400
+
+
+async def test_a_no_connects_nothing_and_uses_the_trip_up() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    url = await there.away(browser)
+    denied = there.issuer.agree(url, code=None, error="access_denied")
+    assert (await there.back(browser, denied)).status == 403
+    assert (await there.back(browser, there.issuer.agree(url))).status == 400
+
+
+async def test_a_code_that_is_not_taken_connects_nothing() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    answer = there.issuer.agree(await there.away(browser), code="another")
+    assert (await there.back(browser, answer)).status == 502
+    assert there.house.rows("upstream_tokens") == []
+    assert "invalid_grant" in browser.words
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"issuer": "https://evil.example"}, "another issuer"),
+        ({"code_challenge_methods_supported": ["plain"]}, "PKCE"),
+        ({"token_endpoint": "http://login.example/token"}, "no token_endpoint with https"),
+        ({"authorization_endpoint": "javascript:alert(1)"}, "no authorization_endpoint with https"),
+        ({"registration_endpoint": None}, "lets no program register itself"),
+    ],
+)
+async def test_an_authorization_server_that_cannot_be_trusted_is_not_gone_to(
+    change: dict[str, Any], words: str
+) -> None:
+    there = Connecting()
+    there.issuer.metadata = {
+        name: value for name, value in (there.issuer.metadata | change).items() if value is not None
+    }
+    browser = await there.browser()
+    await browser.get(PATH)
+    assert (await browser.submit(PATH)).status == 502
+    assert words in browser.words
+    assert there.house.rows("upstream_trips") == []
+
+
+async def test_we_register_once_and_the_secret_is_sealed_and_shown_to_the_token_endpoint_alone() -> None:
+    there = Connecting()
+    await there.connect(await there.browser("alice"))
+    await there.connect(await there.browser("bob"))
+    assert [each["redirect_uris"] for each in there.issuer.registered] == [[f"{LOOPBACK}{PATH}/callback"]]
+    (row,) = there.house.rows("upstream_clients")
+    assert "their secret" not in row["sealed"]
+    shown = there.issuer.redeemed[0]["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(shown) == b"client-1:their%20secret"
+
+
+async def test_a_client_of_the_settings_is_used_and_nothing_is_registered() -> None:
+    there = Connecting(ClientIdentity(client_id="ours", secret=Secret("known"), method=BASIC))
+    await there.connect(await there.browser())
+    assert there.issuer.registered == []
+    shown = there.issuer.redeemed[0]["authorization"].removeprefix("Basic ")
+    assert base64.b64decode(shown) == b"ours:known"
+
+
+async def test_an_account_is_refreshed_when_its_token_runs_out_and_asked_for_again_when_it_is_over() -> None:
+    there = Connecting()
+    owner = there.house.owner_id
+    await there.connect(await there.browser())
+    assert await there.authorization(owner) == "Bearer access-1"
+    there.house.time += 600_000
+    assert await there.authorization(owner) == "Bearer access-2"
+    there.issuer.given = 77  # it knows the refresh token no more
+    there.house.time += 600_000
+    with pytest.raises(AccountNeeded):
+        await there.credential.headers(call_of(owner))
+    assert there.house.rows("upstream_tokens") == []
+    assert there.credential.trouble() is None  # nothing that the server's owner could mend
+
+
+async def test_a_token_that_the_upstream_refuses_is_refreshed_once_and_then_the_account_asked_for() -> None:
+    there = Connecting()
+    call = call_of(there.house.owner_id)
+    await there.connect(await there.browser())
+    await there.credential.headers(call)
+    assert await there.credential.refused(call, "Bearer") is True
+    there.house.time += 30_000
+    with pytest.raises(AccountNeeded):
+        await there.credential.refused(call, "Bearer")
+    with pytest.raises(AccountNeeded):
+        await there.credential.headers(call)
+
+
+async def test_whoever_waits_for_an_account_goes_on_when_it_is_there() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    with pytest.raises(AccountNeeded) as raised:
+        await there.credential.headers(call_of(there.house.owner_id))
+    outcome: list[bool] = []
+
+    async def wait() -> None:
+        outcome.append(await raised.value.connected())
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(wait)
+        await trio.testing.wait_all_tasks_blocked()
+        assert outcome == []
+        await there.connect(browser)
+    assert outcome == [True]
+
+
+async def test_whoever_waits_in_vain_is_told(autojump_clock: trio.testing.MockClock) -> None:
+    there = Connecting()
+    with pytest.raises(AccountNeeded) as raised:
+        await there.credential.headers(call_of("usr_bob"))
+    assert await raised.value.connected() is False
+
+
+@pytest.mark.parametrize("kind", [PrincipalKind.ANONYMOUS, PrincipalKind.CLIENT, PrincipalKind.PAYER])
+async def test_nobody_without_an_account_here_has_one_there(kind: PrincipalKind) -> None:
+    there = Connecting()
+    with pytest.raises(BackendError, match="log in with yours"):
+        await there.credential.headers(call_of("x", None, kind))
+
+
+async def test_the_account_page_lists_what_is_connected_and_ends_it() -> None:
+    there = Connecting()
+    browser = await there.browser()
+    await there.connect(browser)
+    await browser.get("/account")
+    assert "Accounts elsewhere" in browser.words
+    assert "login.example" in browser.words
+    bob = await there.browser("bob")
+    await bob.get("/account")
+    assert "Accounts elsewhere" not in bob.words
+    await browser.submit("/account/connections/end")
+    assert "Disconnected." in browser.words
+    assert there.house.rows("upstream_tokens") == []
+    with pytest.raises(AccountNeeded):
+        await there.credential.headers(call_of(there.house.owner_id))
+    assert there.house.audited("upstream.logged_out") == ["ok"]
+
+
+async def test_whoever_is_removed_leaves_no_account_behind() -> None:
+    there = Connecting()
+    await there.connect(await there.browser("bob"))
+    await there.authorization("usr_bob")
+    there.house.store.now(partial(guests.remove, name="bob", by="local:0", now=there.house.time))
+    assert there.house.rows("upstream_tokens") == []
+
+
+async def test_an_account_in_wrong_hands_loses_what_was_connected_to_it_at_once() -> None:
+    there = Connecting()
+    await there.connect(await there.browser("bob"))
+    assert await there.authorization("usr_bob") == "Bearer access-1"
+    there.house.store.now(partial(guests.switch, verb="lock", name="bob", by="local:0", now=there.house.time))
+    assert there.house.rows("upstream_tokens") == []
+    there.connections.apply_changes([Change(seq=1, kind="user", entity_id="usr_bob")])
+    with pytest.raises(AccountNeeded):
+        await there.credential.headers(call_of("usr_bob"))

@@ -1,0 +1,209 @@
+"""What of an upstream's offer goes on, who accepted it, and what outlives a restart (server/trust: guard, pins, desk)."""
+
+from __future__ import annotations
+
+import pytest
+import trio
+
+from server.mcp.messages import Tool
+from server.trust.definitions import DefinitionKey, seal_of
+from server.trust.desk import KnownUpstream, NotAsShown, TrustDesk
+from server.trust.pins import BY_SETTINGS, UpstreamKey
+from tests.trust.trust_fakes import FILES, House, a_tool, lists, names, open_house
+
+READ, WRITE = DefinitionKey("tool", "read"), DefinitionKey("tool", "write")
+
+
+def why(known: KnownUpstream, tool: str) -> str | None:
+    return known.guard.withheld(tool)
+
+
+async def accept_all(desk: TrustDesk, known: KnownUpstream) -> None:
+    await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
+
+
+async def test_nothing_of_a_new_upstream_is_offered_until_somebody_accepts_it() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        offer = lists(a_tool(), prompts=["greet"], templates=["file:///{path}"])
+        assert names(known.guard.allowed(offer)) == []
+        assert "withheld" in house.log.names[-1]
+        told: list[str] = []
+        known.guard.watch(lambda: told.append("again"))
+        await accept_all(desk, known)
+        assert told == ["again"]
+        assert names(known.guard.allowed(offer)) == ["read", "greet", "file:///{path}"]
+        assert await house.trail() == [
+            (
+                "upstream.accepted",
+                "local:7",
+                "main/files: tool read, prompt greet, template file:///{path}",
+            )
+        ]
+
+
+async def test_what_was_accepted_outlives_a_restart_and_a_change_does_not() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        known.guard.allowed(lists(a_tool(), a_tool("write")))
+        await accept_all(desk, known)
+        _, later = await house.desk()
+        changed = lists(a_tool(), a_tool("write", "Writes a file, and tells others."))
+        assert names(later.guard.allowed(changed)) == ["read"]
+        assert [each.key for each in later.guard.verdict.changed] == [WRITE]
+        assert names(later.guard.allowed(lists(a_tool(), a_tool("write")))) == ["read", "write"]
+        assert later.guard.trouble() is None
+
+
+async def test_a_tool_that_is_withheld_says_what_its_owner_must_do_and_what_does_not_exist_says_nothing() -> (
+    None
+):
+    async with open_house() as house:
+        desk, known = await house.desk()
+        known.guard.allowed(lists(a_tool()))
+        said = why(known, "read")
+        assert said is not None
+        assert "is new to its owner" in said
+        assert "`ostiary upstream accept main/files`" in said
+        assert why(known, "nothing") is None
+        await accept_all(desk, known)
+        assert why(known, "read") is None
+        known.guard.allowed(lists(a_tool(description="Another")))
+        assert "is not what the owner of this server has accepted" in (why(known, "read") or "")
+
+
+async def test_one_tool_is_accepted_and_the_others_wait() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        offer = lists(a_tool(), a_tool("write"))
+        known.guard.allowed(offer)
+        chosen = desk.withheld(known, [READ])
+        await desk.accept(known, [READ], seal=seal_of(chosen), by="local:7")
+        assert names(known.guard.allowed(offer)) == ["read"]
+        trouble = known.trouble()
+        assert trouble is not None
+        assert trouble.words.startswith(
+            "the tool write waits to be looked at: ostiary upstream accept main/files"
+        )
+
+
+async def test_what_changed_after_it_was_shown_is_not_accepted() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        known.guard.allowed(lists(a_tool()))
+        seal = seal_of(desk.withheld(known, None))
+        known.guard.allowed(lists(a_tool(description="Reads, and sends.")))
+        with pytest.raises(NotAsShown):
+            await desk.accept(known, None, seal=seal, by="local:7")
+        assert known.guard.pins == {}
+        assert await house.trail() == []
+
+
+async def test_what_is_forgotten_is_withheld_again_also_after_a_restart() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        offer = lists(a_tool(), a_tool("write"))
+        known.guard.allowed(offer)
+        await accept_all(desk, known)
+        told: list[str] = []
+        known.guard.watch(lambda: told.append("again"))
+        assert await desk.forget(known, [WRITE], by="local:8") == [WRITE]
+        assert names(known.guard.allowed(offer)) == ["read"]
+        assert await desk.forget(known, None, by="local:8") == [READ]
+        assert told == ["again", "again"]
+        _, later = await house.desk("first-use")
+        assert (
+            names(later.guard.allowed(offer)) == []
+        )  # it was met before: forgetting is no way to be met again
+        assert [event for event, _, _ in await house.trail()] == [
+            "upstream.accepted",
+            "upstream.forgotten",
+            "upstream.forgotten",
+        ]
+
+
+async def run_until_written(house: House, desk: TrustDesk, rows: int = 1) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(desk.run)
+        with trio.fail_after(5):
+            while len(await house.trail()) < rows:
+                await trio.lowlevel.checkpoint()
+        nursery.cancel_scope.cancel()
+
+
+async def test_by_first_use_what_is_offered_first_is_accepted_once_and_for_all() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk("first-use")
+        assert names(known.guard.allowed(lists(a_tool()))) == ["read"]
+        assert names(known.guard.allowed(lists(a_tool(description="Another"), a_tool("late")))) == []
+        await run_until_written(house, desk)
+        assert await house.trail() == [("upstream.accepted", BY_SETTINGS, "main/files: tool read")]
+        _, later = await house.desk("first-use")
+        assert names(later.guard.allowed(lists(a_tool(), a_tool("late")))) == ["read"]
+
+
+async def test_who_stands_at_another_place_under_the_same_name_is_met_anew_and_inherits_nothing() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk("first-use")
+        known.guard.allowed(lists(a_tool(), a_tool("write")))
+        await run_until_written(house, desk)
+        desk, known = await house.desk("first-use", source="there")
+        assert names(known.guard.allowed(lists(a_tool(description="Another")))) == ["read"]
+        assert names(known.guard.allowed(lists(a_tool("write")))) == []
+        await run_until_written(house, desk, rows=2)
+        _, known = await house.desk("first-use", source="there")
+        assert [key.name for key in known.guard.pins] == ["read"]
+        _, known = await house.desk("pinned", source="elsewhere")
+        assert names(known.guard.allowed(lists(a_tool(), a_tool("write")))) == []
+
+
+async def test_always_lets_everything_through_and_pins_nothing() -> None:
+    async with open_house() as house:
+        _, known = await house.desk("always")
+        assert names(known.guard.allowed(lists(a_tool()))) == ["read"]
+        assert names(known.guard.allowed(lists(a_tool(description="Another")))) == ["read"]
+        assert known.guard.trouble() is None
+
+
+async def test_a_server_that_keeps_nothing_does_not_pretend_to_pin() -> None:
+    async with open_house() as house:
+        desk = house.empty_desk(lasts=False)
+        await desk.prepare({FILES: "here"})
+        with pytest.raises(ValueError, match='write trust = "first-use"'):
+            desk.guard(FILES, "pinned")
+        assert desk.guard(FILES, "first-use").mode == "first-use"
+
+
+async def test_upstreams_of_two_servers_have_nothing_in_common() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        known.guard.allowed(lists(a_tool()))
+        await accept_all(desk, known)
+        for other in (UpstreamKey("other", "files"), UpstreamKey("main", "files2"), UpstreamKey("main")):
+            _, stranger = await house.desk(key=other)
+            assert names(stranger.guard.allowed(lists(a_tool()))) == []
+
+
+async def test_what_cannot_be_compared_is_not_offered() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        deep: dict[str, object] = {"type": "object"}
+        for _ in range(100_000):
+            deep = {"a": deep}
+        offer = lists(Tool(name="deep", input_schema=deep), a_tool())
+        try:
+            known.guard.allowed(offer)
+            await accept_all(desk, known)
+            assert names(known.guard.allowed(offer)) == ["read"]
+            assert "upstream.unreadable" in house.log.names
+        finally:
+            while "a" in deep:
+                deep = deep["a"]  # type: ignore[assignment]
+
+
+async def test_an_upstream_is_meant_by_its_whole_name_or_by_its_end_where_that_is_the_only_one() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        assert desk.named("main/files") == [known]
+        assert desk.named("files") == [known]
+        assert desk.named("main") == []

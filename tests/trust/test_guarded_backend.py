@@ -1,0 +1,37 @@
+"""The guard where it stands: between an upstream and what its back-end offers."""
+
+from __future__ import annotations
+
+from server.trust.definitions import seal_of
+from server.trust.pins import UpstreamKey
+from tests.gateway.upstreams import Double, gate, over_tcp, soon, tool
+from tests.trust.trust_fakes import open_house
+
+
+async def test_what_waits_is_offered_the_moment_that_it_is_accepted_and_has_its_name_here() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk(key=UpstreamKey("main", "up"))
+        double = Double(lists={"tools": [tool("say"), tool("shout"), tool("hide")]})
+        async with (
+            over_tcp(double) as tcp,
+            gate(tcp=tcp, id="up", rename={"shout": "cry"}, tools=["*", "!hide"], guard=known.guard) as door,
+        ):
+            assert door.backend.tools() == []
+            assert "the tool say is new" in (door.backend.withheld("up.say") or "")
+            assert "the tool shout is new" in (door.backend.withheld("up.cry") or "")
+            assert door.backend.withheld("up.shout") is None
+            assert (
+                door.backend.withheld("up.hide") is None
+            )  # the settings leave it out: nobody need look at it
+            assert door.backend.withheld("say") is None
+            trouble = door.backend.trouble()
+            assert trouble is not None
+            assert "1 more wait to be looked at" in trouble.words
+            changes = door.changes
+            await desk.accept(known, None, seal=seal_of(desk.withheld(known, None)), by="local:7")
+            assert [each.name for each in door.backend.tools()] == ["up.say", "up.cry"]
+            assert door.changes == changes + 1
+            assert door.backend.trouble() is None
+            double.lists["tools"] = [tool("say", description="Says, and tells."), tool("shout")]
+            door.backend.try_again()
+            await soon(lambda: [each.name for each in door.backend.tools()] == ["up.cry"])

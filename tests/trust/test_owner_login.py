@@ -1,0 +1,226 @@
+"""The server's own login at an upstream: sealed, refreshed once however many want it, and over when it is over."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from auth.values.model import Secret
+from server.backends.base import BackendError
+from server.trust.desk import KnownUpstream, TrustDesk
+from server.trust.logins import BadLogin, UpstreamLogin, handed_over, read_login
+from server.trust.owner_login import JUST_NOW, OwnerLogin
+from tests.auth.identity_fakes import START
+from tests.trust.trust_fakes import (
+    FILES,
+    TOKEN_URL,
+    UPSTREAM_URL,
+    FakeAuthorizationServer,
+    House,
+    open_house,
+    tokens,
+)
+
+HOUR = 3_600_000
+
+
+def login(**changes: Any) -> UpstreamLogin:
+    fields: dict[str, Any] = {
+        "resource": UPSTREAM_URL,
+        "issuer": "https://login.example",
+        "token_endpoint": TOKEN_URL,
+        "client_id": "us",
+        "access_token": Secret("access-1"),
+        "refresh_token": Secret("refresh-1"),
+        "scope": "files",
+        "obtained_at": START,
+        "expires_at": START + HOUR,
+    }
+    return UpstreamLogin(**{**fields, **changes})
+
+
+def owner(house: House, desk: TrustDesk, server: FakeAuthorizationServer) -> OwnerLogin:
+    return OwnerLogin(
+        FILES, house.store, desk.vault, server.endpoints(house.clock), clock=house.clock, log=house.log
+    )
+
+
+async def logged_in(
+    house: House, server: FakeAuthorizationServer
+) -> tuple[TrustDesk, KnownUpstream, OwnerLogin]:
+    desk, known = await house.desk()
+    known.login = owner(house, desk, server)
+    await desk.log_in(known, login(), by="local:7")
+    return desk, known, known.login
+
+
+async def test_calls_go_out_without_a_login_until_there_is_one_and_with_it_from_then_on() -> None:
+    async with open_house() as house:
+        desk, known = await house.desk()
+        known.login = owner(house, desk, FakeAuthorizationServer(tokens("never")))
+        assert await known.login.headers(None) == {}
+        assert await known.login.refused(None, "Bearer") is False
+        trouble = known.login.trouble()
+        assert trouble is not None
+        assert trouble.words == "wants a login: ostiary upstream login main/files"
+        await desk.log_in(known, login(), by="local:7")
+        assert await known.login.headers(None) == {"Authorization": "Bearer access-1"}
+        assert known.login.trouble() is None
+        assert await house.trail() == [("upstream.logged_in", "local:7", "main/files")]
+
+
+async def test_a_login_is_sealed_in_the_store_and_bound_to_its_upstream() -> None:
+    async with open_house() as house:
+        desk, _, _ = await logged_in(house, FakeAuthorizationServer(tokens("never")))
+        row = await house.store.read(lambda db: db.fetch_one("SELECT * FROM upstream_tokens"))
+        assert row is not None
+        assert not [value for value in row.values() if "access-1" in str(value) or "refresh-1" in str(value)]
+        assert desk.vault.open(FILES, "", row["sealed"]) == login()
+        assert desk.vault.open(FILES, "usr_ann", row["sealed"]) is None
+
+
+async def test_a_login_that_has_run_out_is_refreshed_once_for_all_who_wait_and_survives_a_restart() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2", lives=3600))
+        desk, _, credential = await logged_in(house, server)
+        house.clock.now += HOUR
+        server.gate = trio.Event()
+        seen: list[Any] = []
+
+        async def ask() -> None:
+            seen.append(await credential.headers(None))
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(20):
+                nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            server.gate.set()
+        assert seen == [{"Authorization": "Bearer access-2"}] * 20
+        assert server.forms == [
+            {
+                "grant_type": "refresh_token",
+                "refresh_token": "refresh-1",
+                "resource": UPSTREAM_URL,
+                "client_id": "us",
+            }
+        ]
+        later = owner(house, desk, server)
+        assert await later.headers(None) == {"Authorization": "Bearer access-2"}
+        house.clock.now += HOUR
+        await later.headers(None)
+        assert server.forms[-1]["refresh_token"] == "refresh-2"
+
+
+async def test_a_refresh_goes_through_although_its_caller_left() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
+        desk, _, credential = await logged_in(house, server)
+        house.clock.now += HOUR
+        server.gate = trio.Event()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(credential.headers, None)
+            await trio.testing.wait_all_tasks_blocked()
+            nursery.cancel_scope.cancel()
+            server.gate.set()
+        assert await owner(house, desk, server).headers(None) == {"Authorization": "Bearer access-2"}
+        assert len(server.forms) == 1
+
+
+async def test_a_token_that_is_refused_is_refreshed_once_and_then_somebody_has_to_log_in_again() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
+        _, _, credential = await logged_in(house, server)
+        assert await credential.refused(None, "Bearer") is True
+        assert await credential.headers(None) == {"Authorization": "Bearer access-2"}
+        assert (
+            await credential.refused(None, "Bearer") is True
+        )  # sent together with the one that was refreshed
+        assert len(server.forms) == 1
+        house.clock.now += JUST_NOW - 1
+        assert await credential.refused(None, "Bearer") is False
+        assert len(server.forms) == 1
+        trouble = credential.trouble()
+        assert trouble is not None
+        assert trouble.words.startswith("does not accept its login any more: ostiary upstream login")
+
+
+async def test_a_refresh_that_is_refused_for_good_ends_the_login_and_says_so_without_a_secret() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(
+            {"error": "invalid_grant", "error_description": "refresh-1 is spent"}
+        )
+        desk, _, credential = await logged_in(house, server)
+        house.clock.now += HOUR
+        with pytest.raises(BackendError, match="our login at its upstream has ended") as raised:
+            await credential.headers(None)
+        assert "login.example" not in str(raised.value)
+        trouble = credential.trouble()
+        assert trouble is not None
+        assert "gave no token (invalid_grant)" in trouble.words
+        assert await owner(house, desk, server).current() is None
+        assert (await house.trail())[-1] == (
+            "upstream.logged_out",
+            "settings",
+            "main/files: its refresh was refused",
+        )
+        assert not [fields for _, fields in house.log.events if "refresh-1" in str(fields)]
+
+
+async def test_an_authorization_server_that_is_down_ends_nothing() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
+        _, _, credential = await logged_in(house, server)
+        house.clock.now += HOUR
+        server.down = True
+        with pytest.raises(BackendError):
+            await credential.headers(None)
+        assert len(server.forms) == 2  # a lost answer is asked for once more
+        server.down = False
+        assert await credential.headers(None) == {"Authorization": "Bearer access-2"}
+        assert credential.trouble() is None
+
+
+async def test_who_logs_in_anew_while_a_refresh_is_under_way_wins() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("access-2", refresh="refresh-2"))
+        desk, known, credential = await logged_in(house, server)
+        house.clock.now += HOUR
+        server.gate = trio.Event()
+        newer = login(access_token=Secret("other"), obtained_at=house.clock.now, expires_at=None)
+
+        async def ask() -> None:
+            with pytest.raises(BackendError):
+                await credential.headers(None)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(ask)
+            await trio.testing.wait_all_tasks_blocked()
+            await desk.log_in(known, newer, by="local:7")
+            server.gate.set()
+        assert await credential.headers(None) == {"Authorization": "Bearer other"}
+
+
+async def test_logging_out_ends_it_at_once() -> None:
+    async with open_house() as house:
+        desk, known, credential = await logged_in(house, FakeAuthorizationServer(tokens("never")))
+        assert await desk.log_out(known, by="local:7") is True
+        assert await credential.headers(None) == {}
+        assert await desk.log_out(known, by="local:7") is False
+
+
+def test_a_login_is_handed_over_as_it_is_and_nothing_else_is_taken_for_one() -> None:
+    assert read_login(handed_over(login())) == login()
+    for broken in (
+        {},
+        None,
+        "x",
+        {**handed_over(login()), "access_token": 3},
+        {**handed_over(login()), "auth_method": "tls_client_auth"},
+        {**handed_over(login()), "client_id": "x" * 5_000},
+    ):
+        with pytest.raises(BadLogin) as raised:
+            read_login(broken)
+        assert "access-1" not in str(raised.value)
