@@ -26,6 +26,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "shim": frozenset(),  # runs in the interpreter of an agent
     "money": frozenset(),
     "evm": frozenset(),  # signatures and addresses of a chain
+    "records": frozenset({"observe", "store"}),  # of calls
     "outgoing": frozenset({"store"}),
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
@@ -38,24 +39,25 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "mcp", "observe", "rights", "sessions", "settings", "store", "tasks", "till",
+        "backends", "mcp", "observe", "records", "rights", "sessions", "settings", "store", "tasks", "till",
     }),
     "request": frozenset({
-        "backends", "endpoint", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
+        "backends", "endpoint", "mcp", "money", "observe", "records", "rights", "sessions", "store", "tasks", "till",
+        "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
         "admission", "endpoint", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
-    "admin": frozenset({"money", "observe", "rights", "store", "till"}),
+    "admin": frozenset({"money", "observe", "records", "rights", "store", "till"}),
     "program": frozenset({
-        "admin", "admission", "backends", "client", "endpoint", "http", "money", "observe", "outgoing", "request", "rights",
-        "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
+        "admin", "admission", "backends", "client", "endpoint", "http", "money", "observe", "outgoing", "records", "request",
+        "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "settings", "store", "till",
-        "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "money", "observe", "paying", "program", "records", "settings",
+        "store", "till", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

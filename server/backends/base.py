@@ -226,3 +226,17 @@ class Active(Protocol):
     async def run(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         """Raises `BackendError` before it has started if it cannot be used; afterwards it copes by itself."""
         ...
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """What is wrong with an agent, for its owner."""
+
+    words: str
+    since: int  # milliseconds since 1970
+
+
+@runtime_checkable
+class Watched(Protocol):
+    """A back-end that can be out of order while the server runs."""
+
+    def trouble(self) -> Trouble | None: ...

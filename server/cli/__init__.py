@@ -34,6 +34,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "restore": CommandEntry("server.cli.restore", "put a back-up in the database's place"),
             "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
+            "calls": CommandEntry("server.cli.calls", "show who called what, and what came of it"),
+            "usage": CommandEntry("server.cli.usage", "sum calls up, by day, tool or person"),
             "verify": CommandEntry(
                 "server.cli.verify", "check that trail and ledger are as they were written"
             ),

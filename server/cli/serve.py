@@ -53,6 +53,8 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("client-documents", "MODE", "client ids that are addresses: on, pinned or off (on)"),
     ("client-document-hosts", "NAMES", "only those at these hosts, separated by commas"),
     ("signing-key-days", "N", "how long a key signs tokens (90)"),
+    ("call-days", "N", "calls are kept on record for so many days (30)"),
+    ("call-rows", "N", "and at most so many of them (1000000)"),
     ("admin-port", "N", "health and metrics on 127.0.0.1 at this port; -1 for none (-1)"),
     ("log-format", "STYLE", "auto, json or console (auto)"),
     ("log-level", "LEVEL", "debug, info, warning or error (info)"),

@@ -31,6 +31,7 @@ from server.mcp.results import ServerIdentity
 from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
 from server.observe.log import Logger
+from server.records.call_book import CallBook
 from server.rights.selection import Selections, unknown
 from server.rights.standing import rights_of
 from server.rights.tiers import ServerRules
@@ -119,6 +120,7 @@ async def open_servers(
     payments: PaymentsConfig | None = None,
     till: Callable[[ServerConfig], Till | None] = lambda _: None,
     loads: Loads | None = None,
+    calls: CallBook | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server. Raises `CannotStart`."""
@@ -157,6 +159,7 @@ async def open_servers(
                 me=me(server),
                 payments=payments,
                 till=till(server),
+                calls=calls,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -180,6 +183,7 @@ async def open_endpoint(
     me: Me | None = None,
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
+    calls: CallBook | None = None,
 ) -> Endpoint:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises `CatalogError`, `BackendError`,
     `SecretUnreadable` and `ValueError` for agents that cannot be used."""
@@ -233,6 +237,7 @@ async def open_endpoint(
         log=log,
         till=till,
         x402_extension=settings.x402_extension and till is not None,
+        calls=calls,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
     )

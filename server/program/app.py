@@ -40,6 +40,7 @@ from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
+from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 from server.store import clock_doubt, leases
@@ -167,6 +168,9 @@ async def serve(
                 background.start_soon(_keep_keys, services)
                 background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
+                background.start_soon(
+                    partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
+                )
                 background.start_soon(services.probe.run)
                 background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 if config.backup_hours:
@@ -378,8 +382,9 @@ async def _sweep(services: Services) -> None:
             if any(outcome.values()):
                 services.log.info("store.swept", **outcome)
 
+    retention = Retention(calls=services.resolved.config.call_days * DAY)
     await keep_sweeping(
-        services.store, owner=services.boot_id, clock=now_millis, retention=Retention(), report=report
+        services.store, owner=services.boot_id, clock=now_millis, retention=retention, report=report
     )
 
 

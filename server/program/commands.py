@@ -10,6 +10,7 @@ from msgspec.structs import asdict
 
 from server import __version__
 from server.admin.audit import AuditAdmin
+from server.admin.calls import CallsAdmin
 from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
@@ -19,6 +20,7 @@ from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
 from server.program.services import Services
+from server.records.recording import write_down
 from server.rights.selection import SelectableNames
 from server.till.plans import Plans
 
@@ -68,6 +70,16 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
                 subkey=services.identity.parts.subkey,
                 committed_head=services.trail.audit.committed,
                 written_heads=services.trail.audit.file.read,
+            ).commands(),
+            **CallsAdmin(
+                store=services.store,
+                write_down=partial(
+                    write_down,
+                    services.calls,
+                    services.store,
+                    services.log,
+                    most_rows=services.resolved.config.call_rows,
+                ),
             ).commands(),
             **PlanAdmin(
                 store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules

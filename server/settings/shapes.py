@@ -67,6 +67,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(max_length=64, description="a list of host names")
     ] = ()
     signing_key_days: Annotated[int, Meta(ge=2, le=3650, description="days from 2 to 3650")] = 90
+    call_days: Annotated[int, Meta(ge=1, le=3650, description="days from 1 to 3650")] = 30
+    call_rows: Annotated[
+        int, Meta(ge=1_000, le=100_000_000, description="a number from 1000 to 100000000")
+    ] = 1_000_000
     admin_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
     ] = -1

@@ -27,6 +27,7 @@ from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import ServerIdentity, ToolResult
 from server.mcp.rounds import Rounds
+from server.records.call_book import CallBook
 from server.rights.standing import Rights
 from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
@@ -102,6 +103,7 @@ def house(
     sessions: Sessions | None = None,
     tasks: TaskRules | None = None,
     refuses_invalid: bool = False,
+    calls: CallBook | None = None,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -158,6 +160,7 @@ def house(
         log=log,
         me=me,
         refuses_invalid=refuses_invalid,
+        calls=calls,
     )
     threshold = Threshold(
         name="main",

@@ -6,7 +6,8 @@ import io
 import json
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import trio
 
 from auth.identity import Identity
 from auth.people import claiming
+from server.admin import control
 from server.endpoint.opening import CannotStart
 from server.observe.logs import make_logger
 from server.program import app
@@ -23,6 +25,7 @@ from server.program.app import StartedServer
 from server.settings.reading import load
 from server.settings.resolve import resolve
 from server.store import soundness
+from server.store.connect import connect_reader
 from server.store.jobs import DiskFull, StoreDamaged
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
@@ -98,6 +101,32 @@ def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStar
             shows_claim_link=False,
         )
     return caught.value
+
+
+async def test_a_call_is_on_record_at_once_for_who_asks_the_server_and_afterwards_in_its_database(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, auth="none") as server:
+        await server.call("echo", {"text": "hunter2"})
+        await server.call("echo", {})
+        ask = partial(control.ask, tmp_path / "data")
+        rows = (await trio.to_thread.run_sync(ask, "calls", {"oldest_first": True})).result["rows"]
+        assert [(row["tool"], row["outcome"], row["kind"]) for row in rows] == [
+            ("echo", "ok", "anonymous"),
+            ("echo", "invalid", "anonymous"),
+        ]
+        assert "text" in rows[1]["reason"]
+        assert "hunter2" not in repr(rows)
+        usage = (await trio.to_thread.run_sync(ask, "usage", {"by": "tool"})).result["rows"]
+        assert [(row["server"], row["tool"], row["count"], row["failed"]) for row in usage] == [
+            ("main", "echo", 2, 1)
+        ]
+        with pytest.raises(control.CommandRefused, match="by is one of"):
+            await trio.to_thread.run_sync(ask, "usage", {"by": "moon"})
+        await server.call("echo", {"text": "the last one"})
+    with closing(connect_reader(tmp_path / "data" / "ostiary.db")) as connection:
+        # Whoever stops in order has written everything.
+        assert connection.execute("SELECT count(*) FROM calls").fetchone() == (3,)
 
 
 async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_did(tmp_path: Path) -> None:
