@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
-from server.backends.base import BackendError, Outlet, ToolCall
+from server.backends.base import BackendError, Outlet, ToolCall, Trouble
 from server.backends.conversation import (
     AGENT_CHARACTERS,
     ENTROPY_BYTES,
@@ -147,6 +147,9 @@ class ChatBackend:
         return ToolResult(
             content=[TextContent(text=reply)], structured={"reply": reply, "session_id": session_id}
         )
+
+    def trouble(self) -> Trouble | None:
+        return self._endpoint.trouble.found
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

@@ -20,7 +20,16 @@ import trio
 from msgspec import Meta
 
 from server.backends import lines, replies
-from server.backends.base import Announce, Completing, Outlet, PriceAsked, PromptGet, ResourceRead, ToolCall
+from server.backends.base import (
+    Announce,
+    Completing,
+    Outlet,
+    PriceAsked,
+    PromptGet,
+    ResourceRead,
+    ToolCall,
+    Trouble,
+)
 from server.backends.child import start_child
 from server.backends.environment import environment_problems
 from server.backends.interpreter import check_interpreter, find_interpreter
@@ -88,7 +97,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `Paced`, `Pricing` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `Paced`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -205,6 +214,9 @@ class PythonBackend:
         )
         nobody = Nobody("nobody can be asked for the sake of a price")
         return replies.said_price((await self._carry_out(make, nobody)).result)
+
+    def trouble(self) -> Trouble | None:
+        return self._keeper.trouble.found
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""

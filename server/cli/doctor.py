@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -119,6 +120,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+        for step in _agents(status.get("agents")):
+            report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
@@ -149,6 +152,23 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
+    """Those that are out of order. What nobody has called yet was not tried."""
+    from server.client.checkup import CheckStep
+
+    if troubles is None:  # a server of another version
+        return []
+    return [
+        CheckStep(
+            name="agent",
+            state="failed",
+            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}",
+            hint="see the server's log; ostiary calls --failed shows who met it",
+        )
+        for agent in troubles
+    ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

@@ -40,6 +40,7 @@ from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
 from server.program.services import Services, build, open_key
+from server.program.troubles import troubles
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -326,7 +327,11 @@ async def _serve_admin(
 
         return render(services.metrics), CONTENT_TYPE
 
-    probe = Probe(ready=partial(store_watch.why_not_ready, services.probe), metrics=metrics)
+    probe = Probe(
+        ready=partial(store_watch.why_not_ready, services.probe),
+        metrics=metrics,
+        out_of_order=lambda: list(troubles(services.endpoints)),
+    )
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
     )

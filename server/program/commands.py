@@ -20,6 +20,7 @@ from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
 from server.program.services import Services
+from server.program.troubles import described_agents
 from server.records.recording import write_down
 from server.rights.selection import SelectableNames
 from server.till.plans import Plans
@@ -36,6 +37,7 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "agents": described_agents(services.endpoints),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

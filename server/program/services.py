@@ -41,6 +41,7 @@ from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.trail import TrailHead
+from server.program.troubles import count_troubles
 from server.records.call_book import CallBook
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
@@ -192,6 +193,7 @@ async def build(
     if money is not None:
         money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
+    count_troubles(metrics, servers.endpoints)
     return Services(
         resolved=resolved,
         log=log,

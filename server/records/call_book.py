@@ -94,7 +94,7 @@ class CallBook:
     def _sum_of(self, record: CallRecord) -> HourSum:
         hour = record.at // HOUR * HOUR
         if hour != self._hour:
-            self._hour, self._known = hour, set()
+            self._hour, self._known = hour, set[HourKey]()
         key = (hour, record.server, record.tool, record.who.key(), record.outcome)
         found = self._sums.get(key)
         if found is not None:

@@ -103,6 +103,36 @@ def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStar
     return caught.value
 
 
+async def test_an_agent_that_cannot_be_reached_is_named_to_its_owner_and_nobody_else_suffers(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [[server]]
+        name = "main"
+        [[server.agent]]
+        kind = "chat"
+        url = "http://127.0.0.1:9/chat"
+        headers = { authorization = "Bearer hunter2hunter2" }
+        agent = "kaya"
+        [[server.agent]]
+        kind = "demo"
+    """
+    async with running(tmp_path, text, auth="none", admin_port=0) as server:
+        assert (await server.get("/readyz", admin=True)).text == "ready\n"
+        answer = await server.call("chat_with_agent", {"message": "hi"})
+        assert "127.0.0.1" not in json.dumps(answer)
+        assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
+        assert (await server.get("/readyz", admin=True)).text == "ready\nout of order: main[1] (chat)\n"
+        metrics = (await server.get("/metrics", admin=True)).text
+        assert 'ostiary_agent_out_of_order{agent="main[1] (chat)"} 1.0' in metrics
+        status = await trio.to_thread.run_sync(partial(control.ask, tmp_path / "data"), "status")
+        (agent,) = status.result["agents"]
+        assert agent["name"] == "main[1] (chat)"
+        assert agent["words"].startswith("it ")
+        assert agent["since"] > 1_700_000_000_000
+        assert "hunter2" not in json.dumps(status.result) + server.log.getvalue()
+
+
 async def test_a_call_is_on_record_at_once_for_who_asks_the_server_and_afterwards_in_its_database(
     tmp_path: Path,
 ) -> None:
