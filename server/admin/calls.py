@@ -51,10 +51,10 @@ def page(db: StoreDb, *, arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def usage(db: StoreDb, *, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Likewise. Calls are summed up by the hour, so the hour of `since` is in it whole."""
-    by = next((each for each in BYS if each == arguments.get("by")), None)
-    if by is None:
-        raise CommandRefused(f"by is one of {', '.join(BYS)}")
-    return {"rows": _used(db, _wanted(arguments), by)}
+    for by in BYS:
+        if by == arguments.get("by"):
+            return {"rows": _used(db, _wanted(arguments), by)}
+    raise CommandRefused(f"by is one of {', '.join(BYS)}")
 
 
 def _used(db: StoreDb, wanted: CallFilter, by: By) -> list[dict[str, Any]]:

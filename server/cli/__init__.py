@@ -109,7 +109,7 @@ class _Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         spoken = [
-            (term, "show this help" if term == "--help" else _EXTRA.sub(_in_our_voice, text))
+            (term, "show this help" if term.endswith("--help") else _EXTRA.sub(_in_our_voice, text))
             for term, text in rows
         ]
         super().write_dl(spoken, col_max, col_spacing)
@@ -180,8 +180,10 @@ def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) ->
         ctx.exit(code if isinstance(code, int) else 0)
 
 
-@click.command(cls=_Table, invoke_without_command=True)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+@click.command(
+    cls=_Table, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option("-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
 @click.option("--smoke-test", is_flag=True, is_eager=True, expose_value=False, callback=_smoke_test)
 @click.pass_context
 def root(ctx: click.Context) -> None:

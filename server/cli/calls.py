@@ -14,7 +14,6 @@ import click
 from server.cli import local, terminal
 from server.cli.audit import moment
 from server.cli.call_records import CallRecords, of_which, who, write_csv
-from server.records.call_record import FAILURES
 
 FOLLOW_SECONDS: Final = 1.0
 HEADINGS: Final = ("when", "tool", "outcome", "took", "who", "by way of", "why")
@@ -129,6 +128,8 @@ def told(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _painted(row: Mapping[str, Any], cells: tuple[str, ...]) -> tuple[str, ...]:
+    from server.records.call_record import FAILURES
+
     style = "red" if row["outcome"] in FAILURES else "green" if row["outcome"] == "ok" else "yellow"
     return (*cells[:2], terminal.paint(cells[2], style, sys.stdout), *cells[3:])
 

@@ -85,23 +85,39 @@ def _settings_as_flags(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @click.command(
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags."
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags.\n\n"
+    "TARGET, a Python file, is served without any ostiary.toml."
 )
+@click.argument("target", required=False)
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
 @click.option(
     "--stdio", is_flag=True, help="serve the program that starts this one, over its pipes: no port, no login"
 )
+@click.option(
+    "--expose", multiple=True, metavar="TOOL", help="offer this tool alone; may be given again (all of them)"
+)
 @click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
 @_settings_as_flags
 @terminal.json_option
-def command(config: str | None, stdio: bool, server: str | None, as_json: bool, **flags: str | None) -> None:
+def command(
+    target: str | None,
+    config: str | None,
+    stdio: bool,
+    expose: tuple[str, ...],
+    server: str | None,
+    as_json: bool,
+    **flags: str | None,
+) -> None:
     gc.set_threshold(COLLECT_EVERY)
     _load_msgspec()
     from server.program.closed_memory import close_memory
 
     closed = close_memory()
+    from msgspec.structs import replace
+
+    from server.cli.targets import target_of
     from server.observe.lines import Lines
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
@@ -111,8 +127,18 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
     if server is not None and not stdio:
         raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
+    if target is not None and config is not None:
+        raise terminal.Misuse(
+            "--config names what is served already", hint=f"leave out {target}, or --config"
+        )
+    served = None if target is None else target_of(target)
     try:
-        resolved = resolve(load(find_file(config, os.environ), os.environ, flags))
+        loaded = load(None if served else find_file(config, os.environ), os.environ, flags)
+        resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
+        if expose:
+            resolved = replace(
+                resolved, servers=_exposing(resolved, server if stdio else None, expose, stdio)
+            )
     except ConfigInvalid as invalid:
         raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
@@ -130,6 +156,21 @@ def command(config: str | None, stdio: bool, server: str | None, as_json: bool, 
                 _over_http(resolved, log, lines, as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
+
+
+def _exposing(
+    resolved: Resolved, named: str | None, expose: tuple[str, ...], stdio: bool
+) -> tuple[ServerConfig, ...]:
+    """The servers, the meant one with these tools alone, whatever its settings list."""
+    from msgspec.structs import replace
+
+    if len(resolved.servers) > 1 and not stdio:
+        raise terminal.Misuse(
+            "--expose is for one server, and the settings have several",
+            hint="write expose = [...] at the one that is meant",
+        )
+    meant = _named(resolved, named)
+    return tuple(replace(each, expose=expose) if each is meant else each for each in resolved.servers)
 
 
 def _over_http(resolved: Resolved, log: Logger, lines: Lines, *, as_json: bool) -> None:

@@ -207,7 +207,12 @@ async def open_endpoint(
     prices = _prices(settings, payments)
     catalog = Catalog(
         sources,
-        ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
+        ServerRules(
+            tools=settings.tools,
+            expose=frozenset(settings.expose),
+            financial=settings.financial,
+            unclassified=settings.unclassified,
+        ),
         prices,
     )
     if payments is None and (in_vain := _with_prices(catalog, sources)):
@@ -277,6 +282,11 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         for key, text in written.items()
         for word in unknown(text, groups=settings.groups.keys(), tools=tools)
     ]
+    problems += [
+        f"{settings.name}: expose names {name}, which no agent offers"
+        for name in settings.expose
+        if name not in tools
+    ]
     if problems:
         raise CatalogError(problems)
 
@@ -285,7 +295,7 @@ def _implementation(settings: ServerConfig) -> Implementation:
     unset = msgspec.UNSET
     return Implementation(
         name="ostiary",
-        version=__version__,
+        version=settings.version or __version__,
         title=settings.title or unset,
         description=settings.description or unset,
         website_url=settings.website or unset,

@@ -141,6 +141,7 @@ async def build(
         issuer=resolved.canonical_issuer(port),
         loopback=resolved.loopback,
         servers=resolved.paths,
+        aliases=resolved.aliases,
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
     )

@@ -133,6 +133,51 @@ async def test_an_agent_that_cannot_be_reached_is_named_to_its_owner_and_nobody_
         assert "hunter2" not in json.dumps(status.result) + server.log.getvalue()
 
 
+async def test_a_server_answers_at_every_way_to_it_and_tokens_are_for_one_address_alone(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [[server]]
+        name = "main"
+        version = "7.1"
+        path = "/weather/mcp"
+        aliases = ["/api/mcp"]
+        expose = ["echo"]
+        [[server.agent]]
+        kind = "demo"
+    """
+    async with running(tmp_path, text) as server:
+        canonical = f"{server.started.origin}/weather/mcp"
+        assert server.started.paths == ("/weather/mcp",)
+        for path in ("/weather/mcp", "/api/mcp", "/api/mcp/"):
+            reply = await server.get(path)
+            assert reply.status_code == 401
+            assert (
+                f'{server.started.origin}/.well-known/oauth-protected-resource/weather/mcp"'
+                in reply.headers["www-authenticate"]
+            )
+        for path in ("/weather/mcp", "/api/mcp"):
+            document = await server.get(f"/.well-known/oauth-protected-resource{path}")
+            assert document.json()["resource"] == canonical
+            assert (await server.get(f"{path}/.well-known/mcp.json")).json()["server"]["url"] == canonical
+        assert (await server.get("/mcp")).status_code == 404
+        manifest = (await server.get("/.well-known/mcp.json")).json()
+        assert manifest["server"]["version"] == "7.1"
+        assert manifest["auth"]["type"] == "oauth-protected-resource"
+        assert (await server.get("/.well-known/agent-card.json")).json()["skills"] == []
+    async with running(tmp_path, text, auth="none") as server:
+        assert (await server.call("echo", {"text": "hi"}, "/api/mcp"))["result"]["content"][0]["text"] == "hi"
+        assert (await server.call("clock", {}, "/api/mcp"))["error"]["code"] == -32602
+        skills = (await server.get("/.well-known/agent-card.json")).json()["skills"]
+        assert [skill["id"] for skill in skills] == ["echo"]
+
+
+async def test_a_tool_to_be_exposed_that_no_agent_offers_is_refused_at_the_start(tmp_path: Path) -> None:
+    text = '[[server]]\nname = "main"\nexpose = ["ecko"]\n[[server.agent]]\nkind = "demo"\n'
+    problem = await trio.to_thread.run_sync(start_refused, tmp_path, text)
+    assert str(problem) == "main: expose names ecko, which no agent offers"
+
+
 async def test_a_call_is_on_record_at_once_for_who_asks_the_server_and_afterwards_in_its_database(
     tmp_path: Path,
 ) -> None:
