@@ -87,6 +87,11 @@ def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, An
         return authorization_server(site, policy, origin)
     if path == PROTECTED_RESOURCE and site.default not in site.without_login:
         return protected_resource(site, origin, site.servers[site.default], site.default)
+    # A program that was given another way is told of the one that tokens are for.
+    for way, name in site.aliases.items():
+        documents = (PROTECTED_RESOURCE + way, way + PROTECTED_RESOURCE)
+        if name not in site.without_login and path.removesuffix("/") in documents:
+            return protected_resource(site, origin, site.servers[name], name)
     for name, served in site.servers.items():
         if name in site.without_login:
             continue
@@ -100,5 +105,7 @@ def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, An
 def is_probe(site: Site, path: str) -> bool:
     """Whether a client looks for a document here that we do not publish."""
     return path.startswith(PROBED) or any(
-        path.startswith(served + prefix) for served in site.servers.values() for prefix in PROBED
+        path.startswith(served + prefix)
+        for served in (*site.servers.values(), *site.aliases)
+        for prefix in PROBED
     )

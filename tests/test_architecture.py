@@ -26,6 +26,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "shim": frozenset(),  # runs in the interpreter of an agent
     "money": frozenset(),
     "evm": frozenset(),  # signatures and addresses of a chain
+    "records": frozenset({"observe", "store"}),  # of calls
     "outgoing": frozenset({"store"}),
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
@@ -48,25 +49,26 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "rights", "sessions", "settings", "skills",
-        "store", "tasks", "till", "trust",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "records", "rights", "sessions", "settings",
+        "skills", "store", "tasks", "till", "trust",
     }),
     "request": frozenset({
-        "backends", "endpoint", "limits", "mcp", "money", "observe", "rights", "sessions", "store", "tasks", "till", "x402",
+        "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "rights", "sessions", "store", "tasks", "till",
+        "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
         "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
-    "admin": frozenset({"money", "observe", "rights", "store", "till", "trust"}),
+    "admin": frozenset({"money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
-        "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "request",
-        "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
+        "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
+        "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "settings",
-        "skills", "store", "till", "trust", "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "records",
+        "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

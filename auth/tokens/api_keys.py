@@ -84,6 +84,8 @@ class ApiKey:
                 tools=";".join(each for each in (row["tools"], row["user_tools"]) if each),
                 reach=frozenset(),
                 user=row["user_id"],
+                person=row["user_name"] or "",
+                program=row["name"],
             ),
         )
 

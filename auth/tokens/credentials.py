@@ -36,6 +36,7 @@ def static_principal(server: str, name: str, *, scopes: frozenset[str], tools: s
         scopes=scopes,
         tools=tools,
         reach=frozenset(),
+        program=name,
     )
 
 

@@ -40,6 +40,8 @@ class LiveGrant(msgspec.Struct, frozen=True, kw_only=True):
     tools: str = ""  # a selection of tools that bounds it likewise
     # What its user and its client could be granted, now.
     reach: frozenset[str] = frozenset({scopes.EVERYTHING})
+    person: str = ""  # what they are called
+    program: str = ""
 
 
 class StoredChange(Protocol):
@@ -127,7 +129,7 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
     row = db.fetch_one(
         "SELECT g.id, g.principal_kind, g.subject, g.client_id, g.server, g.revoked_at, g.epoch, g.expires_at,"
         " u.state AS user_state, u.scope AS user_scope, u.tools AS user_tools, u.expires_at AS user_expires_at,"
-        " c.state AS client_state, c.scope AS client_scope"
+        " u.name AS user_name, c.state AS client_state, c.scope AS client_scope, c.name AS client_name"
         " FROM grants g LEFT JOIN users u ON u.id = g.subject JOIN clients c ON c.id = g.client_id WHERE g.id = ?",
         grant_id,
     )
@@ -151,4 +153,6 @@ def read_live(db: Db, grant_id: str) -> LiveGrant | None:
         ceiling=frozenset(scopes.parse(row["client_scope"] if machine else row["user_scope"] or "")),
         tools="" if machine else row["user_tools"] or "",
         reach=frozenset(scopes.parse(scopes.narrow(row["client_scope"], row["user_scope"] or ""))),
+        person="" if machine else row["user_name"] or "",
+        program=row["client_name"],
     )

@@ -220,7 +220,14 @@ class TokenVerifier:
 
 def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
     open_sky = scopes.EVERYTHING in live.ceiling or principal.scopes <= live.ceiling
-    if open_sky and (live.kind, live.tools, live.reach) == (principal.kind, principal.tools, principal.reach):
+    told = (live.kind, live.tools, live.reach, live.person, live.program)
+    if open_sky and told == (
+        principal.kind,
+        principal.tools,
+        principal.reach,
+        principal.person,
+        principal.program,
+    ):
         return principal
     # The user's ceiling was lowered since (or is written wider, `mcp` for `mcp:tools`): at most what lies under it.
     allowed = scopes.narrow(scopes.join(principal.scopes), scopes.join(live.ceiling))
@@ -233,6 +240,8 @@ def _under_ceiling(principal: Principal, live: LiveGrant) -> Principal:
         scopes=frozenset(scopes.parse(allowed)),
         tools=live.tools,
         reach=frozenset() if machine else live.reach,
+        person=live.person,
+        program=live.program,
     )
 
 

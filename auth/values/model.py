@@ -54,6 +54,9 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     reach: frozenset[str] = frozenset({"*"})
     # Whose state and ceiling bound it, where that is not the subject (an API key's user).
     user: str | None = None
+    # What the owner knows them by, for records and the log: nothing is decided by them. Empty where there is no such name.
+    person: str = ""
+    program: str = ""  # or the key
 
     @property
     def identified(self) -> bool:

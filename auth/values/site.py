@@ -7,6 +7,7 @@ because every MCP client refuses metadata that names another host; tokens always
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,6 +22,7 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool
     servers: Mapping[str, str]  # name → path of its MCP endpoint; the first is the default
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
+    aliases: Mapping[str, str] = MappingProxyType({})  # further path → name of the server to which it leads
     # Servers that nobody logs in to: they are no protected resources.
     without_login: frozenset[str] = frozenset()
     # What a server says of itself besides: its name → members of its metadata, each the path of an address.
@@ -48,7 +50,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     def server_of(self, resource: str, origins: Sequence[str]) -> str | None:
         """The server that `resource` names under the issuer or one of `origins`; None if it is not ours."""
         wanted = normalise(resource)
-        for name, path in self.servers.items():
+        ways = (*((path, name) for name, path in self.servers.items()), *self.aliases.items())
+        for path, name in ways:
             if any(wanted == normalise(origin + path) for origin in (self.issuer, *origins)):
                 return name
         return None

@@ -80,6 +80,10 @@ class CommandRefused(Exception):
         self.hint = hint
 
 
+class NotRunning(CommandRefused):
+    """There is no server on that directory."""
+
+
 Handler = Callable[[Mapping[str, Any], str], Awaitable[Any]]  # arguments, actor ("local:<uid>") → result
 
 
@@ -279,7 +283,7 @@ def ask(data_dir: Path, name: str, arguments: Mapping[str, Any] | None = None) -
 
 
 def _ask(data_dir: Path, name: str, arguments: Mapping[str, Any]) -> CommandAnswer:
-    not_running = CommandRefused(
+    not_running = NotRunning(
         f"no server is running on {data_dir}",
         "start one with `ostiary serve`, or name its directory: --data-dir",
     )

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Watched, Withholding
+from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Trouble, Watched, Withholding
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -227,6 +227,14 @@ class Catalog:
         self.tools = lists.tools
         seen, now = before.offered(), lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
+
+    def troubles(self) -> Mapping[str, Trouble]:
+        """Agents that are out of order, as their owner knows them."""
+        return {
+            source.name: trouble
+            for source in self._sources
+            if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None
+        }
 
     async def aclose(self) -> None:
         """Close every back-end, the last one first."""

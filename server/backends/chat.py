@@ -16,7 +16,7 @@ import msgspec
 import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError, Outlet, Progress, ToolCall
+from server.backends.base import BackendError, Outlet, Progress, ToolCall, Trouble
 from server.backends.chat_stream import ChatPieces
 from server.backends.completions import BadCompletion, UpstreamSaid
 from server.backends.conversation import (
@@ -166,6 +166,9 @@ class ChatBackend:
         return ToolResult(
             content=[TextContent(text=reply)], structured={"reply": reply, "session_id": session_id}
         )
+
+    def trouble(self) -> Trouble | None:
+        return self._endpoint.trouble.found
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

@@ -18,6 +18,7 @@ import trio
 from msgspec import Meta
 
 from server.backends.base import AgentRequest, BackendError, Busy
+from server.backends.troubles import TroubleWatch, is_trouble
 from server.backends.wallet import PayConfig, pay_problems
 from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
@@ -158,6 +159,7 @@ class AgentEndpoint:
         self._explain = explain
         self._url = url
         self._payer = payer
+        self.trouble = TroubleWatch()
 
     def deadline(self) -> float:
         """On trio's clock, for a call that begins now."""
@@ -211,9 +213,13 @@ class AgentEndpoint:
             else:
                 status, body = await self._exchange_paying(paid, head, body, deadline)
         except FetchFailed as error:
-            raise BackendError(f"agent endpoint {error}") from error
+            raise self._unreached(error) from error
+        except DeadlinePassed:
+            self.trouble.begins(f"it did not answer within {self._seconds:g} s")
+            raise
         if not 200 <= status < 300:
             raise self._refusal(status, body)
+        self.trouble.found = None
         if not body or body.isspace():
             raise empty_response()
         return body
@@ -232,6 +238,7 @@ class AgentEndpoint:
                 ) as answer:
                     good = 200 <= answer.status < 300
                     if good:
+                        self.trouble.found = None
                         yield answer
                     said = b"" if good else await answer.beginning(ERROR_BYTES)
                 if paid is not None and await self._again(paid, answer, said):
@@ -240,7 +247,10 @@ class AgentEndpoint:
                     raise self._refusal(answer.status, said)
                 return
         except FetchFailed as error:
-            raise BackendError(f"agent endpoint {error}") from error
+            raise self._unreached(error) from error
+        except DeadlinePassed:
+            self.trouble.begins(f"it did not answer within {self._seconds:g} s")
+            raise
 
     async def _exchange_paying(
         self, paid: PaidCall, head: bytes, body: bytes, deadline: float
@@ -280,7 +290,13 @@ class AgentEndpoint:
 
     def _refusal(self, status: int, body: bytes) -> BackendError:
         said = self.clean(self._explain(body))
+        if is_trouble(status):
+            self.trouble.begins(f"it answers with status {status}: {said or '(empty body)'}")
         return BackendError(f"agent endpoint {status}: {said or '(empty body)'}")
+
+    def _unreached(self, error: FetchFailed) -> BackendError:
+        self.trouble.begins(f"it {error}")
+        return BackendError(f"agent endpoint {error}")
 
     def clean(self, text: str) -> str:
         """At most 200 printable characters on one line, without our credentials: some endpoints repeat them."""

@@ -16,6 +16,7 @@ import trio
 
 from server.backends.base import BackendError
 from server.backends.offer import NOTHING, AgentOffer
+from server.backends.troubles import TroubleWatch
 from server.backends.watching import Stamps, changed, look
 from server.backends.worker import Peer, Worker, WorkerAnswer
 from server.observe.log import Logger
@@ -48,6 +49,7 @@ class Keeper:
         """`start` raises `OSError`. `watched` are the files to look at besides those that the agent names; None: at none at
         all. `exchanged_when_stuck`: ending one ends its functions. `longest_call`: how long a process that was exchanged may take over the calls that it still has."""
         self.offer = NOTHING
+        self.trouble = TroubleWatch()
         self._start = start
         self._watched = watched
         self._exchanged_when_stuck = exchanged_when_stuck
@@ -109,6 +111,7 @@ class Keeper:
             stuck = worker.stuck.is_set()
             if worker.ended.is_set():
                 self._log.error("agent.ended", agent=self._name, reason=worker.reason)
+                self.trouble.begins(f"its process has ended: {worker.reason}")
                 if trio.current_time() - begun >= HEALTHY_SECONDS:
                     delay = FIRST_DELAY_SECONDS
                 worker, delay = await self._start_again(fresh, delay)
@@ -118,6 +121,9 @@ class Keeper:
                 newer = await fresh()
             except BackendError as error:
                 self._log.warning("agent.not_reloaded", agent=self._name, reason=str(error))
+                self.trouble.begins(
+                    f"the version before goes on, because the new one cannot be loaded: {error}"
+                )
                 worker.stay()
             else:
                 worker.retire(self._longest_call(worker.offer))
@@ -134,6 +140,7 @@ class Keeper:
                 return await fresh(), delay
             except BackendError as error:
                 self._log.error("agent.not_started", agent=self._name, reason=str(error))
+                self.trouble.begins(f"it cannot be started again: {error}")
 
     async def _fresh(
         self, offers_changed: Callable[[], None], updated: Callable[[str], None], nursery: trio.Nursery
@@ -170,6 +177,7 @@ class Keeper:
             )
         first = self._worker is None
         self._worker = worker
+        self.trouble.is_over()
         self._arrived.set()
         self._arrived = trio.Event()
         if first:

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import trio
 from msgspec import Meta
 
-from server.backends.base import BackendError, Outlet, Progress, ToolCall
+from server.backends.base import BackendError, Outlet, Progress, ToolCall, Trouble
 from server.backends.completions import (
     BadCompletion,
     ChatCompletion,
@@ -205,6 +205,9 @@ class OpenAIBackend:
         except BadCompletion as error:
             raise BackendError(f"agent endpoint {error}") from error
         return _result(turn, completion, remembered=len(known))
+
+    def trouble(self) -> Trouble | None:
+        return self._endpoint.trouble.found
 
     async def aclose(self) -> None:
         await self._endpoint.aclose()

@@ -29,6 +29,7 @@ from server.backends.base import (
     PromptGet,
     ResourceRead,
     ToolCall,
+    Trouble,
 )
 from server.backends.child import start_child
 from server.backends.environment import environment_problems
@@ -97,7 +98,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `Paced`, `Pricing` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `Paced`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -216,6 +217,9 @@ class PythonBackend:
         )
         nobody = Nobody("nobody can be asked for the sake of a price")
         return replies.said_price((await self._carry_out(make, nobody, asked)).result)
+
+    def trouble(self) -> Trouble | None:
+        return self._keeper.trouble.found
 
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""

@@ -37,6 +37,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             ),
             "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
+            "calls": CommandEntry("server.cli.calls", "show who called what, and what came of it"),
+            "usage": CommandEntry("server.cli.usage", "sum calls up, by day, tool or person"),
             "verify": CommandEntry(
                 "server.cli.verify", "check that trail and ledger are as they were written"
             ),
@@ -113,7 +115,7 @@ class _Formatter(click.HelpFormatter):
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
         spoken = [
-            (term, "show this help" if term == "--help" else _EXTRA.sub(_in_our_voice, text))
+            (term, "show this help" if term.endswith("--help") else _EXTRA.sub(_in_our_voice, text))
             for term, text in rows
         ]
         super().write_dl(spoken, col_max, col_spacing)
@@ -184,8 +186,10 @@ def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) ->
         ctx.exit(code if isinstance(code, int) else 0)
 
 
-@click.command(cls=_Table, invoke_without_command=True)
-@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+@click.command(
+    cls=_Table, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.option("-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
 @click.option("--smoke-test", is_flag=True, is_eager=True, expose_value=False, callback=_smoke_test)
 @click.pass_context
 def root(ctx: click.Context) -> None:

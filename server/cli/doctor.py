@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
@@ -130,7 +131,7 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
             report.add(_store(status["store"]))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
-        for step in _upstreams(status.get("upstreams") or []):
+        for step in (*_upstreams(status.get("upstreams") or []), *_agents(status.get("agents"))):
             report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
@@ -189,6 +190,23 @@ def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
     count = len(upstreams)
     said = "is there, and says what was accepted" if count == 1 else "are there, and say what was accepted"
     return [CheckStep(name="upstreams", state="ok", detail=f"{count} {said}")]
+
+
+def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
+    """Those that are out of order. What nobody has called yet was not tried."""
+    from server.client.checkup import CheckStep
+
+    if troubles is None:  # a server of another version
+        return []
+    return [
+        CheckStep(
+            name="agent",
+            state="failed",
+            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}",
+            hint="see the server's log; ostiary calls --failed shows who met it",
+        )
+        for agent in troubles
+    ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

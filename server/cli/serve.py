@@ -58,6 +58,8 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("client-documents", "MODE", "client ids that are addresses: on, pinned or off (on)"),
     ("client-document-hosts", "NAMES", "only those at these hosts, separated by commas"),
     ("signing-key-days", "N", "how long a key signs tokens (90)"),
+    ("call-days", "N", "calls are kept on record for so many days (30)"),
+    ("call-rows", "N", "and at most so many of them (1000000)"),
     ("admin-port", "N", "health and metrics on 127.0.0.1 at this port; -1 for none (-1)"),
     ("log-format", "STYLE", "auto, json or console (auto)"),
     ("log-level", "LEVEL", "debug, info, warning or error (info)"),
@@ -103,8 +105,8 @@ class _ServeCommand(click.Command):
 
 @click.command(
     cls=_ServeCommand,
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a .3md document or a folder"
-    " of SKILL.md files, is served without any ostiary.toml.\n\n"
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file, a .3md document"
+    " or a folder of SKILL.md files, is served without any ostiary.toml.\n\n"
     "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all.",
 )
 @click.argument("target", required=False)
@@ -116,11 +118,15 @@ class _ServeCommand(click.Command):
     multiple=True,
     help="a variable that COMMAND gets to see; repeatable",
 )
+@click.argument("target", required=False)
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
 @click.option(
     "--stdio", is_flag=True, help="serve the program that starts this one, over its pipes: no port, no login"
+)
+@click.option(
+    "--expose", multiple=True, metavar="TOOL", help="offer this tool alone; may be given again (all of them)"
 )
 @click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
 @_settings_as_flags
@@ -129,6 +135,7 @@ def command(
     target: str | None,
     config: str | None,
     stdio: bool,
+    expose: tuple[str, ...],
     server: str | None,
     as_json: bool,
     upstream: str | None,
@@ -159,7 +166,10 @@ def command(
 
     def read_settings(file: Path | None) -> Resolved:
         loaded = load(file, os.environ, flags)
-        return resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
+        resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
+        if not expose:
+            return resolved
+        return replace(resolved, servers=_exposing(resolved, server if stdio else None, expose, stdio))
 
     try:
         # A file that merely lies here describes another server; one that is named is meant.
@@ -184,6 +194,21 @@ def command(
                 _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
     finally:
         _let_go(sys.stderr, stuck=lines.stuck)
+
+
+def _exposing(
+    resolved: Resolved, named: str | None, expose: tuple[str, ...], stdio: bool
+) -> tuple[ServerConfig, ...]:
+    """The servers, the meant one with these tools alone, whatever its settings list."""
+    from msgspec.structs import replace
+
+    if len(resolved.servers) > 1 and not stdio:
+        raise terminal.Misuse(
+            "--expose is for one server, and the settings have several",
+            hint="write expose = [...] at the one that is meant",
+        )
+    meant = _named(resolved, named)
+    return tuple(replace(each, expose=expose) if each is meant else each for each in resolved.servers)
 
 
 def _over_http(

@@ -99,6 +99,9 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
         pairs.append(("waiting", _waiting(waiting)))
         if server["key_created_at"] is not None:
             pairs.append(("signing key", f"{_age(server['key_created_at'])} old"))
+    for agent in server.get("agents") or ():
+        said = f"out of order for {_age(agent['since'])}: {agent['words']}"
+        pairs.append((f"agent {agent['name']}", said))
     if server.get("clock") is not None:
         ahead, waits = (terminal.duration(server["clock"][name] / 1000) for name in ("ahead_ms", "waits_ms"))
         pairs.append(

@@ -59,11 +59,13 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
 
 def _target_of(written: str) -> Target:
     path = Path(written)
+    if path.suffix.lower() == ".py":
+        return _python(path)
     if path.suffix.lower() == ".3md" or path.is_dir():
         return _skills(written)
     raise terminal.Misuse(
         f"{written} is nothing that can be served by itself",
-        hint="a .3md document, or a folder of SKILL.md files",
+        hint="a Python file, a .3md document, or a folder of SKILL.md files; a program comes after --",
     )
 
 
@@ -85,3 +87,13 @@ def _skills(written: str) -> Target:
     )
     line = f"[agent-3md mcp] {book.name}: {len(book.skills)} skills from {opened.path}"
     return Target(server, line, LINE_KIB)
+
+
+def _python(path: Path) -> Target:
+    from server.settings.reading import agent_shape
+    from server.settings.shapes import ServerConfig
+
+    if not path.expanduser().is_file():
+        raise terminal.CliError(f"there is no file {path}")
+    agent = agent_shape("python")(file=str(path.expanduser().absolute()))
+    return Target(ServerConfig(name="main", title=path.stem[:TITLE], agents=(agent,)))

@@ -17,6 +17,7 @@ from server.mcp.rounds import Rounds
 from server.mcp.tasks import Face
 from server.mcp.versions import Revision
 from server.observe.log import Logger
+from server.records.call_book import CallBook
 from server.rights.standing import Rights
 from server.rights.step_ups import StepUps
 from server.sessions.crew import Crew
@@ -66,6 +67,7 @@ class Endpoint:
     step_ups: StepUps = field(default_factory=StepUps, repr=False)
     till: Till | None = None  # where something costs money
     x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
+    calls: CallBook | None = None  # where each call is written down, where that is done
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     limits: ServerLimits | None = None  # what bounds its callers; None: nothing does
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.

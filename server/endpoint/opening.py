@@ -32,6 +32,7 @@ from server.mcp.rounds import Rounds
 from server.mcp.tasks import Ending
 from server.mcp.versions import REVISIONS
 from server.observe.log import Logger
+from server.records.call_book import CallBook
 from server.rights.selection import Selections, unknown
 from server.rights.standing import Rights, rights_of
 from server.rights.tiers import ServerRules
@@ -171,6 +172,7 @@ async def open_servers(
     loads: Loads | None = None,
     issuer: Callable[[], TokenIssuer] | None = None,
     connections: PersonConnections | None = None,
+    calls: CallBook | None = None,
 ) -> OpenServers:
     """Agents with work of their own do it in `background`, for as long as the server runs. `measure` is for the server of
     that name; `allowed` says whose tasks may go on; `me` tells callers of themselves, at that server; `issuer` makes tokens of ours
@@ -216,6 +218,7 @@ async def open_servers(
                 till=till(server),
                 limits=limits(server),
                 trust=trust,
+                calls=calls,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -269,6 +272,7 @@ async def open_endpoint(
     till: Till | None = None,
     limits: ServerLimits | None = None,
     trust: TrustDesk | None = None,
+    calls: CallBook | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -313,6 +317,7 @@ async def open_endpoint(
         log=log,
         till=till,
         x402_extension=settings.x402_extension and till is not None,
+        calls=calls,
         me=me,
         limits=limits,
         refuses_invalid=compat.invalid_arguments is not None,
@@ -335,7 +340,10 @@ async def open_offering(
     lineup = await agents.start(settings.agents, renewed)
     try:
         rules = ServerRules(
-            tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified
+            tools=settings.tools,
+            expose=frozenset(settings.expose),
+            financial=settings.financial,
+            unclassified=settings.unclassified,
         )
         if stand_ins := make_stand_ins(settings):
             log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
@@ -389,6 +397,11 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         for key, text in written.items()
         for word in unknown(text, groups=settings.groups.keys(), tools=tools)
     ]
+    problems += [
+        f"{settings.name}: expose names {name}, which no agent offers"
+        for name in settings.expose
+        if name not in tools
+    ]
     if problems:
         raise CatalogError(problems)
 
@@ -400,7 +413,7 @@ def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implem
         name, version = only.introduction()
     return Implementation(
         name=name,
-        version=version,
+        version=settings.version or version,
         title=settings.title or unset,
         description=settings.description or unset,
         website_url=settings.website or unset,

@@ -113,7 +113,9 @@ class ToolCalls:
         request = make_request(
             self._endpoint,
             visit.principal,
-            Route(TOOL_CALL, visit.request_id, params, LATEST),
+            Route(
+                TOOL_CALL, visit.request_id, params, LATEST, None, len(_encode(arguments)) if arguments else 0
+            ),
             visit.request_id,
             still_allowed=visit.still_allowed,
             address=visit.address,
@@ -151,9 +153,12 @@ class ToolCalls:
             meta=meta or UNSET,
             **_in_vain(request),
         )
+        body = _encode(answer)
+        if request.record is not None:
+            request.record.answered = len(body)
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
         lost = request.when_written is not None and visit.cycle.has_left()
-        await visit.plain.give(422 if result.is_error else 200, _encode(answer), (*kind, *extra))
+        await visit.plain.give(422 if result.is_error else 200, body, (*kind, *extra))
         if visit.plain.written and not lost and request.when_written is not None:
             visit.cycle.when_heard_of(request.when_written())
         return None

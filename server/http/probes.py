@@ -4,13 +4,14 @@ by a supervisor need not carry one, and is not late for it.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 
 from server.http.guard import ForeignRequest, Guard, host_of
 from server.http.handler import Receive, Scope, Send
+from server.observe.visible import clean
 
 METHODS: Final = frozenset({"GET", "HEAD"})
 TEXT: Final = "text/plain; charset=utf-8"
@@ -25,6 +26,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
 
     ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing
     metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
+    out_of_order: Callable[[], Sequence[str]] = tuple  # agents, by their names
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = _foreign(scope)
@@ -49,7 +51,9 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return 200, *self.metrics()
         if missing := await self.ready():
             return 503, f"not ready: {missing}\n".encode(), TEXT
-        return 200, b"ready\n", TEXT
+        # The first word is for supervisors. An agent that is down takes nobody else with it.
+        told = "".join(f"out of order: {clean(name)}\n" for name in self.out_of_order())
+        return 200, f"ready\n{told}".encode(), TEXT
 
 
 def _foreign(scope: Scope) -> tuple[int, bytes, str] | None:

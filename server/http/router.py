@@ -24,7 +24,7 @@ _FORBIDDEN: Final = b"this server does not answer for the name in the Host heade
 
 
 class Router:
-    """`mcp` maps a server's name to what answers there; the name "" is the one at `/mcp`. `exact` are further paths, and
+    """`mcp` maps the paths of servers to what answers there, with a slash at their ends as without. `exact` are further paths, and
     `below` is for whatever lies two levels down ("/main/call/…"), by what its path begins with. `forms` is for the paths of which `is_form` is true; all else is `pages`'s, an ASGI application."""
 
     def __init__(
@@ -47,8 +47,7 @@ class Router:
         status (0: it ended without a response) of every request, and must not raise. `tells_all` writes a line for
         every request, too."""
         self._endpoints: dict[str, Resolve] = dict(exact)
-        for name, resolve in mcp.items():
-            path = f"/{name}/mcp" if name else "/mcp"
+        for path, resolve in mcp.items():
             self._endpoints[path] = self._endpoints[path + "/"] = resolve
         self._below = below
         self._pages = hosting(pages)

@@ -72,6 +72,7 @@ class Route(msgspec.Struct, frozen=True):
     params: Params
     revision: Revision
     problem: McpError | None = None  # with the parameters: said only if the method is offered at all
+    size: int = 0  # of the parameters as they came, in bytes; 0: not known
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -283,7 +284,7 @@ def _modern(
                 LATEST,
             )
     if row is not None and row.modern and not row.streams:
-        return Route(row, message.id, params, revision or LATEST, problem)
+        return Route(row, message.id, params, revision or LATEST, problem, len(message.params))
     return _route(message, row, params, problem, revision or LATEST)
 
 
@@ -294,7 +295,7 @@ def _route(
         return Rejection(MethodNotFound(message.method), message.id, revision)
     if row.streams:
         params = _lean(params)
-    return Route(row, message.id, params, revision, problem)
+    return Route(row, message.id, params, revision, problem, len(message.params))
 
 
 def _lean(params: Params) -> Params:

@@ -34,13 +34,16 @@ def _lines(metrics: Metrics) -> Iterator[str]:
         labels = {"server": server, "tool": tool}
         yield from _histogram("ostiary_tool_call_seconds", labels, durations.buckets, durations.total)
     for kind, name, help_text, read in metrics.read:
-        full = f"ostiary_{name}" if kind == "gauge" else f"ostiary_{name}_total"
-        yield from _family(full, kind, help_text)
-        yield _sample(full, {}, read())
-    for name, help_text, label, read_all in metrics.read_by_label:
-        yield from _family(f"ostiary_{name}_total", "counter", help_text)
+        yield from _family(_full(kind, name), kind, help_text)
+        yield _sample(_full(kind, name), {}, read())
+    for kind, name, help_text, label, read_all in metrics.read_by_label:
+        yield from _family(_full(kind, name), kind, help_text)
         for value, count in read_all().items():
-            yield _sample(f"ostiary_{name}_total", {label: value}, count)
+            yield _sample(_full(kind, name), {label: value}, count)
+
+
+def _full(kind: str, name: str) -> str:
+    return f"ostiary_{name}" if kind == "gauge" else f"ostiary_{name}_total"
 
 
 def _family(name: str, kind: str, help_text: str) -> Iterator[str]:

@@ -152,7 +152,7 @@ def _exception(exc_info: object) -> str | None:
         kind, error, trace = sys.exc_info() if exc_info else (None, None, None)
     if error is None:
         return None
-    return _scrub("".join(traceback.format_exception(kind, error, trace)).removesuffix("\n"))
+    return scrubbed("".join(traceback.format_exception(kind, error, trace)).removesuffix("\n"))
 
 
 def _written(millis: int) -> str:
@@ -178,10 +178,11 @@ class _Forward(logging.Handler):
         report(
             "library.reported",
             library=record.name,
-            said=_scrub(record.getMessage()),
+            said=scrubbed(record.getMessage()),
             exc_info=record.exc_info,
         )
 
 
-def _scrub(text: str) -> str:
+def scrubbed(text: str) -> str:
+    """Without whatever looks like a credential."""
     return SECRET_SHAPES.sub("***", text)

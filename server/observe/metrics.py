@@ -31,7 +31,9 @@ class Metrics:
         self.calls: dict[tuple[str, str, str], int] = {}
         self.durations: dict[tuple[str, str], Durations] = {}
         self.read: list[tuple[Literal["counter", "gauge"], str, str, Callable[[], float]]] = []
-        self.read_by_label: list[tuple[str, str, str, Callable[[], Mapping[str, float]]]] = []
+        self.read_by_label: list[
+            tuple[Literal["counter", "gauge"], str, str, str, Callable[[], Mapping[str, float]]]
+        ] = []
 
     def counting_requests(self, routes: Mapping[str, str]) -> Callable[[str, int], None]:
         """What the router calls with the path and status of each request: one function, because there is one call of it for
@@ -65,4 +67,8 @@ class Metrics:
         self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]
     ) -> None:
         """Several of them, told apart by the values of one label."""
-        self.read_by_label.append((name, help_text, label, read))
+        self.read_by_label.append(("counter", name, help_text, label, read))
+
+    def gauges(self, name: str, help_text: str, label: str, read: Callable[[], Mapping[str, float]]) -> None:
+        """Values that are read when they are asked for, told apart likewise."""
+        self.read_by_label.append(("gauge", name, help_text, label, read))

@@ -25,14 +25,19 @@ from server.http.sse_2024 import SseEndpoint
 from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
+from server.rights.standing import Standing
 
 if TYPE_CHECKING:
+    from server.http.manifests import Manifests
+    from server.mcp.messages import Tool
     from server.request.storefront import Storefront
 
 # Paths that requests are counted under, besides the MCP endpoints.
 # Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
 PRICES: Final = "/.well-known/x402"
 PAYMENT_STATUS: Final = "/x402/status"
+# What servers say of themselves: manifests.py.
+MANIFESTS: Final = ("/.well-known/mcp.json", "/.well-known/agent-card.json")
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -64,7 +69,7 @@ def public_router(services: Services) -> Router:
         any_origin="*" in config.allowed_origins,
     )
     # Paths as metrics labels: a closed set, whatever is asked for.
-    routes = {path: path for path in (*resolved.paths.values(), *LABELLED)}
+    routes = {path: path for path in (*resolved.paths.values(), *resolved.aliases, *LABELLED)}
     endpoints = {name: _mcp_endpoint(services, name, door) for name in services.endpoints}
     calls = {
         (prefix := f"/{name}/call/"): ToolCalls(each.endpoint, each.threshold, prefix).resolve
@@ -72,7 +77,8 @@ def public_router(services: Services) -> Router:
     }
     first = next(iter(endpoints))
     return Router(
-        mcp={"" if name == first else name: endpoint.resolve for name, endpoint in endpoints.items()},
+        mcp={path: endpoints[name].resolve for name, path in resolved.paths.items()}
+        | {path: endpoints[name].resolve for path, name in resolved.aliases.items()},
         exact={
             path: answerer
             for name, endpoint in endpoints.items()
@@ -83,7 +89,7 @@ def public_router(services: Services) -> Router:
         }
         | _deposit_desks(services, endpoints),
         below=calls,
-        forms=form_handler(_answer_for(services, _price_list(services, endpoints))),
+        forms=form_handler(_answer_for(services, _price_list(services, endpoints), _manifests(services))),
         is_form=_is_for_programs,
         pages=LazyApp(partial(_pages_app, services)),
         guard=door,
@@ -239,7 +245,36 @@ def _price_list(services: Services, endpoints: Mapping[str, McpEndpoint]) -> Pri
     return answer
 
 
-def _answer_for(services: Services, prices: Prices | None) -> Answer:
+def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireReply | None]:
+    """Loaded with the first document of any kind that somebody asks for."""
+    made: list[Manifests] = []
+
+    def answer(request: wire.WireRequest) -> wire.WireReply | None:
+        if not made:
+            from server.http.manifests import Manifests
+
+            site = services.identity.parts.site
+            made.append(Manifests(site, services.endpoints, offered=partial(_offered_to_all, services)))
+        return made[0].answer(request)
+
+    return answer
+
+
+def _offered_to_all(services: Services, name: str) -> list[tuple[Tool, str]] | None:
+    """The tools of a server that whoever has no login may call; None where that is nobody."""
+    if name not in services.resolved.open_servers:
+        return None
+    endpoint, somebody = services.endpoints[name], anybody(services.identity.parts.site.scopes)
+    return [
+        (entry.tool, entry.terms.tier)
+        for entry in endpoint.catalog.tools.values()
+        if endpoint.rights.standing(somebody, entry) is Standing.ALLOWED
+    ]
+
+
+def _answer_for(
+    services: Services, prices: Prices | None, manifests: Callable[[wire.WireRequest], wire.WireReply | None]
+) -> Answer:
     """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
 
@@ -248,6 +283,8 @@ def _answer_for(services: Services, prices: Prices | None) -> Answer:
         try:
             if prices is not None:
                 reply = await prices(request)
+            if reply is None and any(name in request.path for name in MANIFESTS):
+                reply = manifests(request)
             # Who sells without a login signs receipts all the same.
             signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):

@@ -42,6 +42,8 @@ from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
+from server.program.troubles import troubles
+from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
 from server.store import clock_doubt, leases
@@ -174,6 +176,9 @@ async def serve(
                 background.start_soon(_keep_keys, services)
                 background.start_soon(keep_watching, log)
                 background.start_soon(keep_noting, services.identity.credentials.usage, store, log)
+                background.start_soon(
+                    partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
+                )
                 background.start_soon(services.probe.run)
                 background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 if config.backup_hours:
@@ -336,7 +341,11 @@ async def _serve_admin(
 
         return render(services.metrics), CONTENT_TYPE
 
-    probe = Probe(ready=partial(store_watch.why_not_ready, services.probe), metrics=metrics)
+    probe = Probe(
+        ready=partial(store_watch.why_not_ready, services.probe),
+        metrics=metrics,
+        out_of_order=lambda: list(troubles(services.endpoints)),
+    )
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
     )
@@ -408,8 +417,9 @@ async def _sweep(services: Services) -> None:
             if any(outcome.values()):
                 services.log.info("store.swept", **outcome)
 
+    retention = Retention(calls=services.resolved.config.call_days * DAY)
     await keep_sweeping(
-        services.store, owner=services.boot_id, clock=now_millis, retention=Retention(), report=report
+        services.store, owner=services.boot_id, clock=now_millis, retention=retention, report=report
     )
 
 

@@ -11,6 +11,7 @@ from msgspec.structs import asdict
 
 from server import __version__
 from server.admin.audit import AuditAdmin
+from server.admin.calls import CallsAdmin
 from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
@@ -22,6 +23,8 @@ from server.endpoint.opening import now_millis
 from server.program import store_watch
 from server.program.reloading import Reloading
 from server.program.services import Services
+from server.program.troubles import described_agents
+from server.records.recording import write_down
 from server.rights.selection import SelectableNames
 from server.till.plans import Plans
 
@@ -56,6 +59,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 if endpoint.unheard_prices
             },
             "upstreams": _upstreams(services),
+            "agents": described_agents(services.endpoints),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
@@ -92,6 +96,16 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 subkey=services.identity.parts.subkey,
                 committed_head=services.trail.audit.committed,
                 written_heads=services.trail.audit.file.read,
+            ).commands(),
+            **CallsAdmin(
+                store=services.store,
+                write_down=partial(
+                    write_down,
+                    services.calls,
+                    services.store,
+                    services.log,
+                    most_rows=services.resolved.config.call_rows,
+                ),
             ).commands(),
             **PlanAdmin(
                 store=services.store, clock=now_millis, plans=Plans(services.resolved.plans).rules

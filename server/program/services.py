@@ -42,6 +42,8 @@ from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.limits import ProcessLimits
 from server.program.trail import TrailHead
+from server.program.troubles import count_troubles
+from server.records.call_book import CallBook
 from server.request.ahead import let_go_of
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
@@ -77,6 +79,7 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     probe: StoreProbe
     trail: TrailHead
     started_at: Millis
+    calls: CallBook
     money: Money | None = None  # where something costs money
     cashier: TillCashier | None = None  # the same
     backups: BackupOutcome = msgspec.field(default_factory=BackupOutcome)  # written by who makes them
@@ -143,6 +146,7 @@ async def build(
         issuer=resolved.canonical_issuer(port),
         loopback=resolved.loopback,
         servers=resolved.paths,
+        aliases=resolved.aliases,
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
         announced=_announced(resolved),
@@ -171,7 +175,7 @@ async def build(
         store.on_changes(connections.apply_changes)
     money = _money(resolved, store, subkey, log, identity)
     _refuse_what_is_untrue(identity)
-    metrics, loads = Metrics(__version__), Loads(config.max_body_kib * 1024)
+    metrics, loads, calls = Metrics(__version__), Loads(config.max_body_kib * 1024), CallBook()
     limits = ProcessLimits(resolved.limits, store, log, metrics)
     servers = await open_servers(
         resolved.servers,
@@ -195,15 +199,17 @@ async def build(
         loads=loads,
         issuer=partial(_issuer, identity),
         connections=connections,
+        calls=calls,
     )
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)
     store.on_changes(servers.tasks.apply_changes)  # after identity's: it is asked who may go on
-    _count(metrics, servers, loads)
+    _count(metrics, servers, loads, calls)
     if money is not None:
         money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
+    count_troubles(metrics, servers.endpoints)
     return Services(
         resolved=resolved,
         log=log,
@@ -219,6 +225,7 @@ async def build(
         money=money,
         cashier=cashier,
         started_at=now_millis(),
+        calls=calls,
     )
 
 
@@ -317,7 +324,7 @@ def _hash_of(reference: str) -> str:
     return secret_hash(read_secret(reference).reveal()) if reference else ""
 
 
-def _count(metrics: Metrics, servers: OpenServers, loads: Loads) -> None:
+def _count(metrics: Metrics, servers: OpenServers, loads: Loads, calls: CallBook) -> None:
     metrics.gauge(
         "tasks_living",
         "Tasks of the event loop: connections, streams, calls and what runs beside them",
@@ -339,3 +346,7 @@ def _count(metrics: Metrics, servers: OpenServers, loads: Loads) -> None:
     metrics.counter(
         "large_requests_refused", "Large requests for which there was no room", lambda: loads.refused
     )
+    metrics.counter(
+        "calls_passed_over", "Calls that are counted and have no row of their own", lambda: calls.passed_over
+    )
+    metrics.counter("calls_missed", "Calls that could not even be counted", lambda: calls.missed)

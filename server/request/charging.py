@@ -170,6 +170,7 @@ async def _begun(
     if offer is None:
         stranger = kind is PrincipalKind.PAYER and not request.principal.identified
         return (refused(request, Unpaid(refusal=words.not_without_login())), "unpaid") if stranger else None
+    request.price = offer.version
     begun = unread or await till.begin(call, offer, brought)
     if isinstance(begun, Refusal):
         return refused(request, till.unpaid(offer, call, begun)), "unpaid"

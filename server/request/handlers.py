@@ -70,6 +70,8 @@ async def answer(request: Request) -> Outcome:
             request.log_level()
         result = await HANDLERS[method.name](request)
         body = encode_result(route.id, result, route.revision, request.endpoint.identity)
+        if request.record is not None:
+            request.record.answered = len(body)
         return Outcome(body, when_written=request.when_written, settled=request.settled)
     except McpError as error:
         return Outcome(encode_error(route.id, error, route.revision), error.as_value())

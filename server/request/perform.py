@@ -10,7 +10,7 @@ protocol error.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from time import perf_counter
+from time import perf_counter, time_ns
 from typing import Final, TypeAlias, TypeVar
 
 import trio
@@ -37,6 +37,9 @@ from server.mcp.errors import (
     MissingCapability,
 )
 from server.mcp.params import CallToolParams
+from server.records.call_book import MOST_WAITING
+from server.records.call_record import FAILURES, CallRecord
+from server.request.reasons import reason_of
 from server.request.request import Request
 from server.rights.standing import Standing, insufficient
 
@@ -44,6 +47,9 @@ T = TypeVar("T")
 
 # What came of it, and the word for that in logs and metrics.
 Run: TypeAlias = Callable[[Outlet], Awaitable[tuple[T, str]]]
+
+# Of these there is nothing to explain.
+_WELL: Final = frozenset({"ok", "asked", "replayed", "cancelled"})
 
 # The line of what runs for a caller who hears nothing before the answer.
 MUTE: Final[Outlet] = Nobody("the caller cannot be asked anything during this call")
@@ -56,27 +62,30 @@ async def perform(
     `outlet` does. Cancelling it stops the back-end."""
     started = perf_counter()
     outcome = "cancelled"  # what it was, unless something below gets to say otherwise
+    said: object = None  # to the caller
     try:
         if standing is Standing.GRANTABLE:
             raise insufficient(request.principal, terms)
         if terms.quick or request.unhurried:
             answer, outcome = await run(outlet)
+            said = answer
             return answer
         with trio.CancelScope(deadline=trio.current_time() + terms.deadline_seconds) as scope:
             answer, outcome = await run(Unhurried(outlet, scope))
+            said = answer
             return answer
         raise AgentTooSlow(name, terms.deadline_seconds)
     except Paused:
         outcome = "asked"
         raise
     except BadArguments as error:
-        outcome = "invalid"
+        outcome, said = "invalid", error
         raise BadParams(str(error)) from error
     except BackendError as error:
-        outcome = "refused" if isinstance(error, CannotAsk) else "failed"
+        outcome, said = "refused" if isinstance(error, CannotAsk) else "failed", error
         raise told(error) from error
     except McpError as error:
-        outcome = "timeout" if isinstance(error, AgentTooSlow) else "refused"
+        outcome, said = "timeout" if isinstance(error, AgentTooSlow) else "refused", error
         raise
     except Exception as error:
         outcome = "crashed"
@@ -87,9 +96,10 @@ async def perform(
             request.endpoint.log.exception(
                 "library.crashed", method=method.name, name=name, request=request.call_id
             )
-        raise InternalError(request.call_id) from error
+        said = InternalError(request.call_id)
+        raise said from error
     finally:
-        _tell(request, name, outcome, perf_counter() - started)
+        _tell(request, name, outcome, perf_counter() - started, said)
 
 
 def told(error: BackendError) -> McpError:
@@ -103,12 +113,14 @@ def told(error: BackendError) -> McpError:
     return BackendFailed(str(error))
 
 
-def _tell(request: Request, name: str, outcome: str, seconds: float) -> None:
-    """One count and one line of every use of an agent, whatever became of it."""
-    endpoint, principal, method = request.endpoint, request.principal, request.route.method
-    is_tool = method.params is CallToolParams
-    endpoint.measure(name if is_tool else method.name, outcome, seconds)
-    facts = {
+def _tell(request: Request, name: str, outcome: str, seconds: float, said: object) -> None:
+    """One count, one record and one line of every use of an agent, whatever became of it. A failure's is a warning, and says why and
+    for whom."""
+    endpoint, principal, route = request.endpoint, request.principal, request.route
+    is_tool = route.method.params is CallToolParams
+    endpoint.measure(name if is_tool else route.method.name, outcome, seconds)
+    reason = reason_of(said) if outcome not in _WELL else ""
+    facts: dict[str, object] = {
         "outcome": outcome,
         "ms": round(seconds * 1000, 3),
         "principal": principal.kind._value_,
@@ -116,7 +128,40 @@ def _tell(request: Request, name: str, outcome: str, seconds: float) -> None:
         "grant": principal.grant_id,
         "request": request.call_id,
     }
-    if is_tool:
-        endpoint.log.info("tool.called", tool=name, **facts)
-    else:
-        endpoint.log.info("library.used", method=method.name, name=name[:200], **facts)
+    say = endpoint.log.info
+    if outcome in FAILURES:
+        say = endpoint.log.warning
+        facts |= {
+            "person": principal.person or principal.subject,
+            "program": principal.program,
+            "reason": reason,
+        }
+    if not is_tool:
+        say("library.used", method=route.method.name, name=name[:200], **facts)
+        return
+    say("tool.called", tool=name, **facts)
+    book = endpoint.calls
+    if book is None:
+        return
+    waiting = book.waiting
+    if len(waiting) >= MOST_WAITING:
+        book.missed += 1
+        return
+    # Written out here, for a call is not to pay for a function more.
+    record = request.record = CallRecord(
+        time_ns() // 1_000_000,
+        endpoint.name,
+        name,
+        outcome,
+        reason,
+        seconds,
+        principal,
+        request.call_id,
+        route.revision.version,
+        request.unhurried,
+        request.price,
+        route.size,
+    )
+    waiting.append(record)
+    if len(waiting) == 1:
+        book.wake()

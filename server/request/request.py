@@ -20,6 +20,7 @@ from server.mcp.messages import RequestId
 from server.mcp.questions import abilities
 from server.mcp.results import PAYMENT_EXTENSION, TASKS_EXTENSION
 from server.mcp.versions import Revision
+from server.records.call_record import CallRecord
 from server.request.line import LEVELS, SILENT, Line
 from server.rights.standing import Standing
 from server.sessions.sessions import Session
@@ -72,6 +73,8 @@ class Request(msgspec.Struct, kw_only=True):
     in_vain: PaidInVain | None = None  # it was paid for beforehand, and has failed
     header_version: int = 0  # of a payment that came in a header of /mcp
     settled: HeaderSettlement | None = None  # and what became of it
+    price: str | None = None  # the version of what it costs
+    record: CallRecord | None = None  # of the call, once it has ended
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 

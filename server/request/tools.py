@@ -59,6 +59,7 @@ from server.request.request import Request
 from server.rights.standing import Standing, insufficient
 from server.store.jobs import StoreUnavailable
 from server.tasks.order import TaskOrder, Who, owner_of
+from server.tasks.outlet import TaskAttempt
 
 # Where a result lists which arguments were wrong, for programs; its text says the same for models.
 INVALID_ARGUMENTS: Final = "io.ostiary/invalidArguments"
@@ -118,7 +119,12 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         endpoint=endpoint,
         principal=order.principal.principal(),
         route=Route(
-            TOOL_CALL, order.call_id, CallToolParams(name=order.tool, arguments=dict(order.arguments)), LATEST
+            TOOL_CALL,
+            order.call_id,
+            CallToolParams(name=order.tool, arguments=dict(order.arguments)),
+            LATEST,
+            None,
+            len(msgspec.json.encode(order.arguments)),
         ),
         call_id=order.call_id,
         unhurried=True,
@@ -137,7 +143,11 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         if request.tool is None:
             raise _missing(request, order.tool)
         result = await _use(request, request.tool, outlet, order.resumed)
+        if request.record is not None:
+            request.record.answered = len(msgspec.json.encode(result))
     finally:
+        if request.record is not None and isinstance(outlet, TaskAttempt):
+            request.record.is_task = outlet.task is not None
         await let_go_ahead(request)  # nothing, if it came as far as the till
     return TaskCompleted(result, when_kept=request.when_written)
 

@@ -29,6 +29,7 @@ class ServerRules(msgspec.Struct, frozen=True, kw_only=True):
     """Of one server."""
 
     tools: Mapping[str, ToolConfig] = {}
+    expose: frozenset[str] = frozenset()  # the only tools that are offered; empty: all
     financial: bool = False  # the owner has said that this server's tools may move money
     unclassified: Literal["write", "financial"] = "write"  # a tool of which nobody said anything
 
@@ -36,6 +37,8 @@ class ServerRules(msgspec.Struct, frozen=True, kw_only=True):
         """None: it is not offered, to anybody, on any wire. Raises `BadTerms`."""
         own = self.tools.get(tool.name, _PLAIN)
         tier = own.tier or self._tier(tool)
+        if self.expose and tool.name not in self.expose:
+            return None
         if not own.enabled or (tier == "financial" and not self.financial):
             return None
         needed = base.scopes | {SCOPES[tier], *([own.scope] if own.scope else [])}

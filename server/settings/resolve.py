@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import ssl
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -42,7 +42,10 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     loopback: bool  # every name we answer to is a loopback name
     issuer: str  # canonical; "" means: http on loopback with the port we get
     trusted_proxies: tuple[Network, ...]
-    paths: Mapping[str, str]  # server name → path of its MCP endpoint; the first is at /mcp
+    paths: Mapping[
+        str, str
+    ]  # server name → path of its MCP endpoint; the first is at /mcp, unless it has one of its own
+    aliases: Mapping[str, str] = MappingProxyType({})  # further path → server name
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     upstreams: tuple[UpstreamConfig, ...] = ()
     backup_dir: Path | None = None  # None: in the data directory
@@ -113,6 +116,7 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         )
     _check_tls(config, problems)
     networks = _networks(config.trusted_proxies, problems)
+    ways, aliases = _ways(loaded.servers, problems)
     if problems:
         raise ConfigInvalid(problems, str(loaded.source) if loaded.source else "the settings")
     return Resolved(
@@ -124,18 +128,36 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         loopback=loopback_socket and (not issuer or _host_is_loopback(issuer)),
         issuer=issuer,
         trusted_proxies=networks,
-        paths=MappingProxyType(
-            {
-                server.name: "/mcp" if position == 0 else f"/{server.name}/mcp"
-                for position, server in enumerate(loaded.servers)
-            }
-        ),
+        paths=ways,
+        aliases=aliases,
         scopes=vocabulary(loaded.scopes, loaded.servers),
         upstreams=loaded.upstreams,
         payments=loaded.payments,
         plans=loaded.plans,
         limits=loaded.limits,
     )
+
+
+def _ways(
+    servers: Sequence[ServerConfig], problems: list[SettingsProblem]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Where each server is, and which other paths lead there."""
+    ways = {
+        server.name: server.path or ("/mcp" if position == 0 else f"/{server.name}/mcp")
+        for position, server in enumerate(servers)
+    }
+    aliases: dict[str, str] = {}
+    taken: dict[str, str] = {}
+    for place, server in enumerate(servers, 1):
+        for key, path in (("path", ways[server.name]), *(("aliases", alias) for alias in server.aliases)):
+            if path in taken:
+                what = f'"{path}" leads to {taken[path]} already'
+                problems.append(
+                    SettingsProblem(key=f"server[{place}].{key}", what=what, instead="a path of its own")
+                )
+            taken.setdefault(path, server.name)
+        aliases |= dict.fromkeys(server.aliases, server.name)
+    return MappingProxyType(ways), MappingProxyType(aliases)
 
 
 def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProblem]) -> str:

@@ -6,7 +6,7 @@ static tokens to a server is in policies.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,6 +14,9 @@ from msgspec import Meta
 from server.settings.limits import ServerLimitsConfig
 from server.settings.money import PRICE, PriceValue
 from server.settings.policies import Accepted, TokenConfig, ToolConfig
+
+# Where pages and endpoints of our own are, nothing ends so. As it comes in a request: nothing of it is ever escaped.
+OWN_PATH: Final = r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}){0,7}/mcp$"
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +71,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         tuple[str, ...], Meta(max_length=64, description="a list of host names")
     ] = ()
     signing_key_days: Annotated[int, Meta(ge=2, le=3650, description="days from 2 to 3650")] = 90
+    call_days: Annotated[int, Meta(ge=1, le=3650, description="days from 1 to 3650")] = 30
+    call_rows: Annotated[
+        int, Meta(ge=1_000, le=100_000_000, description="a number from 1000 to 100000000")
+    ] = 1_000_000
     admin_port: Annotated[
         int, Meta(ge=-1, le=65535, description="a port, 0 for a free one, or -1 for none")
     ] = -1
@@ -129,6 +136,19 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
         ),
     ] = "main"
     title: Annotated[str, Meta(max_length=100, description="a short title")] = ""
+    version: Annotated[str, Meta(max_length=100, description='its own version, e.g. "2.1"')] = ""
+    path: Annotated[
+        str,
+        Meta(
+            max_length=200,
+            pattern=f"^$|{OWN_PATH}",
+            description='where it is, a path that ends in /mcp, e.g. "/api/mcp"',
+        ),
+    ] = ""
+    aliases: Annotated[
+        tuple[Annotated[str, Meta(max_length=200, pattern=OWN_PATH)], ...],
+        Meta(max_length=16, description='further paths that end in /mcp, e.g. ["/api/mcp"]'),
+    ] = ()
     instructions: Annotated[
         str, Meta(max_length=8000, description="what a model should know before it calls")
     ] = ""
@@ -160,6 +180,10 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tools: Annotated[
         dict[str, ToolConfig], Meta(max_length=10_000, description="tables, [server.tools.NAME]")
     ] = {}
+    expose: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=128)], ...],
+        Meta(max_length=10_000, description='the only tools that are offered, e.g. ["search"]'),
+    ] = ()
     groups: Annotated[
         dict[str, Annotated[tuple[str, ...], Meta(max_length=1000)]],
         Meta(max_length=100, description='names with lists of tools, e.g. search = ["find_*"]'),

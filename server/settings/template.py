@@ -71,6 +71,11 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 "key_file",
                 'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
             ),
+            (
+                "call_days",
+                "Each call is written down: by whom, how long it took, what came of it. For so many days,",
+            ),
+            ("call_rows", "and at most so many of them."),
             ("backup_hours", "Back the database up every so many hours; 0: not by itself."),
             ("backup_keep", "How many of these back-ups stay."),
             ("backup_dir", "Where they go, best on another disk. Empty: backups/ in data_dir."),

@@ -61,6 +61,8 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     payments: int = 0
     meters: int = 0
     vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
+    calls: int = 30 * _DAY  # `call_days`
+    call_hours: int = 400 * _DAY  # as long as the trail
     changes: int = _DAY  # a process that slept longer drops all it caches
     audit: int = 400 * _DAY  # a year and a month: who was let in, and by whom, can still be looked up
     # Of nobody in particular: anybody on the network can cause as many as the limits allow.
@@ -151,6 +153,19 @@ _SWEEPS: Final = (
         unless="owner IS NOT NULL OR state IN ('settling', 'unknown')",
     ),
     _Sweep("meters", ("subject", "period"), (("expires_at", lambda keep: keep.meters),)),
+    # Found by their age, and the newest stays, so that no number is given twice.
+    _Sweep(
+        "calls",
+        ("seq",),
+        (("at", lambda keep: keep.calls),),
+        piece=1_000,
+        unless="seq = (SELECT max(seq) FROM calls)",
+    ),
+    _Sweep(
+        "call_hours",
+        ("hour", "server", "tool", "caller", "outcome"),
+        (("hour", lambda keep: keep.call_hours),),
+    ),
     _Sweep("vouchers", ("code_hash",), (("expires_at", lambda keep: keep.vouchers),)),
     _Sweep("changes", ("seq",), (("at", lambda keep: keep.changes),)),
 )

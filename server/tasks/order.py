@@ -24,6 +24,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
     scopes: frozenset[str] = frozenset()
     tools: str = ""
     user: str | None = None
+    person: str = ""
+    program: str = ""
 
     @classmethod
     def of(cls, principal: Principal) -> Who:
@@ -35,6 +37,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             scopes=principal.scopes,
             tools=principal.tools,
             user=principal.user,
+            person=principal.person,
+            program=principal.program,
         )
 
     def principal(self) -> Principal:
@@ -46,6 +50,8 @@ class Who(msgspec.Struct, frozen=True, kw_only=True):
             scopes=self.scopes,
             tools=self.tools,
             user=self.user,
+            person=self.person,
+            program=self.program,
         )
 
 

@@ -127,6 +127,55 @@ async def test_what_init_writes_is_what_serve_reads_in_that_directory(shell: Ter
 
 
 @pytest.mark.slow
+async def test_a_python_file_is_served_without_any_settings_and_a_file_that_lies_there_is_not_read(
+    shell: Terminal,
+) -> None:
+    (shell.home / "ostiary.toml").write_text("nonsense = true", "utf-8")
+    tools = "def one() -> str:\n    'One.'\n    return 'first'\n\n\ndef two() -> str:\n    'Two.'\n    return 'second'\n"
+    (shell.home / "weather.py").write_text(tools, "utf-8")
+    async with serving(shell, "weather.py", "--expose", "two") as server:
+        stream = await server.connect()
+        await stream.send_all(server.request("tools/list"))
+        answer = b""
+        while b'"tools"' not in answer or not answer.endswith(b"}"):
+            answer += await stream.receive_some()
+        assert b'"name":"two"' in answer
+        assert b'"name":"one"' not in answer
+        await stream.aclose()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("agent.exe",), 2, "agent.exe is nothing that can be served by itself"),
+        (("missing.py",), 1, "there is no file missing.py"),
+        (("missing.py", "--config", "x.toml"), 2, "--config names what is served already"),
+        (("--port", "70000"), 2, "port"),
+        (("--port", "x"), 2, "port"),
+        (("--prot", "1"), 2, "no such option"),
+        (("--config", "two.toml", "--expose", "echo"), 2, "--expose is for one server"),
+        (("--expose", "ecko"), 1, "expose names ecko, which no agent offers"),
+    ],
+)
+async def test_what_cannot_be_served_is_said_and_the_code_tells_misuse_from_failure(
+    shell: Terminal, arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    two = "".join(
+        f'[[server]]\nname = "{name}"\n[[server.agent]]\nkind = "demo"\n' for name in ("one", "two")
+    )
+    (shell.home / "two.toml").write_text(two, "utf-8")
+    done = await shell.run("serve", "--data-dir", str(shell.home / "data"), "--auth", "none", *arguments)
+    assert done.code == code
+    assert said in done.stderr
+
+
+@pytest.mark.parametrize("arguments", [("-h",), ("serve", "-h"), ("-V",)])
+async def test_short_flags_for_help_and_version_end_well(shell: Terminal, arguments: tuple[str, ...]) -> None:
+    done = await shell.run(*arguments)
+    assert (done.code, done.stderr) == (0, "")
+    assert "ostiary" in done.stdout
+
+
 async def test_one_ctrl_c_that_arrives_twice_lets_the_call_in_flight_finish(shell: Terminal) -> None:
     async with serving(shell) as server, await server.connect() as peer:
         params = {"name": "countdown", "arguments": {"from": 2}, "_meta": {"progressToken": 1}}

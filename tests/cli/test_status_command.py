@@ -156,11 +156,22 @@ async def test_without_scheduled_back_ups_nothing_is_said_of_them(
     assert "back-up" not in (await ask_running(shell, nursery, backups=None)).stdout
 
 
-async def ask_running(shell: Terminal, nursery: trio.Nursery, *, backups: Any) -> Done:
+async def test_an_agent_that_is_out_of_order_is_named_with_its_last_words(
+    shell: Terminal, nursery: trio.Nursery
+) -> None:
+    bad = {"name": "main[2] (chat)", "words": "it refused\x1b[31m the connection", "since": 0}
+    done = await ask_running(shell, nursery, backups=None, agents=[bad])
+    (line,) = [line for line in done.stdout.splitlines() if line.startswith("agent ")]
+    assert re.fullmatch(
+        r"agent main\[2\] \(chat\) +out of order for \d+ days: it refused�\[31m the connection", line
+    )
+
+
+async def ask_running(shell: Terminal, nursery: trio.Nursery, **said: Any) -> Done:
     """`ostiary status` beside a server that says this of itself."""
 
     async def status(arguments: Mapping[str, Any], actor: str) -> Any:
-        return {**RUNNING, "backups": backups}
+        return {**RUNNING, **said}
 
     data = shell.home / "data"
     data.mkdir(mode=0o700)

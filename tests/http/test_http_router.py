@@ -25,7 +25,7 @@ class Routed:
     def __init__(self, **options: Any) -> None:
         self.log, self.logged = capturing()
         self.served: list[tuple[str, int]] = []
-        mcp = {"": hosting(answering(b"first")), "second": hosting(answering(b"second"))}
+        mcp = {"/mcp": hosting(answering(b"first")), "/second/mcp": hosting(answering(b"second"))}
         options.setdefault("pages", answering(b"site"))
         self.resolve = Router(
             mcp=mcp,

@@ -10,7 +10,12 @@ from server.http.probes import Probe
 
 
 async def ask(
-    method: str, path: str, *, missing: str = "", headers: dict[bytes, bytes] | None = None
+    method: str,
+    path: str,
+    *,
+    missing: str = "",
+    headers: dict[bytes, bytes] | None = None,
+    out_of_order: tuple[str, ...] = (),
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     sent: list[Any] = []
 
@@ -23,7 +28,11 @@ async def ask(
     async def send(message: Any) -> None:
         sent.append(message)
 
-    probe = Probe(ready=ready, metrics=lambda: (b"counted 1\n", "text/plain; version=0.0.4"))
+    probe = Probe(
+        ready=ready,
+        metrics=lambda: (b"counted 1\n", "text/plain; version=0.0.4"),
+        out_of_order=lambda: out_of_order,
+    )
     head = {b"host": b"127.0.0.1:9000"} if headers is None else headers
     scope = {"type": "http", "method": method, "path": path, "scheme": "http", "headers": list(head.items())}
     await probe({**scope, "server": ("127.0.0.1", 9000), "state": {}}, receive, send)
@@ -48,6 +57,11 @@ async def test_a_server_that_is_not_ready_says_what_is_missing() -> None:
     status, _, body = await ask("GET", "/readyz", missing="the store is closed")
     assert (status, body) == (503, b"not ready: the store is closed\n")
     assert (await ask("GET", "/healthz", missing="the store is closed"))[0] == 200
+
+
+async def test_a_bad_agent_is_named_and_the_server_is_ready_all_the_same() -> None:
+    status, _, body = await ask("GET", "/readyz", out_of_order=("main[1] (chat)", "main[2] (a\nb.py)"))
+    assert (status, body) == (200, b"ready\nout of order: main[1] (chat)\nout of order: main[2] (a b.py)\n")
 
 
 @pytest.mark.parametrize("path", ["/", "/healthz/", "/mcp", "/Healthz", "/health", ""])

@@ -28,6 +28,7 @@ from server.mcp.cursors import Cursors
 from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import ServerIdentity, ToolResult
 from server.mcp.rounds import Rounds
+from server.records.call_book import CallBook
 from server.rights.standing import Rights
 from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
@@ -104,6 +105,7 @@ def house(
     tasks: TaskRules | None = None,
     refuses_invalid: bool = False,
     limits: ServerLimits | None = None,
+    calls: CallBook | None = None,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -161,6 +163,7 @@ def house(
         me=me,
         refuses_invalid=refuses_invalid,
         limits=limits,
+        calls=calls,
     )
     threshold = Threshold(
         name="main",

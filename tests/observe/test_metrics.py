@@ -17,6 +17,7 @@ def test_calls_and_requests_are_counted_and_durations_fall_into_their_buckets() 
     metrics.tool_called("main", "echo", "error", 400.0)
     metrics.gauge("subscriptions", "Open streams", lambda: 3)
     metrics.counter("connections_accepted", "Accepted", lambda: 7)
+    metrics.gauges("agent_out_of_order", "Bad ones", "agent", lambda: {"main[1]": 1})
     lines = render(metrics).decode().splitlines()
     for line in (
         'ostiary_info{version="1.2.3"} 1.0',
@@ -29,6 +30,8 @@ def test_calls_and_requests_are_counted_and_durations_fall_into_their_buckets() 
         'ostiary_tool_call_seconds_count{server="main",tool="echo"} 2.0',
         "ostiary_subscriptions 3.0",
         "ostiary_connections_accepted_total 7.0",
+        "# TYPE ostiary_agent_out_of_order gauge",
+        'ostiary_agent_out_of_order{agent="main[1]"} 1.0',
     ):
         assert line in lines
 

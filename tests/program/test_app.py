@@ -6,7 +6,8 @@ import io
 import json
 import re
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import trio
 
 from auth.identity import Identity
 from auth.people import claiming
+from server.admin import control
 from server.endpoint.opening import CannotStart
 from server.observe.logs import make_logger
 from server.program import app
@@ -23,6 +25,7 @@ from server.program.app import StartedServer
 from server.settings.reading import load
 from server.settings.resolve import resolve
 from server.store import soundness
+from server.store.connect import connect_reader
 from server.store.jobs import DiskFull, StoreDamaged
 
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
@@ -98,6 +101,107 @@ def start_refused(tmp_path: Path, text: str = "", **flags: object) -> CannotStar
             shows_claim_link=False,
         )
     return caught.value
+
+
+async def test_an_agent_that_cannot_be_reached_is_named_to_its_owner_and_nobody_else_suffers(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [[server]]
+        name = "main"
+        [[server.agent]]
+        kind = "chat"
+        url = "http://127.0.0.1:9/chat"
+        headers = { authorization = "Bearer hunter2hunter2" }
+        agent = "kaya"
+        [[server.agent]]
+        kind = "demo"
+    """
+    async with running(tmp_path, text, auth="none", admin_port=0) as server:
+        assert (await server.get("/readyz", admin=True)).text == "ready\n"
+        answer = await server.call("chat_with_agent", {"message": "hi"})
+        assert "127.0.0.1" not in json.dumps(answer)
+        assert (await server.call("echo", {"text": "hello"}))["result"]["content"][0]["text"] == "hello"
+        assert (await server.get("/readyz", admin=True)).text == "ready\nout of order: main[1] (chat)\n"
+        metrics = (await server.get("/metrics", admin=True)).text
+        assert 'ostiary_agent_out_of_order{agent="main[1] (chat)"} 1.0' in metrics
+        status = await trio.to_thread.run_sync(partial(control.ask, tmp_path / "data"), "status")
+        (agent,) = status.result["agents"]
+        assert agent["name"] == "main[1] (chat)"
+        assert agent["words"].startswith("it ")
+        assert agent["since"] > 1_700_000_000_000
+        assert "hunter2" not in json.dumps(status.result) + server.log.getvalue()
+
+
+async def test_a_server_answers_at_every_way_to_it_and_tokens_are_for_one_address_alone(
+    tmp_path: Path,
+) -> None:
+    text = """
+        [[server]]
+        name = "main"
+        version = "7.1"
+        path = "/weather/mcp"
+        aliases = ["/api/mcp"]
+        expose = ["echo"]
+        [[server.agent]]
+        kind = "demo"
+    """
+    async with running(tmp_path, text) as server:
+        canonical = f"{server.started.origin}/weather/mcp"
+        assert server.started.paths == ("/weather/mcp",)
+        for path in ("/weather/mcp", "/api/mcp", "/api/mcp/"):
+            reply = await server.get(path)
+            assert reply.status_code == 401
+            assert (
+                f'{server.started.origin}/.well-known/oauth-protected-resource/weather/mcp"'
+                in reply.headers["www-authenticate"]
+            )
+        for path in ("/weather/mcp", "/api/mcp"):
+            document = await server.get(f"/.well-known/oauth-protected-resource{path}")
+            assert document.json()["resource"] == canonical
+            assert (await server.get(f"{path}/.well-known/mcp.json")).json()["server"]["url"] == canonical
+        assert (await server.get("/mcp")).status_code == 404
+        manifest = (await server.get("/.well-known/mcp.json")).json()
+        assert manifest["server"]["version"] == "7.1"
+        assert manifest["auth"]["type"] == "oauth-protected-resource"
+        assert (await server.get("/.well-known/agent-card.json")).json()["skills"] == []
+    async with running(tmp_path, text, auth="none") as server:
+        assert (await server.call("echo", {"text": "hi"}, "/api/mcp"))["result"]["content"][0]["text"] == "hi"
+        assert (await server.call("clock", {}, "/api/mcp"))["error"]["code"] == -32602
+        skills = (await server.get("/.well-known/agent-card.json")).json()["skills"]
+        assert [skill["id"] for skill in skills] == ["echo"]
+
+
+async def test_a_tool_to_be_exposed_that_no_agent_offers_is_refused_at_the_start(tmp_path: Path) -> None:
+    text = '[[server]]\nname = "main"\nexpose = ["ecko"]\n[[server.agent]]\nkind = "demo"\n'
+    problem = await trio.to_thread.run_sync(start_refused, tmp_path, text)
+    assert str(problem) == "main: expose names ecko, which no agent offers"
+
+
+async def test_a_call_is_on_record_at_once_for_who_asks_the_server_and_afterwards_in_its_database(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path, auth="none") as server:
+        await server.call("echo", {"text": "hunter2"})
+        await server.call("echo", {})
+        ask = partial(control.ask, tmp_path / "data")
+        rows = (await trio.to_thread.run_sync(ask, "calls", {"oldest_first": True})).result["rows"]
+        assert [(row["tool"], row["outcome"], row["kind"]) for row in rows] == [
+            ("echo", "ok", "anonymous"),
+            ("echo", "invalid", "anonymous"),
+        ]
+        assert "text" in rows[1]["reason"]
+        assert "hunter2" not in repr(rows)
+        usage = (await trio.to_thread.run_sync(ask, "usage", {"by": "tool"})).result["rows"]
+        assert [(row["server"], row["tool"], row["count"], row["failed"]) for row in usage] == [
+            ("main", "echo", 2, 1)
+        ]
+        with pytest.raises(control.CommandRefused, match="by is one of"):
+            await trio.to_thread.run_sync(ask, "usage", {"by": "moon"})
+        await server.call("echo", {"text": "the last one"})
+    with closing(connect_reader(tmp_path / "data" / "ostiary.db")) as connection:
+        # Whoever stops in order has written everything.
+        assert connection.execute("SELECT count(*) FROM calls").fetchone() == (3,)
 
 
 async def test_the_admin_listener_tells_health_and_counts_what_the_public_one_did(tmp_path: Path) -> None:

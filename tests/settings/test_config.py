@@ -222,3 +222,44 @@ def test_compatibility_switches_that_do_not_exist_are_refused_with_those_that_do
         'server[1].compat.tasks: cannot be "none"; write "core" or "wasmagent"',
         "server[1].compat.task: is not a setting; write tasks",
     ]
+
+
+AGENT = '[[server.agent]]\nkind = "demo"\n'
+
+
+def test_a_server_may_have_a_path_of_its_own_and_further_ones(tmp_path: Path) -> None:
+    text = (
+        f'[[server]]\nname = "main"\naliases = ["/api/mcp", "/api/platform/main/mcp"]\n{AGENT}'
+        f'[[server]]\nname = "second"\npath = "/weather/mcp"\n{AGENT}[[server]]\nname = "third"\n{AGENT}'
+    )
+    resolved = resolve(load(written(tmp_path, text), {}))
+    assert dict(resolved.paths) == {"main": "/mcp", "second": "/weather/mcp", "third": "/third/mcp"}
+    assert dict(resolved.aliases) == {"/api/mcp": "main", "/api/platform/main/mcp": "main"}
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ('aliases = ["/second/mcp"]', ""),
+        ("", 'path = "/mcp"'),
+        ('path = "/a/mcp"\naliases = ["/a/mcp"]', ""),
+        ('aliases = ["/a/mcp"]', 'aliases = ["/a/mcp"]'),
+    ],
+)
+def test_two_servers_at_one_path_are_refused(tmp_path: Path, first: str, second: str) -> None:
+    text = f'[[server]]\nname = "main"\n{first}\n{AGENT}[[server]]\nname = "second"\n{second}\n{AGENT}'
+    with pytest.raises(ConfigInvalid) as caught:
+        resolve(load(written(tmp_path, text), {}))
+    (problem,) = caught.value.problems
+    assert "already; write a path of its own" in str(problem)
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["/token", "/api", "api/mcp", "/a//mcp", "/../mcp", "/a b/mcp", "/mcp/", "/.well-known/mcp", "/é/mcp"],
+)
+def test_a_path_ends_in_mcp_and_is_written_as_it_comes(tmp_path: Path, path: str) -> None:
+    for setting in (f'path = "{path}"', f'aliases = ["{path}"]'):
+        (problem,) = problems_of(tmp_path, f'[[server]]\nname = "main"\n{setting}\n{AGENT}')
+        assert problem.startswith("server[1].")
+        assert "/mcp" in problem

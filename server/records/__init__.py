@@ -1,0 +1,1 @@
+"""Records of calls: what was called, by whom, and what came of it."""

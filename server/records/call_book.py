@@ -1,0 +1,120 @@
+"""Calls that have ended and are not written down yet: a call costs an entry in a queue, and whoever writes takes them in pieces.
+
+Every call is counted, in the sum of its hour. A row of its own is for `ROWS_AT_ONCE` of what one round writes (a second's worth, see
+recording.py): beyond that calls are passed over, and the next row says how many. Nothing here is durable: what a process that is
+killed had not written is lost, which is a second's worth.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import trio
+
+from auth.values.model import Millis
+from server.records.call_record import BUCKETS, FAILURES, HOUR, CallRecord, HourKey, HourSum
+
+# Calls that wait to be counted: some seconds' worth of the fastest tool there is. Only an event loop that stands still gets there.
+MOST_WAITING: Final = 100_000
+# Rows of one round: a few milliseconds of the store's writer. A flood that lasts a day leaves ten million rows without this bound, and the disk full.
+ROWS_AT_ONCE: Final = 500
+# Of them for calls that failed, which are looked for: those that went well do not take their place.
+FOR_FAILURES: Final = 100
+# Sums of one hour: callers times tools times outcomes. Beyond, callers are counted together.
+SUMS_AN_HOUR: Final = 1_000
+# Sums that wait while the store takes nothing.
+MOST_SUMS: Final = 4 * SUMS_AN_HOUR
+
+
+class CallBatch(msgspec.Struct, frozen=True):
+    """What one write takes."""
+
+    rows: Sequence[CallRecord]
+    sums: Mapping[HourKey, HourSum]
+
+
+class CallBook:
+    """One per process; in the event loop's thread only. Whoever has a record appends it to `waiting`, if that has room for it, else
+    counts it in `missed`, and calls `wake` with the first."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[CallRecord] = deque()
+        self.missed = 0  # since the start: neither kept nor counted
+        self.passed_over = 0  # since the start: counted, and not kept
+        self.held_up = False  # the store did not take the last batch
+        self._bell = trio.Event()
+        self._rows: list[CallRecord] = []
+        self._well = 0  # of these rows
+        self._unsaid = 0  # passed over since the last row
+        self._sums: dict[HourKey, HourSum] = {}
+        self._hour: Millis = 0
+        self._known = set[HourKey]()  # of this hour
+
+    def wake(self) -> None:
+        self._bell.set()
+
+    async def wait(self) -> None:
+        """Until there is something to write."""
+        if not self._sums:
+            await self._bell.wait()
+
+    def count(self, at_most: int) -> bool:
+        """Take so many of those that wait; whether there are more."""
+        self._bell = trio.Event()
+        waiting = self.waiting
+        for _ in range(min(at_most, len(waiting))):
+            record = waiting.popleft()
+            self._sum_of(record).add(record.seconds)
+            self._keep(record)
+        return bool(waiting)
+
+    def take(self) -> CallBatch | None:
+        """What was counted; it is forgotten here."""
+        if not self._sums:
+            return None
+        batch = CallBatch(self._rows, self._sums)
+        self._rows, self._sums, self._well = [], {}, 0
+        return batch
+
+    def put_back(self, batch: CallBatch) -> None:
+        """It could not be written: for the next time. Sums stay exact."""
+        later, self._sums = self._sums, dict(batch.sums)
+        for key, found in later.items():
+            if (known := self._sums.get(key)) is None:
+                self._sums[key] = found
+            else:
+                known.merge(found)
+        newer, self._rows, self._well = self._rows, [], 0
+        for record in (*batch.rows, *newer):
+            self._keep(record)
+
+    def _sum_of(self, record: CallRecord) -> HourSum:
+        hour = record.at // HOUR * HOUR
+        if hour != self._hour:
+            self._hour, self._known = hour, set[HourKey]()
+        key = (hour, record.server, record.tool, record.who.key(), record.outcome)
+        found = self._sums.get(key)
+        if found is not None:
+            found.who = record.who
+            return found
+        if key in self._known or (len(self._known) < SUMS_AN_HOUR and len(self._sums) < MOST_SUMS):
+            self._known.add(key)
+            found = self._sums[key] = HourSum(record.who, 0, 0.0, [0] * BUCKETS)
+            return found
+        return self._sums.setdefault(
+            (hour, record.server, record.tool, "", record.outcome), HourSum(None, 0, 0.0, [0] * BUCKETS)
+        )
+
+    def _keep(self, record: CallRecord) -> None:
+        well = record.outcome not in FAILURES
+        if len(self._rows) >= ROWS_AT_ONCE or (well and self._well >= ROWS_AT_ONCE - FOR_FAILURES):
+            self._unsaid += 1 + record.passed_over
+            self.passed_over += 1
+            return
+        self._well += well
+        record.passed_over += self._unsaid
+        self._unsaid = 0
+        self._rows.append(record)

@@ -1,0 +1,59 @@
+"""Writing calls down, a second after the first of them: what no call waits for. What is gathered is call_book.py's, the rows are
+call_rows.py's."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final
+
+import trio
+
+from server.observe.log import Logger
+from server.records import call_rows
+from server.records.call_book import CallBook
+from server.store.jobs import Store, StoreUnavailable
+
+EVERY_SECONDS: Final = 1.0
+# Calls that are counted in one go: half a millisecond, in which nobody else runs.
+PIECE: Final = 500
+# At the end there is little to write, and nobody should wait for it.
+LAST_SECONDS: Final = 2.0
+
+
+async def keep_recording(
+    book: CallBook,
+    store: Store,
+    log: Logger,
+    *,
+    most_rows: int,
+    sleep: Callable[[float], Awaitable[None]] = trio.sleep,
+) -> None:
+    """Until it is cancelled; then what is left is written."""
+    write = partial(write_down, book, store, log, most_rows=most_rows)
+    try:
+        while True:
+            await book.wait()
+            await sleep(EVERY_SECONDS)
+            await write()
+    finally:
+        with trio.move_on_after(LAST_SECONDS, shield=True):
+            await write()
+
+
+async def write_down(book: CallBook, store: Store, log: Logger, *, most_rows: int) -> None:
+    """All that there is, now. What the store does not take stays for the next time."""
+    while book.count(PIECE):
+        await trio.lowlevel.checkpoint()
+    batch = book.take()
+    if batch is None:
+        return
+    try:
+        await store.write(partial(call_rows.write, batch=batch, most_rows=most_rows))
+    except StoreUnavailable as problem:
+        book.put_back(batch)
+        if not book.held_up:  # once, however often it is tried
+            log.warning("calls.not_recorded", reason=str(problem))
+        book.held_up = True
+    else:
+        book.held_up = False
