@@ -23,7 +23,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
-from server.outgoing.failures import DeadlinePassed, FetchFailed
+from server.outgoing.failures import FetchFailed
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 
@@ -167,15 +167,13 @@ class AgentEndpoint:
 
     async def take_turn(self, call: AgentRequest, deadline: float) -> float:
         """A place among the calls that run at once, until `end_turn`; and the deadline from now on, for a task waits as long as it takes
-        and has its time afterwards. Raises `Busy`, `DeadlinePassed`."""
+        and has its time afterwards. Raises `Busy`."""
         if self._turns.take_nowait(call.sharer):
             return deadline
-        left = deadline - trio.current_time()
+        left = max(0.0, deadline - trio.current_time())
         try:
             await self._turns.take(call.sharer, seconds=min(TURN_SECONDS, left), unhurried=call.unhurried)
         except NoTurn as error:
-            if left <= TURN_SECONDS <= self._seconds and deadline <= trio.current_time():
-                raise DeadlinePassed from error
             raise Busy(str(error)) from error
         return self.deadline() if call.unhurried else deadline
 
