@@ -231,6 +231,29 @@ async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
         assert credential.callers[-1] == "ada"
 
 
+class EachTheirOwn:
+    """Who calls is who the upstream sees; nobody else is told from the owner."""
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"X-User": "owner" if call is None else call.subject}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return False
+
+
+async def test_who_is_shown_as_somebody_else_has_a_session_of_their_own() -> None:
+    double = Double(session="s-1")
+    async with over_http(double) as url, gate(url=url, credential=EachTheirOwn()) as door:
+        for subject in ("ada", "bob", "ada"):
+            assert await door.say("hello", subject=subject) == "hello"
+        begun = [
+            head["x-user"]
+            for head, message in zip(double.heads, double.heard, strict=True)
+            if message.get("method") == "initialize"
+        ]
+        assert begun == ["owner", "ada", "bob"]
+
+
 async def test_a_credential_that_is_not_accepted_is_said_without_it() -> None:
     credential = StaticCredential({}, Secret("wrong-wrong-wrong"))
     async with over_http(Double(let_in="Bearer right")) as url, gate(url=url, credential=credential) as door:
