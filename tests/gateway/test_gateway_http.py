@@ -154,6 +154,33 @@ async def test_each_of_two_callers_is_asked_on_their_own_stream() -> None:
         assert said == {"ada": "decline", "bob": "cancel"}
 
 
+async def test_what_is_asked_at_once_is_put_to_a_caller_who_comes_back_at_once() -> None:
+    async def ask(turn: Turn) -> Any:
+        said: list[str] = []
+
+        async def one() -> None:
+            said.append((await turn.ask("elicitation/create", **FORM))["result"]["action"])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(one)
+        return text(" ".join(said))
+
+    def pause(_: object) -> Any:
+        raise Paused
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        first = Caller(pause)
+        with pytest.raises(Paused):
+            await door.call("ask", first, can=CAN_ALL)
+        assert [len(asked) for asked in first.asked] == [3]
+        second = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
+        result = await door.call("ask", second, can=CAN_ALL, resumed=first.kept[-1])
+        assert words(result) == "decline decline decline"
+        assert [set(asked) for asked in second.asked] == [set(asked) for asked in first.asked]
+
+
 @pytest.mark.parametrize("can", [frozenset[str](), frozenset({"roots"})])
 async def test_a_caller_who_cannot_be_asked_is_told_what_it_would_have_to_offer(can: frozenset[str]) -> None:
     async def ask(turn: Turn) -> Any:
