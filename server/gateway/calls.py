@@ -90,6 +90,15 @@ class UpstreamCall:
         self._add(asked, 0)
         return True
 
+    def questions(self) -> list[UpstreamQuestion]:
+        """Those that nobody was given yet."""
+        found = [event for event in self._news if isinstance(event, UpstreamQuestion)]
+        for asked in found:
+            place = self._news.index(asked)
+            del self._news[place]
+            del self._sizes[place]  # it weighs nothing
+        return found
+
     def put_again(self) -> None:
         """Whoever was asked comes back: what is open is put once more."""
         waiting = {each.id for each in self._news if isinstance(each, UpstreamQuestion)}

@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, Final
 
+import msgspec
 import trio
 from msgspec import Raw
 
@@ -22,16 +23,15 @@ from server.gateway.agreement import (
     Agreement,
     discover_params,
     handshake_params,
-    initialize_params,
     modern_params,
     read_discovered,
-    read_initialized,
 )
 from server.gateway.calls import UpstreamCall
 from server.gateway.following import follow
 from server.gateway.hearing import Hearing, cancelled_params, lower
 from server.gateway.http_answers import GoOn, TakeMessage, answer_in, answer_of
 from server.gateway.http_changes import HttpChanges
+from server.gateway.http_sessions import HttpSession, HttpSessions
 from server.gateway.http_wire import (
     HttpWire,
     NotReached,
@@ -58,7 +58,6 @@ from server.observe.log import Logger
 from server.outgoing.fetch import UpstreamAnswer
 
 FAREWELL_SECONDS: Final = 1.0
-SESSION_ID_CHARACTERS: Final = 1024
 RESOURCES_FOLLOWED: Final = 256
 
 
@@ -90,11 +89,13 @@ class HttpLink:
         self._running: dict[int, UpstreamCall] = {}
         self._scopes: dict[int, trio.CancelScope] = {}
         self._hearing = Hearing(self._running, tells, questions=questions, name=name, log=log)
-        self._session_id: str | None = None
-        self._head = b""  # of every request once it is agreed on
+        self._sessions = HttpSessions(
+            wire,
+            questions=questions,
+            number=lambda: next(self._numbers),
+            take=lambda number: self._taker(number, None),
+        )
         self._methods: dict[str, bytes] = {}
-        self._renewing = trio.Lock()
-        self._level: LogLevel | None = None
         self._followed: dict[str, None] = {}
         self._changes = HttpChanges(
             wire,
@@ -112,29 +113,29 @@ class HttpLink:
         agreed = None if era == "handshake" else await self._discover()
         if agreed is not None:
             self.agreement = agreed
-            self._head = lines_of({"MCP-Protocol-Version": LATEST.version})
+            self._sessions.own.head = lines_of({"MCP-Protocol-Version": LATEST.version})
             return
         if era == "stateless":
             raise NotAnUpstream("does not speak the stateless era of MCP")
-        await self._initialize()
+        self.agreement = await self._sessions.begin()
 
     async def run(self) -> None:
         """Listens for what changes; ends when there is nothing to listen to."""
         await self._changes.run(
-            self.agreement, lambda: self._head, lambda: self._renew(self._session_id), self._followed
+            self.agreement, lambda: self._sessions.own.head, self._renew_own, self._followed
         )
 
     async def end(self) -> None:
         """Whoever is waiting for the next connection is told by `ended`."""
         self.ended.set()
-        session_id, self._session_id = self._session_id, None
-        if session_id is None:
-            return
-        with trio.move_on_after(FAREWELL_SECONDS, shield=True):
-            try:
-                await self._wire.delete(self._head)
-            except BackendError:
-                return
+        await self._sessions.end()
+
+    async def _renew_own(self) -> None:
+        await self._renew(self._sessions.own, None)
+
+    async def _renew(self, lost: HttpSession, call: AgentRequest | None) -> None:
+        if await self._sessions.renew(lost, call):
+            self._tells.lists()
 
     async def _discover(self) -> Agreement | None:
         number = next(self._numbers)
@@ -155,40 +156,6 @@ class HttpLink:
             except NotAnUpstream:
                 return None  # the handshake will tell
             return read_discovered(found)
-
-    async def _initialize(self) -> None:
-        number = next(self._numbers)
-        message = request_message(number, "initialize", initialize_params(self._questions))
-        async with self._wire.post(message, b"", None) as answer:
-            if answer.status >= 300:
-                refusal = await refusal_in(answer)
-                if refusal is not None:
-                    raise NotAnUpstream(f"refused to begin: {refusal}")
-                if answer.status in (400, 404, 405, 406):
-                    raise NotAnUpstream(f"has no MCP endpoint there (status {answer.status})")
-                raise status_problem(answer.status)
-            session_id = answer.header(b"mcp-session-id")
-            try:
-                agreed = read_initialized(await answer_in(answer, self._taker(number, None)))
-            except UpstreamRefusal as refusal:
-                raise NotAnUpstream(f"refused to begin: {refusal}") from None
-        if len(session_id) > SESSION_ID_CHARACTERS or not all("!" <= c <= "~" for c in session_id):
-            raise NotAnUpstream("gave a session id that cannot be used")
-        self.agreement = agreed
-        self._session_id = session_id or None
-        told = {"MCP-Protocol-Version": agreed.version}
-        if session_id:
-            told["Mcp-Session-Id"] = session_id
-        self._head = lines_of(told)
-        self._level = None
-        await self._say(notification_message("notifications/initialized", {}), None)
-
-    async def _renew(self, lost: str | None) -> None:
-        """Another session in place of the one that the upstream has lost; one for all who noticed."""
-        async with self._renewing:
-            if self._session_id == lost:
-                await self._initialize()
-                self._tells.lists()
 
     # ── requests ──
 
@@ -280,7 +247,7 @@ class HttpLink:
             )
         else:
             if call is not None and call.log_level is not None:
-                await self._set_level(call.log_level)
+                await self._set_level(call, call.log_level)
             told = handshake_params(params, token)
         message = request_message(number, method, told)
         if len(message) > MESSAGE_BYTES:
@@ -289,13 +256,13 @@ class HttpLink:
         take = self._taker(number, running, outlet)
         try:
             for _ in range(2):
-                session_id = self._session_id
+                session = self._sessions.own if modern else await self._sessions.of(call)
                 try:
-                    async with self._wire.post(message, self._head + lines, call) as answer:
-                        in_session = session_id is not None
-                        return await answer_of(answer, take, self._go_on(call), in_session=in_session)
+                    async with self._wire.post(message, session.head + lines, call) as answer:
+                        go_on = self._go_on(session, call)
+                        return await answer_of(answer, take, go_on, in_session=session.id is not None)
                 except UpstreamSessionLost:
-                    await self._renew(session_id)
+                    await self._renew(session, call)
                 except NotReached as error:
                     if not error.busy:
                         self.reason = str(error)
@@ -307,13 +274,13 @@ class HttpLink:
             raise refusal from None
         raise UpstreamGone("forgets each session that is begun")
 
-    def _go_on(self, call: AgentRequest | None) -> GoOn | None:
+    def _go_on(self, session: HttpSession, call: AgentRequest | None) -> GoOn | None:
         """In the handshake era a stream may be come back to."""
         if self.agreement.modern:
             return None
 
         def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
-            return self._wire.stream(None, self._head + lines_of({"Last-Event-ID": last_id}), call)
+            return self._wire.stream(None, session.head + lines_of({"Last-Event-ID": last_id}), call)
 
         return go_on
 
@@ -352,12 +319,14 @@ class HttpLink:
             lines = self._methods[method] = lines_of({"Mcp-Method": method})
         return lines
 
-    async def _set_level(self, wanted: LogLevel) -> None:
-        if not self.agreement.has("logging") or not lower(wanted, self._level):
+    async def _set_level(self, call: AgentRequest, wanted: LogLevel) -> None:
+        session = await self._sessions.of(call)
+        if not self.agreement.has("logging") or not lower(wanted, session.level):
             return
-        self._level = wanted
+        session.level = wanted
+        quiet = msgspec.structs.replace(call, can=frozenset(), wants_progress=False, log_level=None)
         try:
-            await self.request("logging/setLevel", {"level": wanted})
+            await self.request("logging/setLevel", {"level": wanted}, call=quiet)
         except UpstreamRefusal:
             return
 
@@ -374,7 +343,8 @@ class HttpLink:
 
     async def _say(self, message: bytes, call: AgentRequest | None) -> None:
         """What has no answer. Raises `BackendError`."""
-        async with self._wire.post(message, self._head, call) as answer:
+        session = await self._sessions.of(call)
+        async with self._wire.post(message, session.head, call) as answer:
             if answer.status >= 300:
                 raise status_problem(answer.status)
             await answer.finish(FAREWELL_SECONDS)

@@ -93,6 +93,11 @@ class HttpWire:
         async with self._open(self._calls, self._delete + headers, b"", None, ERROR_BYTES):
             return
 
+    async def shows_another(self, call: AgentRequest) -> bool:
+        """Whether this caller's requests show the upstream somebody else than our own do."""
+        theirs, ours = await self._credential.headers(call), await self._credential.headers(None)
+        return theirs is not ours and theirs != ours
+
     def elsewhere(self, target: str) -> HttpWire:
         """Of the same origin, as the upstream named it. Raises `ValueError`."""
         url = urljoin(self.url, target)

@@ -154,6 +154,33 @@ async def test_each_of_two_callers_is_asked_on_their_own_stream() -> None:
         assert said == {"ada": "decline", "bob": "cancel"}
 
 
+async def test_what_is_asked_at_once_is_put_to_a_caller_who_comes_back_at_once() -> None:
+    async def ask(turn: Turn) -> Any:
+        said: list[str] = []
+
+        async def one() -> None:
+            said.append((await turn.ask("elicitation/create", **FORM))["result"]["action"])
+
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(one)
+        return text(" ".join(said))
+
+    def pause(_: object) -> Any:
+        raise Paused
+
+    double = Double(handlers={"ask": ask}, lists={"tools": [tool("ask")]})
+    async with over_http(double) as url, gate(url=url) as door:
+        first = Caller(pause)
+        with pytest.raises(Paused):
+            await door.call("ask", first, can=CAN_ALL)
+        assert [len(asked) for asked in first.asked] == [3]
+        second = Caller(lambda asked: {key: {"action": "decline"} for key in asked})
+        result = await door.call("ask", second, can=CAN_ALL, resumed=first.kept[-1])
+        assert words(result) == "decline decline decline"
+        assert [set(asked) for asked in second.asked] == [set(asked) for asked in first.asked]
+
+
 @pytest.mark.parametrize("can", [frozenset[str](), frozenset({"roots"})])
 async def test_a_caller_who_cannot_be_asked_is_told_what_it_would_have_to_offer(can: frozenset[str]) -> None:
     async def ask(turn: Turn) -> Any:
@@ -229,6 +256,29 @@ async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
         assert await door.say("hello") == "hello"
         assert credential.challenges == ['Bearer error="invalid_token"']
         assert credential.callers[-1] == "ada"
+
+
+class EachTheirOwn:
+    """Who calls is who the upstream sees; nobody else is told from the owner."""
+
+    async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
+        return {"X-User": "owner" if call is None else call.subject}
+
+    async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
+        return False
+
+
+async def test_who_is_shown_as_somebody_else_has_a_session_of_their_own() -> None:
+    double = Double(session="s-1")
+    async with over_http(double) as url, gate(url=url, credential=EachTheirOwn()) as door:
+        for subject in ("ada", "bob", "ada"):
+            assert await door.say("hello", subject=subject) == "hello"
+        begun = [
+            head["x-user"]
+            for head, message in zip(double.heads, double.heard, strict=True)
+            if message.get("method") == "initialize"
+        ]
+        assert begun == ["owner", "ada", "bob"]
 
 
 async def test_a_credential_that_is_not_accepted_is_said_without_it() -> None:

@@ -295,20 +295,25 @@ async def _answer(
         return
     begun = False
 
+    lock = trio.Lock()
+
     async def say(said: Mapping[str, Any]) -> None:
         nonlocal begun
-        final = said.get("id") == message["id"] and "method" not in said
-        raw = json.dumps(said).encode()
-        if final and not begun and not sse:
-            status = 404 if said.get("error", {}).get("code") == -32601 and double.era == "stateless" else 200
-            await reply(status, raw, session)
-            return
-        if not begun:
-            begun = True
-            head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{session}Transfer-Encoding: chunked\r\n\r\n"
-            await stream.send_all(head.encode())
-        event = b"data: " + raw + b"\n\n"
-        await stream.send_all(b"%x\r\n%s\r\n" % (len(event), event) + (b"0\r\n\r\n" if final else b""))
+        async with lock:
+            final = said.get("id") == message["id"] and "method" not in said
+            raw = json.dumps(said).encode()
+            if final and not begun and not sse:
+                status = (
+                    404 if said.get("error", {}).get("code") == -32601 and double.era == "stateless" else 200
+                )
+                await reply(status, raw, session)
+                return
+            if not begun:
+                begun = True
+                head = f"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n{session}Transfer-Encoding: chunked\r\n\r\n"
+                await stream.send_all(head.encode())
+            event = b"data: " + raw + b"\n\n"
+            await stream.send_all(b"%x\r\n%s\r\n" % (len(event), event) + (b"0\r\n\r\n" if final else b""))
 
     with trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
