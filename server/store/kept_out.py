@@ -88,6 +88,10 @@ def keep_out(connection: sqlite3.Connection, now_standing: EntryRights | None, *
             " WHERE accepted_until IS NULL OR sealed_secret <> ''",
             (now,),
         )
+    # Logins at upstreams that may have been ended since, and definitions that may have been forgotten.
+    for table in ("upstream_tokens", "upstream_trips", "upstream_pins"):
+        if table in tables:
+            connection.execute(f"DELETE FROM {table}")
     if now_standing is None:
         return KeptOut(api_keys=revoked)
     return KeptOut(

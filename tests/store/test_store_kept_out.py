@@ -93,6 +93,28 @@ def copy(database: Path, directory: Path) -> Path:
     return target
 
 
+def test_what_was_accepted_of_upstreams_and_logins_there_do_not_come_back(
+    database: Path, directory: Path
+) -> None:
+    with closing(open_it(database)) as then:
+        then.execute("INSERT INTO upstreams (server, agent, source, met_at) VALUES ('main', 'up', 's', 1)")
+        then.execute(
+            "INSERT INTO upstream_pins (server, agent, kind, name, digest, definition, accepted_at, accepted_by)"
+            " VALUES ('main', 'up', 'tool', 'say', 'd', '{}', 1, 'local:0')"
+        )
+        then.execute(
+            "INSERT INTO upstream_tokens (server, agent, person, user_id, sealed, login_id, version, obtained_at,"
+            " obtained_by) VALUES ('main', 'up', 'usr_alice', 'usr_alice', 'box', 'ul_1', 1, 1, 'user:usr_alice')"
+        )
+    copy = directory / "copy.db"
+    back_up(database, copy)
+    put_back(copy, database)
+    assert rows(database, "SELECT * FROM upstream_pins") == []
+    assert rows(database, "SELECT * FROM upstream_tokens") == []
+    # It was met: what it offers now is not believed for being first.
+    assert rows(database, "SELECT server FROM upstreams") == [("main",)]
+
+
 def put_back(copy: Path, database: Path) -> RestoredBackup:
     return restore(
         copy,
