@@ -19,7 +19,7 @@ from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.till.calls import Earlier, Refusal, Served, Started
 from server.till.charges import KEPT_MS, Charge
 from server.till.ledger import Books
-from server.till.marks import Mark
+from server.till.marks import GRACE_MS, Mark
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.receipts import SIGNED_RECEIPT, Receipts
@@ -31,8 +31,6 @@ from server.x402.in_band import RECEIPT_KEY
 # What a settlement may take before whoever waits is told that nobody knows yet; a task can wait for longer.
 SETTLE_SECONDS: Final = 60.0
 PATIENT_SECONDS: Final = 3600.0
-# How long an answer that was paid for on a chain may take to its caller, through whatever lies between.
-GRACE_MS: Final = 3_000
 LOOK_SECONDS: Final = 1.0
 
 

@@ -1,7 +1,7 @@
 """How many answers are kept for one caller, and that they do not become too many.
 
 An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
-given make room for new calls, oldest first; those that were paid for and not given yet never do: where they alone are too many, no
+given make room for new calls, oldest first, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
 further call is begun. What is kept is added up when a caller is first heard of, and again when what was added since could be too much; so
 an ordinary call adds nothing up.
 """
@@ -9,7 +9,7 @@ an ordinary call adds nothing up.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Final
 
@@ -17,6 +17,7 @@ import msgspec
 import trio
 
 from server.store.jobs import Store, StoreDb
+from server.till.marks import GRACE_MS
 
 
 class KeptSum(msgspec.Struct, frozen=True):
@@ -33,8 +34,10 @@ OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
 OF_STRANGERS: Final = KeptSum(40_000, 4 * 1024 * 1024 * 1024)
 STRANGER: Final = "payer:"
 STRANGERS: Final = f"{STRANGER}*"
-# Room is made in steps of one part in so many, not anew for each call.
+# Room is made in steps of one part in so many, not anew for each call; it is found by reads, which hold up nobody, and made by small writes.
 PARTS: Final = 16
+PIECE: Final = 100
+FOUND: Final = 5_000
 # Whose sums are remembered; of others they are added up again.
 MOST_HOLDERS: Final = 10_000
 # Whoever was found to have too much is not looked at anew with each call that is refused.
@@ -46,13 +49,9 @@ _OF_ANY_STRANGER: Final = "caller >= 'payer:' AND caller < 'payer;'"
 _SUM: Final = (
     "SELECT count(*) AS answers, coalesce(sum(answer_bytes), 0) AS bytes FROM charges WHERE answer_bytes > 0"
 )
-_GIVEN: Final = "answered_at IS NOT NULL"
-# The oldest, until at least so many answers and so many bytes are gone.
-_DROP: Final = (
-    "UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id IN (SELECT id FROM (SELECT id, answer_bytes, row_number() OVER oldest AS nth,"
-    f" sum(answer_bytes) OVER oldest AS so_far FROM charges WHERE answer_bytes > 0 AND {_GIVEN} AND {{callers}}"
-    " WINDOW oldest AS (ORDER BY answered_at, id ROWS UNBOUNDED PRECEDING)) AS given WHERE nth <= ? OR so_far - answer_bytes < ?)"
-)
+_GIVEN: Final = "answered_at <= ?"
+_OLDEST: Final = "ORDER BY answered_at, id LIMIT ?"
+_DROP: Final = "UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL"
 
 
 def kept_for(db: StoreDb, holder: str) -> KeptSum:
@@ -61,19 +60,31 @@ def kept_for(db: StoreDb, holder: str) -> KeptSum:
     return _sum(db, f"{_SUM} AND {callers}", *which)
 
 
-def make_room(db: StoreDb, holder: str, bound: KeptSum) -> KeptSum:
-    """Drops the oldest that were given, if that is enough to come below the bound, and else nothing. What is kept then."""
-    kept = kept_for(db, holder)
-    if not kept.reaches(bound):
-        return kept
-    callers, which = _callers(holder)
-    given = _sum(db, f"{_SUM} AND {_GIVEN} AND {callers}", *which)
-    if KeptSum(kept.answers - given.answers, kept.bytes - given.bytes).reaches(bound):
-        return kept
+def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int) -> Sequence[str]:
+    """Charges whose answers have to go so that what is kept comes below the bound: the oldest that were given; not all of them where
+    there are very many. Empty: that would not be enough, or nothing has to go."""
+    kept, (callers, which), arrived = kept_for(db, holder), _callers(holder), now - GRACE_MS
+    given = _sum(db, f"{_SUM} AND {_GIVEN} AND {callers}", arrived, *which)
+    waiting = KeptSum(kept.answers - given.answers, kept.bytes - given.bytes)
+    if not kept.reaches(bound) or waiting.reaches(bound):
+        return ()
     too_many = kept.answers - bound.answers + max(bound.answers // PARTS, 1)
     too_large = kept.bytes - bound.bytes + max(bound.bytes // PARTS, 1)
-    db.execute(_DROP.format(callers=callers), *which, too_many, too_large)
-    return kept_for(db, holder)
+    sql = f"SELECT id, answer_bytes FROM charges WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
+    found: list[str] = []
+    for row in db.fetch_all(sql, arrived, *which, FOUND):
+        if too_many <= 0 and too_large <= 0:
+            break
+        found.append(row["id"])
+        too_many -= 1
+        too_large -= row["answer_bytes"]
+    return found
+
+
+def drop_answers(db: StoreDb, charge_ids: Sequence[str]) -> None:
+    """Of calls that stay made and paid for: a repeat is told that it was answered."""
+    for charge_id in charge_ids:
+        db.execute(_DROP, charge_id)
 
 
 def _callers(holder: str) -> tuple[str, tuple[object, ...]]:
@@ -106,9 +117,15 @@ class AnswerRoom:
     """Of the whole process, which is the only one that adds answers."""
 
     def __init__(
-        self, store: Store, *, of_caller: KeptSum = OF_CALLER, of_strangers: KeptSum = OF_STRANGERS
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        *,
+        of_caller: KeptSum = OF_CALLER,
+        of_strangers: KeptSum = OF_STRANGERS,
     ) -> None:
         self._store = store
+        self._clock = clock
         self._of_caller = of_caller
         self._of_strangers = of_strangers
         self._known: dict[str, _Known] = {}
@@ -156,21 +173,19 @@ class AnswerRoom:
         """What may be too much is looked at again first: something is dropped only where it is."""
         if trio.current_time() < known.full_until:
             return False
-        found = await self._look(known, holder)
-        if found.reaches(bound):
-            found = await self._look(known, holder, bound)
-        if found.reaches(bound):
-            known.full_until = trio.current_time() + LOOK_AGAIN_SECONDS
-            return False
+        while (await self._look(known, holder)).reaches(bound):
+            job = partial(too_old, holder=holder, bound=bound, now=self._clock())
+            old = await self._store.read(job)
+            if not old:
+                known.full_until = trio.current_time() + LOOK_AGAIN_SECONDS
+                return False
+            for start in range(0, len(old), PIECE):
+                await self._store.write(partial(drop_answers, charge_ids=old[start : start + PIECE]))
         return True
 
-    async def _look(self, known: _Known, holder: str, bound: KeptSum | None = None) -> KeptSum:
-        """`bound`: and make room below it."""
+    async def _look(self, known: _Known, holder: str) -> KeptSum:
         before = KeptSum(known.answers, known.bytes)
-        if bound is None:
-            found = await self._store.read(partial(kept_for, holder=holder))
-        else:
-            found = await self._store.write(partial(make_room, holder=holder, bound=bound))
+        found = await self._store.read(partial(kept_for, holder=holder))
         known.looked = True
         known.answers += found.answers - before.answers  # what was added meanwhile stays in it
         known.bytes += found.bytes - before.bytes

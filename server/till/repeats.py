@@ -17,7 +17,8 @@ from server.till.answers import AnswerVault
 from server.till.calls import Earlier, PricedCall, Refusal, Started
 from server.till.charges import Charge
 from server.till.drafts import Drafts, payer_of
-from server.till.finishing import GRACE_MS, PATIENT_SECONDS, SETTLE_SECONDS, Finishing
+from server.till.finishing import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
+from server.till.marks import GRACE_MS
 from server.till.offers import Offer
 from server.till.payments import PaymentRow
 from server.till.settlement import settlement_of

@@ -68,7 +68,7 @@ class Settlements:
         self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
         self.under_way: Final = UnderWay()
-        self.room: Final = AnswerRoom(store) if room is None else room
+        self.room: Final = AnswerRoom(store, clock) if room is None else room
         self._store = store
         self._books = books
         self._answers = answers

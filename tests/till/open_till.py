@@ -154,7 +154,7 @@ class OpenTill:
         store: Any = self.store
         return Settlements(
             store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
-            clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, **self._bounds),
+            clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **self._bounds),
         )  # fmt: skip
 
     def showcase(self, below: str) -> Showcase:

@@ -17,6 +17,7 @@ from server.store.migrate import migrate, packaged_migrations
 from server.till import kept_answers
 from server.till.calls import Earlier, PricedCall, Served, Shown, Started
 from server.till.kept_answers import LOOK_AGAIN_SECONDS, OF_CALLER, AnswerRoom, KeptSum
+from server.till.marks import GRACE_MS
 from tests.till.open_till import (
     ANN,
     ANSWER,
@@ -53,7 +54,7 @@ async def given(at: OpenTill, number: int) -> None:
     """A call with a key whose answer its caller has."""
     at.written(await at.pays(numbered(number), an_offer(), key=f"key-{number}"), keyed=True)
     await at.look()
-    at.now += 1
+    at.now += GRACE_MS
 
 
 async def again(at: OpenTill, number: int) -> Any:
@@ -170,6 +171,22 @@ async def test_what_was_given_is_not_dropped_where_it_would_not_be_enough() -> N
         assert isinstance(await again(at, 0), Earlier)
 
 
+async def test_what_was_written_a_moment_ago_may_still_get_lost_and_makes_no_room(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async with open_till(**of_caller(1)) as at:
+        payment = at.payment()
+        served = await at.pays(numbered(1), an_offer(), payment=payment)
+        heard_of = at.till.answered(served.charge_id, keyed=False, keeps_ms=0, on_chain=True)
+        assert heard_of is not None
+        await at.look()
+        assert reason(await at.pays(numbered(2), an_offer(), payment=at.payment())) == "answers_not_fetched"
+        assert isinstance(await at.pays(numbered(1), an_offer(), payment=payment), Earlier)
+        await later()
+        heard_of()
+        assert isinstance(await at.pays(numbered(2), an_offer(), payment=at.payment()), Served)
+
+
 async def test_a_payment_for_which_there_is_no_room_is_not_sent_and_as_good_as_before(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
@@ -196,6 +213,26 @@ async def test_strangers_are_bounded_together_and_do_not_stand_in_the_way_of_oth
             == "answers_not_fetched"
         )
         assert isinstance(await at.pays(numbered(3), an_offer()), Served)
+
+
+async def test_very_many_make_room_piece_by_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_answers, "PIECE", 2)
+    monkeypatch.setattr(kept_answers, "FOUND", 5)
+    async with open_till(**of_caller(10)) as at:
+        await at.give(1_000_000)
+        begun = [
+            await at.till.begin(numbered(number), an_offer(), Shown(key=f"key-{number}"))
+            for number in range(30)
+        ]
+        for each in begun:
+            assert isinstance(each, Started)
+            at.written(await at.till.finish(each, ANSWER), keyed=True)
+        await at.look()
+        at.now += GRACE_MS
+        assert isinstance(await at.pays(numbered(99), an_offer()), Served)
+        assert sum(row["answer_bytes"] > 0 for row in await charges_of(at)) == 10
+        assert reason(await again(at, 20)) == "answered"
+        assert isinstance(await again(at, 21), Earlier)
 
 
 async def test_what_is_kept_is_found_again_after_a_restart() -> None:
@@ -237,10 +274,10 @@ async def test_an_ordinary_call_asks_the_store_nothing_more() -> None:
 async def test_a_look_that_failed_is_made_again() -> None:
     async with open_till() as at:
         store: Any = at.store
-        room = AnswerRoom(store, of_caller=KeptSum(1, PLENTY))
+        room = AnswerRoom(store, lambda: at.now, of_caller=KeptSum(1, PLENTY))
         await at.give(1_000_000)
         await given(at, 1)
-        at.store.failing = no_room("make_room")
+        at.store.failing = no_room("drop_answers")
         with pytest.raises(StoreUnavailable):
             await room.make(ANN)
         at.store.failing = lambda name: None
@@ -268,7 +305,7 @@ async def test_meters_are_as_they_were_after_a_call_that_was_refused() -> None:
 
 
 @pytest.mark.parametrize("holder", [ANN, kept_answers.STRANGERS])
-async def test_what_is_kept_is_added_up_and_dropped_by_an_index_alone(holder: str) -> None:
+async def test_what_is_kept_is_added_up_and_found_by_an_index_alone(holder: str) -> None:
     async with open_till() as at:
         asked: list[str] = []
 
@@ -277,13 +314,13 @@ async def test_what_is_kept_is_added_up_and_dropped_by_an_index_alone(holder: st
                 asked.append(sql)
                 return {"answers": 100 * OF_CALLER.answers, "bytes": 1}
 
-            def execute(self, sql: str, *params: object) -> int:
+            def fetch_all(self, sql: str, *params: object) -> Any:
                 asked.append(sql)
-                return 1
+                return [{"id": "chg_1", "answer_bytes": 1}]
 
         db: Any = Asks()
-        kept_answers.make_room(db, holder, OF_CALLER)
-        assert len(asked) == 4
+        assert kept_answers.too_old(db, holder, OF_CALLER, now=NOW) == ["chg_1"]
+        assert len(asked) == 3
         for sql in asked:
             steps = await at.store.inner.read(lambda db, sql=sql: explained(db, sql))
             assert "INDEX charges_kept (caller" in steps
