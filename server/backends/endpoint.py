@@ -23,7 +23,7 @@ from server.backends.wallet import PayConfig, pay_problems
 from server.limits.turns import TURN_SECONDS, NoTurn, Turns
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
-from server.outgoing.failures import FetchFailed
+from server.outgoing.failures import DeadlinePassed, FetchFailed
 from server.outgoing.fetch import Fetcher, UpstreamAnswer, header_line, url_problem
 from server.settings.secret import Secret, SecretUnreadable, read_secret
 

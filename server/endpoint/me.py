@@ -1,4 +1,5 @@
-"""`ostiary://me`: what a caller with a login, a key or a token that was paid for is told of itself, on every server that asks for one."""
+"""`ostiary://me`: what a caller with a login, a key or a token that was paid for is told of itself, on every server that asks for one;
+and `ostiary://usage`: what it called there."""
 
 from __future__ import annotations
 
@@ -11,11 +12,12 @@ import msgspec
 from auth.tokens import whoami
 from auth.tokens.whoami import CallerFacts
 from auth.values.db import Db, JobStore
-from auth.values.model import Principal, PrincipalKind
+from auth.values.model import Millis, Principal, PrincipalKind
 from auth.values.scopes import Vocabulary
 from server.backends.base import BackendError
 from server.backends.terms import CallTerms
 from server.mcp.messages import Resource, ResourceContents
+from server.records.call_rows import DAY, usage_of
 from server.store.jobs import StoreUnavailable
 
 ME: Final = "ostiary://me"
@@ -26,6 +28,16 @@ ABOUT_ME: Final = Resource(
     description="The login or key that this connection uses: whose it is, what it may do, and how long it lasts",
     mime_type="application/json",
 )
+USAGE: Final = "ostiary://usage"
+ABOUT_USAGE: Final = Resource(
+    uri=USAGE,
+    name="usage",
+    title="What you called here",
+    description="How often this connection's login or key called which tool, by day, in the last 30 days",
+    mime_type="application/json",
+)
+# Days that are told, today with them.
+USAGE_DAYS: Final = 30
 # What the caller has, as a job reads it: members to be told.
 TellsMoney: TypeAlias = Callable[[Db, Principal], Mapping[str, Any]]
 # No scope, and time for one look into the store.
@@ -44,21 +56,45 @@ class Me:
     """What one server tells its callers of themselves."""
 
     def __init__(
-        self, store: JobStore, vocabulary: Vocabulary, *, server: str, money: TellsMoney | None = None
+        self,
+        store: JobStore,
+        vocabulary: Vocabulary,
+        *,
+        server: str,
+        money: TellsMoney | None = None,
+        clock: Callable[[], Millis] | None = None,
     ) -> None:
-        """`money`: a job that reads what the caller has at this server; None where nothing costs anything."""
+        """`money`: a job that reads what the caller has at this server; None where nothing costs anything. Without a clock nothing is
+        told of what was called."""
+        self._clock = clock
         self._store = store
         self._vocabulary = vocabulary
         self._server = server
         self._money = money
 
-    async def read(self, principal: Principal) -> ResourceContents:
+    @property
+    def listed(self) -> tuple[Resource, ...]:
+        return (ABOUT_ME,) if self._clock is None else (ABOUT_ME, ABOUT_USAGE)
+
+    def has(self, uri: str) -> bool:
+        return any(uri == resource.uri for resource in self.listed)
+
+    async def read(self, uri: str, principal: Principal) -> ResourceContents:
+        """One of those that are listed."""
         try:
+            if uri == USAGE and self._clock is not None:
+                return await self._usage(principal, self._clock())
             found, has = await self._store.read(partial(self._look, principal=principal))
         except StoreUnavailable as problem:
             raise BackendError(f"logins cannot be looked up right now: {problem}") from problem
         told = msgspec.json.encode({**described(principal, found, self._vocabulary, self._server), **has})
         return ResourceContents(uri=ME, mime_type="application/json", text=told.decode())
+
+    async def _usage(self, principal: Principal, now: Millis) -> ResourceContents:
+        since = now // DAY * DAY - (USAGE_DAYS - 1) * DAY
+        look = partial(usage_of, server=self._server, caller=principal.key(), since=since)
+        told = msgspec.json.encode({"server": self._server, "since": since, **await self._store.read(look)})
+        return ResourceContents(uri=USAGE, mime_type="application/json", text=told.decode())
 
     def _look(self, db: Db, principal: Principal) -> tuple[CallerFacts, Mapping[str, Any]]:
         about = whoami.about(db, principal)

@@ -10,7 +10,7 @@ No tool is named that a caller without a login does not see. The card promises n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -26,6 +26,7 @@ CARD: Final = "/.well-known/agent-card.json"
 READ: Final = ("GET", "HEAD", "OPTIONS")
 # A card is read by programs that look around: what more there is, MCP lists in pages.
 MOST_SKILLS: Final = 200
+OfferedTool: TypeAlias = tuple[Tool, str]  # and how much it can do
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -38,7 +39,7 @@ class Manifests:
         site: Site,
         endpoints: Mapping[str, Endpoint],
         *,
-        offered: Callable[[str], Sequence[tuple[Tool, str]] | None],
+        offered: Callable[[str], Sequence[OfferedTool] | None],
     ) -> None:
         self._site = site
         self._endpoints = endpoints

@@ -28,8 +28,7 @@ from server.program.services import Services
 from server.rights.standing import Standing
 
 if TYPE_CHECKING:
-    from server.http.manifests import Manifests
-    from server.mcp.messages import Tool
+    from server.http.manifests import Manifests, OfferedTool
     from server.request.storefront import Storefront
 
 # Paths that requests are counted under, besides the MCP endpoints.
@@ -260,7 +259,7 @@ def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireRepl
     return answer
 
 
-def _offered_to_all(services: Services, name: str) -> list[tuple[Tool, str]] | None:
+def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
     """The tools of a server that whoever has no login may call; None where that is nobody."""
     if name not in services.resolved.open_servers:
         return None

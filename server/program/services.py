@@ -191,7 +191,13 @@ async def build(
         me=lambda server: (
             None
             if resolved.open_to_all(server)
-            else Me(store, home.scopes, server=server.name, money=_has(cashier, server.name))
+            else Me(
+                store,
+                home.scopes,
+                server=server.name,
+                money=_has(cashier, server.name),
+                clock=now_millis,
+            )
         ),
         payments=resolved.payments,
         till=(lambda _: None) if money is None else money.make,

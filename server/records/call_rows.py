@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from auth.values.db import Db
 from auth.values.model import Millis
 from server.records.call_book import CallBatch
 from server.records.call_record import BUCKETS, FAILURES, HOUR, CallRecord, HourKey, HourSum, quantile
@@ -182,6 +183,29 @@ def usage(db: StoreDb, wanted: CallFilter, *, by: By) -> list[UsageRow]:
         f" GROUP BY {', '.join(str(place) for place in range(1, len(groups) + 1))} ORDER BY {order} LIMIT ?"
     )
     return [_row(row, tuple(groups)) for row in db.fetch_all(sql, *values, GROUPS_AT_MOST)]
+
+
+def usage_of(db: Db, *, server: str, caller: str, since: Millis) -> dict[str, Any]:
+    """A job that reads: what one caller called at one server, by the day and by the tool. A promise to programs: fields are added,
+    never taken away."""
+    where = "FROM call_hours WHERE hour >= ? AND server = ? AND caller = ?"
+    sums = f"sum(count) AS calls, sum(CASE WHEN outcome IN ({_FAILED}) THEN count ELSE 0 END) AS failed"
+    days = db.fetch_all(
+        f"SELECT hour / {DAY} * {DAY} AS at, {sums} {where} GROUP BY 1 ORDER BY 1", since, server, caller
+    )
+    tools = db.fetch_all(
+        f"SELECT tool AS name, {sums}, sum(ms) AS ms {where} GROUP BY 1 ORDER BY calls DESC, 1 LIMIT ?",
+        since,
+        server,
+        caller,
+        GROUPS_AT_MOST,
+    )
+    return {
+        "calls": sum(day["calls"] for day in days),
+        "failed": sum(day["failed"] for day in days),
+        "days": [dict(day) for day in days],
+        "tools": [dict(tool) for tool in tools],
+    }
 
 
 def _row(row: Row, names: Sequence[str]) -> UsageRow:

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from server.backends.base import NO_ARGUMENTS, Following, NoSuchResource, Outlet, ResourceRead
 from server.backends.catalog import ResourceEntry, TemplateEntry
-from server.endpoint.me import ABOUT_ME, ME, MY_TERMS, Me, is_somebody
+from server.endpoint.me import ME, MY_TERMS, Me, is_somebody
 from server.mcp.errors import UnknownResource
 from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
 from server.mcp.params import ReadResourceParams, UriParams
@@ -26,15 +26,17 @@ _ALLOWED: Final = Standing.ALLOWED
 
 def visible_resources(request: Request) -> Sequence[Resource]:
     endpoint = request.endpoint
-    me = [] if _own(request, ME) is None else [ABOUT_ME]
+    me = _own(request, ME)
+    own = () if me is None else me.listed
+    hidden = {resource.uri for resource in own}
     # Ours comes last, and hides an agent's of the same address.
     return [
         *(
             entry.resource
             for entry in endpoint.catalog.resources()
-            if _stands(request, entry) is not Standing.HIDDEN and not (me and entry.resource.uri == ME)
+            if entry.resource.uri not in hidden and _stands(request, entry) is not Standing.HIDDEN
         ),
-        *me,
+        *own,
     ]
 
 
@@ -91,7 +93,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
     if me is not None:
 
         async def tell(_outlet: Outlet) -> tuple[Sequence[ResourceContents], str]:
-            return (await me.read(request.principal),), "ok"
+            return (await me.read(uri, request.principal),), "ok"
 
         return await perform(request, uri, MY_TERMS, _ALLOWED, tell, line)
     found = _find(request, uri)
@@ -128,7 +130,9 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
 
 def _own(request: Request, uri: str) -> Me | None:
     """What the server itself has under this address, for this caller."""
-    return request.endpoint.me if uri == ME and is_somebody(request.principal) else None
+    me = request.endpoint.me
+    known = me is not None and me.has(uri) and is_somebody(request.principal)
+    return me if known else None
 
 
 def _find(request: Request, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:

@@ -7,6 +7,7 @@ import json
 import re
 import sqlite3
 import sys
+import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,7 +211,14 @@ def test_who_shows_a_key_can_ask_who_they_are(program: Program) -> None:
             "quota": None,
         }
         listed = post(server, "resources/list", bearer(made["key"])).json()["result"]["resources"]
-        assert [each["uri"] for each in listed] == ["ostiary://me"]
+        assert [each["uri"] for each in listed] == ["ostiary://me", "ostiary://usage"]
+        assert "result" in post(server, "tools/call", bearer(made["key"]), name="clock", arguments={}).json()
+        usage: dict[str, Any] = {"calls": 0}
+        patience = time.monotonic() + 20
+        while not usage["calls"] and time.monotonic() < patience:  # written down a second after the call
+            told = post(server, "resources/read", bearer(made["key"]), uri="ostiary://usage").json()
+            usage = json.loads(told["result"]["contents"][0]["text"])
+        assert [(tool["name"], tool["calls"], tool["failed"]) for tool in usage["tools"]] == [("clock", 1, 0)]
         program.log_in(server)
         login = program.tokens()["access_token"]
         mine = json.loads(

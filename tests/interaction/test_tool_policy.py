@@ -15,7 +15,7 @@ from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.backends.base import BackendError
 from server.backends.catalog import Catalog, Source
 from server.backends.terms import CallTerms, Tier
-from server.endpoint.me import ME
+from server.endpoint.me import ABOUT_ME, ME
 from server.mcp.messages import ResourceContents
 from server.rights.selection import Selections
 from server.rights.standing import selecting
@@ -165,8 +165,12 @@ class Mirror:
 
     def __init__(self) -> None:
         self.broken = False
+        self.listed = (ABOUT_ME,)
 
-    async def read(self, principal: Principal) -> ResourceContents:
+    def has(self, uri: str) -> bool:
+        return uri == ME
+
+    async def read(self, uri: str, principal: Principal) -> ResourceContents:
         if self.broken:
             raise BackendError("logins cannot be looked up right now")
         return ResourceContents(uri=ME, mime_type="application/json", text=principal.subject)

@@ -148,3 +148,18 @@ async def test_how_long_calls_took_is_added_up_over_batches(store: Store) -> Non
     assert row.ms == pytest.approx(95 * 0.5 + 5 * 4_000)
     assert row.p50 < 1
     assert 0.9 < row.p95 <= 1
+
+
+async def test_a_caller_is_told_of_its_own_calls_at_one_server_alone(store: Store) -> None:
+    await keep(
+        store, call(who=ADA), call(who=ADA, outcome="error"), call(who=ADA, tool="sum"), call(who=KEY), call()
+    )
+    await keep(store, call(who=ADA, server="other"), call(who=ADA, at=NOW - 40 * DAY))
+    look = partial(call_rows.usage_of, server="main", caller=ADA.key(), since=NOW - 30 * DAY)
+    found = await store.read(look)
+    assert (found["calls"], found["failed"]) == (3, 1)
+    assert found["days"] == [{"at": NOW // DAY * DAY, "calls": 3, "failed": 1}]
+    assert [(tool["name"], tool["calls"], tool["failed"]) for tool in found["tools"]] == [
+        ("echo", 2, 1),
+        ("sum", 1, 0),
+    ]
