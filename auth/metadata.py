@@ -87,7 +87,10 @@ def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, An
         return protected_resource(site, origin, site.servers[site.default])
     # A program that was given another way is told of the one that tokens are for.
     for way, name in site.aliases.items():
-        if name not in site.without_login and path.removesuffix("/") in (PROTECTED_RESOURCE + way, way + PROTECTED_RESOURCE):
+        if name not in site.without_login and path.removesuffix("/") in (
+            PROTECTED_RESOURCE + way,
+            way + PROTECTED_RESOURCE,
+        ):
             return protected_resource(site, origin, site.servers[name])
     for name, served in site.servers.items():
         if name in site.without_login:
