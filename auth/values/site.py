@@ -50,8 +50,10 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     def server_of(self, resource: str, origins: Sequence[str]) -> str | None:
         """The server that `resource` names under the issuer or one of `origins`; None if it is not ours."""
         wanted = normalise(resource)
-        ways = (*((path, name) for name, path in self.servers.items()), *self.aliases.items())
-        for path, name in ways:
+        for name, path in self.servers.items():
+            if any(wanted == normalise(origin + path) for origin in (self.issuer, *origins)):
+                return name
+        for path, name in self.aliases.items():
             if any(wanted == normalise(origin + path) for origin in (self.issuer, *origins)):
                 return name
         return None

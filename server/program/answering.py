@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 PRICES: Final = "/.well-known/x402"
 PAYMENT_STATUS: Final = "/x402/status"
 # What servers say of themselves: manifests.py.
-MANIFESTS: Final = ("/.well-known/mcp.json", "/.well-known/agent-card.json")
+MANIFEST: Final = "/.well-known/mcp.json"
+CARD: Final = "/.well-known/agent-card.json"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -250,10 +251,13 @@ def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireRepl
 
     def answer(request: wire.WireRequest) -> wire.WireReply | None:
         if not made:
-            from server.http.manifests import Manifests
+            from server.http import manifests
 
+            assert (manifests.MANIFEST, manifests.CARD) == (MANIFEST, CARD)
             site = services.identity.parts.site
-            made.append(Manifests(site, services.endpoints, offered=partial(_offered_to_all, services)))
+            made.append(
+                manifests.Manifests(site, services.endpoints, offered=partial(_offered_to_all, services))
+            )
         return made[0].answer(request)
 
     return answer
@@ -282,7 +286,7 @@ def _answer_for(
         try:
             if prices is not None:
                 reply = await prices(request)
-            if reply is None and any(name in request.path for name in MANIFESTS):
+            if reply is None and (MANIFEST in request.path or CARD in request.path):
                 reply = manifests(request)
             # Who sells without a login signs receipts all the same.
             signs = services.money is not None and request.path in KEY_DOCUMENTS
