@@ -20,7 +20,7 @@ from auth.pages import redirect
 from auth.people import sessions
 from auth.people.sessions import BrowserSession
 from auth.people.users import User
-from auth.values.cashier import ANY_LOGIN, CapPeriod, Cashier, CashierRefusal, MoneyHeld, MoneyTaken
+from auth.values.cashier import ANY_LOGIN, ANY_TOOL, CapPeriod, Cashier, CashierRefusal, MoneyHeld, MoneyTaken
 from auth.values.db import Db
 from auth.values.entropy import SEED_BYTES
 from auth.values.model import Millis, PrincipalKind
@@ -31,6 +31,7 @@ PURPOSE: Final = "account money"
 PERIODS: Final[Mapping[str, str]] = {"day": "a day", "month": "a month", "ever": "in all"}
 # Of somebody's own logins, those that a cap can be chosen for here.
 LOGINS: Final = 100
+_ANY: Final[Mapping[str, str]] = {ANY_LOGIN: "Any one login", ANY_TOOL: "Any one tool"}
 TYPED: Final = 60  # characters of an amount or a voucher: nobody needs as many
 
 
@@ -122,8 +123,8 @@ def _name(login: LoginRecord) -> str:
 
 
 def _whose(login: str, names: Mapping[str, str]) -> str:
-    if login == ANY_LOGIN:
-        return "Any one login"
+    if login in _ANY:
+        return _ANY[login]
     return names.get(login, "A login that ended") if login else "Everything of yours"
 
 

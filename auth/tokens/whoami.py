@@ -6,7 +6,7 @@ import msgspec
 
 from auth.tokens import api_keys
 from auth.values.db import Db
-from auth.values.model import Grant, Millis, Principal, PrincipalKind
+from auth.values.model import OF_NOBODY, Grant, Millis, Principal, PrincipalKind
 
 
 class CallerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,7 +35,7 @@ def about(db: Db, principal: Principal) -> CallerFacts:
         return CallerFacts()
     grant = Grant.of(row)
     client = db.fetch_one("SELECT name FROM clients WHERE id = ?", grant.client_id)
-    name, role = ("", "") if grant.principal_kind is PrincipalKind.CLIENT else _user(db, grant.subject)
+    name, role = ("", "") if grant.principal_kind in OF_NOBODY else _user(db, grant.subject)
     return CallerFacts(
         how=grant.how,
         user_name=name,

@@ -17,8 +17,9 @@ from auth.values.model import Millis
 CapPeriod: TypeAlias = Literal["day", "month", "ever"]
 
 
-# Of a cap: each login by itself, as the settings say.
+# Of a cap: each login by itself, or each tool, as the settings say.
 ANY_LOGIN: Final = "*"
+ANY_TOOL: Final = "*/*"
 
 
 class CashierRefusal(Exception):
@@ -33,7 +34,7 @@ class MoneyLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MoneyCap(msgspec.Struct, frozen=True, kw_only=True):
-    login: str  # "": all of somebody's together; or `ANY_LOGIN`
+    login: str  # "": all of somebody's together; or `ANY_LOGIN`, `ANY_TOOL`
     period: CapPeriod
     words: str  # `$5.00 a day`
     spent: str

@@ -25,7 +25,7 @@ from server.store.jobs import Position, Store, StoreDb
 from server.store.ledger_chain import LedgerChain
 from server.till import claims, payments, refunds, statements, wallets
 from server.till.checks import BooksAt, BooksPiece
-from server.till.ledger import Books, BooksError, revenue_account
+from server.till.ledger import Books, BooksError, OtherMovement, revenue_account
 from server.till.payments import PaymentRow
 from server.till.refunds import NotRefunded, RefundOrder
 from server.till.statements import Balance, StatementFilter
@@ -37,6 +37,8 @@ ACCOUNTS_AT_MOST: Final = 1_000
 PIECES: Final = 20
 KINDS: Final = ("user", "client", "token", "key", "payer")
 NOTE: Final = 200
+KEY: Final = 128
+_KEY: Final = re.compile(rf"[!-~]{{1,{KEY}}}")
 
 TRANSACTION: Final = 80
 # By how much the clock of a chain may be behind.
@@ -190,19 +192,30 @@ class LedgerAdmin(msgspec.Struct, frozen=True, kw_only=True):
         wallet, amount, now = text(arguments, "wallet"), number(arguments, "amount"), self.clock()
         if not wallet or not amount or amount > MOST:
             raise CommandRefused("a grant has a wallet, and an amount")
-        note, books = line(arguments, "note", NOTE), self._books()
+        note, once, books = line(arguments, "note", NOTE), text(arguments, "once"), self._books()
+        # An empty one is that of a script whose variable is not set.
+        if once is not None and _KEY.fullmatch(once) is None:
+            raise CommandRefused(
+                f"a key has 1 to {KEY} visible characters, and no blanks", "--once order-1204"
+            )
 
         def job(db: StoreDb) -> dict[str, Any]:
             called = wallet_called(db, wallet)
             found = wallets.find(db, called)
             currency = CURRENCY if found is None else found.currency
-            seq = refunds.grant(db, books, called, amount, currency=currency, note=note, by=actor, now=now)
+            done = refunds.grant(
+                db, books, called, amount, currency=currency, note=note, by=actor, now=now, once=once or ""
+            )
             then = wallets.find(db, called)
             assert then is not None  # it has just been given something
-            return {"seq": seq, "amount": amount, **_told(wallets_balance(then))}
+            return {**asdict(done), "amount": amount, **_told(wallets_balance(then))}
 
         try:
             return await self.store.write(job)
+        except OtherMovement as error:
+            raise CommandRefused(
+                f"the key {once} was given with another grant", "a new grant takes a key of its own"
+            ) from error
         except BooksError as error:
             raise CommandRefused(str(error)) from error
 

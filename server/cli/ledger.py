@@ -241,22 +241,31 @@ def refund(
 @click.argument("wallet", metavar="WHO")
 @click.argument("amount", type=AmountType(), metavar="AMOUNT")
 @click.option("--note", metavar="TEXT", help="what it is for; it stands in the statement")
+@click.option("--once", metavar="KEY", help="with the same KEY it is given once, however often this is run")
 @local.which_server
 @terminal.json_option
 def grant(
-    wallet: str, amount: int, note: str | None, data_dir: str | None, config: str | None, as_json: bool
+    wallet: str,
+    amount: int,
+    note: str | None,
+    once: str | None,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
 ) -> None:
     """Give somebody AMOUNT for nothing.
 
     WHO is a person by name, or user:ID, client:ID, key:ID, token:SERVER:NAME, payer:NETWORK:ADDRESS.
     """
-    arguments = {"wallet": wallet, "amount": amount, "note": note}
+    arguments = {"wallet": wallet, "amount": amount, "note": note, "once": once}
     done = local.ask("ledger.grant", arguments, data_dir=data_dir, config=config)
     if as_json:
         terminal.out_json(done)
         return
     has = shown(done["balance"], done["currency"])
     terminal.out(f"movement {done['seq']}: {terminal.clean(done['account'])} has {has} now")
+    if done["given_before"]:
+        terminal.say(f"it was given before, and not again: {terminal.clean(once or '')}")
 
 
 @command.command("export")

@@ -1,4 +1,4 @@
-"""`ostiary://me`: what a caller with a login or a key is told of itself, on every server that asks for one."""
+"""`ostiary://me`: what a caller with a login, a key or a token that was paid for is told of itself, on every server that asks for one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,14 @@ ABOUT_ME: Final = Resource(
 TellsMoney: TypeAlias = Callable[[Db, Principal], Mapping[str, Any]]
 # No scope, and time for one look into the store.
 MY_TERMS: Final = CallTerms(deadline_seconds=30)
-ASKED_WHO_THEY_ARE: Final = frozenset({PrincipalKind.USER, PrincipalKind.CLIENT, PrincipalKind.API_KEY})
+_ASKED_WHO_THEY_ARE: Final = frozenset(
+    {PrincipalKind.USER, PrincipalKind.CLIENT, PrincipalKind.API_KEY, PrincipalKind.PAYER}
+)
+
+
+def is_somebody(principal: Principal) -> bool:
+    """Whether there is anything to tell: of whoever pays as they call, nothing is known."""
+    return principal.kind in _ASKED_WHO_THEY_ARE and principal.identified
 
 
 class Me:
@@ -81,6 +88,7 @@ def described(
         # Where something costs money, and more beside them (`server/till/cashier.py`).
         "plan": None,
         "quota": None,
+        "may": None,
     }
 
 

@@ -61,6 +61,7 @@ _HOUR_MILLIS: Final = 3_600_000
 
 # Carries out what was ordered as a task, at one of these servers.
 CarryOut: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder, Outlet], Awaitable[Ending]]
+LetGoOf: TypeAlias = Callable[[Mapping[str, Endpoint], TaskOrder], Awaitable[None]]
 
 
 class CannotStart(Exception):
@@ -110,6 +111,7 @@ async def open_servers(
     subkey: Subkey,
     *,
     carry_out: CarryOut,
+    let_go_of: LetGoOf,
     log: Logger,
     measure: Callable[[str], Measure],
     background: trio.Nursery,
@@ -129,6 +131,7 @@ async def open_servers(
     tasks = Tasks(
         store,
         perform=partial(carry_out, endpoints),
+        let_go=partial(let_go_of, endpoints),
         clock=now_millis,
         entropy=secrets.token_bytes,
         key=subkey("tasks"),

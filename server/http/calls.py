@@ -73,6 +73,9 @@ class CallAnswer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     structured_content: Any = UNSET
     is_error: bool = False
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
+    # Of one that was paid for beforehand, and has failed.
+    paid: bool | UnsetType = UNSET
+    retries_left: int | UnsetType = field(default=UNSET, name="retries_left")
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -127,7 +130,7 @@ class ToolCalls:
                 return await visit.plain_head.ask_login(visit)
             return await visit.plain.demand(request.unpaid, version=visit.payment_version)
         if isinstance(result, McpError):
-            return await self._fail(visit, result)
+            return await self._fail(request, visit, result)
         if isinstance(result, StoreUnavailable):
             return await visit.plain.say(503, "temporarily_unavailable", NOT_NOW, RETRY_LATER)
         meta = result.meta or {}
@@ -143,6 +146,7 @@ class ToolCalls:
             structured_content=result.structured,
             is_error=result.is_error,
             meta=meta or UNSET,
+            **_in_vain(request),
         )
         kind = PRIVATE if request.priced and not result.is_error else NOT_STORED
         lost = request.when_written is not None and visit.cycle.has_left()
@@ -151,14 +155,19 @@ class ToolCalls:
             visit.cycle.when_heard_of(request.when_written())
         return None
 
-    async def _fail(self, visit: PlainVisit, error: McpError) -> None:
+    async def _fail(self, request: Request, visit: PlainVisit, error: McpError) -> None:
         if isinstance(error, InsufficientScope):
             head = visit.head
             refusal = head.threshold.doorkeeper.forbid(error.scopes, error.missing, head.shown(visit.address))
             return await pass_on(visit.reply, refusal)
         status = STATUS.get(type(error)) or WIRE[type(error)].modern
         more: dict[str, Any] = dict(error.data or {}) if isinstance(error, InvalidArguments) else {}
-        extra = RETRY_LATER if status == 503 else ()
+        extra: Pairs = RETRY_LATER if status == 503 else ()
+        more |= _in_vain(request)
+        if request.in_vain is not None and request.in_vain.settlement is not None:
+            from server.http.demands import receipt_pairs
+
+            extra = (*extra, *receipt_pairs(request.in_vain.settlement, visit.payment_version))
         word = "invalid_request" if status < 500 else "server_error"
         return await visit.plain.say(status, word, str(error), extra, **more)
 
@@ -178,6 +187,11 @@ async def _call(request: Request, line: Line) -> ToolResult | McpError | StoreUn
         log.exception("http.crashed", request=request.call_id)
         return InternalError(request.call_id)
     return result if isinstance(result, ToolResult) else MissingCapability({}, _NOT_HERE)
+
+
+def _in_vain(request: Request) -> dict[str, Any]:
+    """What a body says of a call that was paid for beforehand, and has failed."""
+    return {} if request.in_vain is None else {"paid": True, "retries_left": request.in_vain.tries}
 
 
 def _text(result: ToolResult) -> str:

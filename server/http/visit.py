@@ -6,7 +6,7 @@ What depends on the head alone is found once for all requests that have it; whet
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final, Literal, TypeAlias, cast
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +15,7 @@ from auth.tokens.presentation import Presentation, PresentedProof, present
 from auth.values.model import STRANGER, Principal
 from server.admission.bearer import EntryRefusal
 from server.http.guard import ForeignRequest, OwnRequest
-from server.http.handler import Address, Cycle, Resolve, Scope
+from server.http.handler import Address, Cycle, Pairs, Resolve, Scope
 from server.http.refusal import Disconnected, RequestRefused
 from server.http.reply import McpReply, accepted, status_of
 from server.http.threshold import (
@@ -34,6 +34,9 @@ from server.mcp.inbound import SESSION_HEADER, VERSION_HEADER, names_session, re
 from server.mcp.messages import Batch, Message, decode
 from server.mcp.versions import Revision
 from server.request.request import Outcome
+
+if TYPE_CHECKING:
+    from server.till.calls import HeaderSettlement
 
 # Neither is a store that cannot answer back sooner, as a rule, nor has a large request ended.
 RETRY_AFTER_SECONDS: Final = 5
@@ -121,7 +124,8 @@ class McpVisit:
         reply, error = self.reply, outcome.error
         if error is None:
             tells = outcome.when_written is not None and not self.cycle.has_left()
-            await reply.finish(200, outcome.body)
+            settled = outcome.settled
+            await reply.finish(200, outcome.body, () if settled is None else _receipt_pairs(settled))
             if tells and reply.written:
                 self.cycle.when_heard_of(outcome.written())
         elif isinstance(error, InsufficientScope) and not reply.streaming:
@@ -130,6 +134,13 @@ class McpVisit:
             await pass_on(reply, refusal)
         else:
             await reply.finish(status_of(error, reply.revision), outcome.body)
+
+
+def _receipt_pairs(settled: HeaderSettlement) -> Pairs:
+    """Of a payment that came in a header. A stream has sent its headers before there is anything to say of it."""
+    from server.http.demands import receipt_pairs
+
+    return receipt_pairs(settled.settlement, settled.version)
 
 
 Serve: TypeAlias = Callable[[McpVisit], Awaitable[None]]

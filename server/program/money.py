@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 import trio
@@ -47,6 +47,9 @@ from server.till.till import Till
 from server.x402.chain import Chain
 from server.x402.facilitator_client import FacilitatorAccess
 from server.x402.facilitators import Facilitators
+
+if TYPE_CHECKING:
+    from server.x402.request_tokens import RequestTokens
 
 HINT: Final = "see [payments] in the settings"
 _PREFIXES: Final = ("env:", "file:")
@@ -218,7 +221,20 @@ def _access(config: FacilitatorConfig) -> FacilitatorAccess:
         headers=tuple((name, _revealed(value)) for name, value in config.headers.items()),
         verify_seconds=config.timeout_seconds,
         settle_seconds=config.settle_timeout_seconds,
+        tokens=_tokens(config),
     )
+
+
+def _tokens(config: FacilitatorConfig) -> RequestTokens | None:
+    if not config.key_secret:
+        return None
+    from server.x402.request_tokens import RequestTokens
+
+    key_id, secret = read_secret(config.key_id).reveal(), read_secret(config.key_secret).reveal()
+    try:
+        return RequestTokens(key_id, secret, clock=now_millis, entropy=secrets.token_bytes)
+    except ValueError as problem:
+        raise ValueError(f"the key {config.key_secret} of {config.url.partition('?')[0]} {problem}") from None
 
 
 def _revealed(written: str) -> str:

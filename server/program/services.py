@@ -41,6 +41,7 @@ from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.trail import TrailHead
+from server.request.ahead import let_go_of
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
@@ -167,6 +168,7 @@ async def build(
         store,
         subkey,
         carry_out=carry_out,
+        let_go_of=let_go_of,
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),
         background=background,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from server.backends.catalog import ToolEntry
+from server.endpoint.endpoint import Endpoint
 from server.mcp.results import ToolResult
 from server.request.request import Request
+from server.tasks.order import TaskOrder
 
 
 async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
@@ -34,3 +37,21 @@ def brought_by(request: Request) -> dict[str, Any]:
     from server.request.charging import what_it_brings
 
     return what_it_brings(request)
+
+
+def told_of_payment(request: Request, failed: ToolResult) -> ToolResult:
+    """A call that did not come to its end, for a caller who paid for it beforehand."""
+    if request.in_vain is None:
+        return failed
+    from server.request.charging import with_payment_in_vain
+
+    return with_payment_in_vain(request.in_vain, failed)
+
+
+async def let_go_of(endpoints: Mapping[str, Endpoint], order: TaskOrder) -> None:
+    """It is not performed: whoever made it was shut out before it had begun. Never raises what the store raises."""
+    endpoint = endpoints.get(order.server)
+    till = None if endpoint is None or order.charge is None else endpoint.till
+    begun = None if till is None or order.charge is None else till.take_over(order.charge)
+    if till is not None and begun is not None:
+        await till.release(begun)

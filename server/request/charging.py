@@ -26,7 +26,16 @@ from server.mcp.params import CallToolParams
 from server.mcp.results import InputRequiredResult, RawResult, ToolResult
 from server.request.request import Request
 from server.till import wallets, words
-from server.till.calls import NOTHING_SHOWN, PricedCall, Refusal, Shown, Started, Unpaid
+from server.till.calls import (
+    NOTHING_SHOWN,
+    HeaderSettlement,
+    PaidInVain,
+    PricedCall,
+    Refusal,
+    Shown,
+    Started,
+    Unpaid,
+)
 from server.till.fingerprint import NotComparable
 from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
@@ -66,11 +75,11 @@ async def charged(
         await till.release(begun, asked=True)
         raise
     except BaseException:  # also where nobody waits for it any more
-        await till.release(begun)
+        await _fail(request, till, begun)
         raise
     if answer.is_error:
-        await till.release(begun)
-        return answer, outcome
+        in_vain = await _fail(request, till, begun)
+        return answer if in_vain is None else with_payment_in_vain(in_vain, answer), outcome
     served = await till.finish(begun, answer)
     if isinstance(served, Refusal):
         return refused(request, till.unpaid(begun.offer, begun.call, served)), "unpaid"
@@ -83,7 +92,31 @@ async def charged(
         keeps_ms=begun.keeps_ms,
         on_chain=charge.payment_id is not None,
     )
+    _for_headers(request, served.meta.get(RECEIPT_KEY))
     return msgspec.structs.replace(answer, meta={**(answer.meta or {}), **served.meta}), outcome
+
+
+async def _fail(request: Request, till: Till, begun: Started) -> PaidInVain | None:
+    """The tool has failed. None: nothing was taken."""
+    tries = await till.release(begun)
+    if tries is not None:
+        request.in_vain = PaidInVain(tries=tries, settlement=begun.settlement)
+        _for_headers(request, begun.settlement)
+    return request.in_vain
+
+
+def with_payment_in_vain(in_vain: PaidInVain, failed: ToolResult) -> ToolResult:
+    """So that whoever paid knows it, and what to do: a model that is told of the failure alone pays for the next try."""
+    meta = {**(failed.meta or {}), REFUSAL: {"paid": True, "retriesLeft": in_vain.tries}}
+    if in_vain.settlement is not None:
+        meta[RECEIPT_KEY] = in_vain.settlement
+    content = (*failed.content, TextContent(text=words.paid_and_failed(in_vain.tries)))
+    return msgspec.structs.replace(failed, content=content, meta=meta)
+
+
+def _for_headers(request: Request, settlement: Mapping[str, Any] | None) -> None:
+    if request.header_version and settlement is not None:
+        request.settled = HeaderSettlement(settlement=settlement, version=request.header_version)
 
 
 async def begin_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
@@ -122,6 +155,7 @@ async def _begun(
         brought = NOTHING_SHOWN
         try:
             brought = shown_by(request)
+            request.header_version = _version_in_header(request, brought)
             offer = await till.offer(price, call, kind, brought, ask_agent)
         except BadPayment as error:
             unread = words.unreadable(error.reason_code, error.sentence)
@@ -144,6 +178,7 @@ async def _begun(
     _when_written(
         request, till, begun.charge_id, keyed=begun.keyed, keeps_ms=begun.keeps_ms, on_chain=begun.on_chain
     )
+    _for_headers(request, begun.meta.get(RECEIPT_KEY))
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
 
@@ -172,6 +207,12 @@ def _raw(request: Request) -> tuple[Any, Any]:
         if key is None and IDEMPOTENCY_HEADER in headers:
             key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
     return payment, key
+
+
+def _version_in_header(request: Request, brought: Shown) -> int:
+    """Of the payment that came in a header of MCP's own wire; 0: none did. Plain HTTP answers by itself."""
+    by_header = request.headers is not None and request.route.params.meta.payment is UNSET
+    return brought.payment.version if by_header and brought.payment is not None else 0
 
 
 def shown_by(request: Request) -> Shown:
@@ -237,6 +278,7 @@ def refused(request: Request, unpaid: Unpaid) -> ToolResult:
     meta: dict[str, Any] = {REFUSAL: facts}
     if refusal.settlement is not None:
         meta[RECEIPT_KEY] = refusal.settlement
+        _for_headers(request, refusal.settlement)
     if challenge is None:
         return ToolResult(content=(TextContent(text=refusal.text),), is_error=True, meta=meta)
     meta[ERROR_KEY] = challenge

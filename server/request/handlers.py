@@ -70,7 +70,7 @@ async def answer(request: Request) -> Outcome:
             request.log_level()
         result = await HANDLERS[method.name](request)
         body = encode_result(route.id, result, route.revision, request.endpoint.identity)
-        return Outcome(body, when_written=request.when_written)
+        return Outcome(body, when_written=request.when_written, settled=request.settled)
     except McpError as error:
         return Outcome(encode_error(route.id, error, route.revision), error.as_value())
     except StoreUnavailable as problem:  # only tasks need it

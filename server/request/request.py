@@ -25,7 +25,7 @@ from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
 
 if TYPE_CHECKING:
-    from server.till.calls import Unpaid
+    from server.till.calls import HeaderSettlement, PaidInVain, Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
 
@@ -65,6 +65,9 @@ class Request(msgspec.Struct, kw_only=True):
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
     unpaid: Unpaid | None = None  # how it was refused at the till, if it was
+    in_vain: PaidInVain | None = None  # it was paid for beforehand, and has failed
+    header_version: int = 0  # of a payment that came in a header of /mcp
+    settled: HeaderSettlement | None = None  # and what became of it
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 
@@ -133,6 +136,7 @@ class Outcome(msgspec.Struct, frozen=True):
     body: bytes
     error: McpError | None = None
     when_written: Callable[[], Callable[[], None] | None] | None = None
+    settled: HeaderSettlement | None = None  # for its headers
 
     def written(self) -> Callable[[], None] | None:
         """The answer was given, whole. What comes back is to be called once it is known that the caller has it."""

@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from server.backends.base import NO_ARGUMENTS, NoSuchResource, Outlet, ResourceRead
 from server.backends.catalog import ResourceEntry, TemplateEntry
-from server.endpoint.me import ABOUT_ME, ASKED_WHO_THEY_ARE, ME, MY_TERMS, Me
+from server.endpoint.me import ABOUT_ME, ME, MY_TERMS, Me, is_somebody
 from server.mcp.errors import UnknownResource
 from server.mcp.messages import Resource, ResourceContents, ResourceTemplate
 from server.mcp.params import ReadResourceParams, UriParams
@@ -118,7 +118,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
 
 def _own(request: Request, uri: str) -> Me | None:
     """What the server itself has under this address, for this caller."""
-    return request.endpoint.me if uri == ME and request.principal.kind in ASKED_WHO_THEY_ARE else None
+    return request.endpoint.me if uri == ME and is_somebody(request.principal) else None
 
 
 def _find(request: Request, uri: str) -> tuple[ResourceEntry | TemplateEntry, Mapping[str, str]] | None:

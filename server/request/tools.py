@@ -49,7 +49,7 @@ from server.mcp.tasks import (
     manner,
 )
 from server.mcp.versions import LATEST
-from server.request.ahead import brought_by, charge_ahead, let_go_ahead
+from server.request.ahead import brought_by, charge_ahead, let_go_ahead, told_of_payment
 from server.request.asking import resumable
 from server.request.courier import Courier
 from server.request.line import CallerLine
@@ -178,7 +178,7 @@ async def _use(request: Request, tool: ToolEntry, outlet: Outlet, resumed: Any =
             outlet,
         )
     except AgentTooSlow:
-        return too_slow(tool)
+        return told_of_payment(request, too_slow(tool))
 
 
 async def _run_priced(

@@ -84,6 +84,13 @@ class FacilitatorConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
         Mapping[str, str],
         Meta(max_length=16, description='a table of headers, e.g. { authorization = "Bearer env:KEY" }'),
     ] = {}
+    # Of one that wants a signed token with each request, as Coinbase's does: both by reference.
+    key_id: Annotated[
+        str, Meta(max_length=300, description='a reference to the id of a key, e.g. "env:CDP_API_KEY_ID"')
+    ] = ""
+    key_secret: Annotated[
+        str, Meta(max_length=300, description='a reference to a private key, e.g. "env:CDP_API_KEY_SECRET"')
+    ] = ""
     timeout_seconds: Annotated[float, Meta(ge=1, le=120, description="seconds from 1 to 120")] = 15.0
     settle_timeout_seconds: Annotated[float, Meta(ge=1, le=300, description="seconds from 1 to 300")] = 60.0
 

@@ -15,6 +15,7 @@ from server.settings.money import (
     PLAN_ONLY,
     PRICE,
     AssetConfig,
+    FacilitatorConfig,
     PaymentsConfig,
     PlanConfig,
     PriceTable,
@@ -191,6 +192,7 @@ def _payment_faults(payments: PaymentsConfig) -> Iterable[Fault]:
                 yield f"{where}.headers", f'"{name[:60]}" is no header', 'e.g. "authorization"'
             elif _REFERENCE.fullmatch(value) is None:
                 yield f"{where}.headers.{name}", "is no reference", '"env:NAME" or "Bearer file:/path"'
+        yield from _key_faults(facilitator, where)
     yield from _served_faults(tuple(payments.rpc), "payments.rpc", served)
     for name, url in payments.rpc.items():
         yield from _url_faults(url, f"payments.rpc.{name[:60]}", query=True, shown=False)
@@ -236,6 +238,17 @@ def _asset_faults(asset: AssetConfig, where: str, seen: set[tuple[str, str]]) ->
         if not getattr(asset, field):
             yield f"{where}.{field}", "is missing", f"what {field}() of the token says"
     yield from _address_faults(asset.address, f"{where}.address")
+
+
+def _key_faults(facilitator: FacilitatorConfig, where: str) -> Iterable[Fault]:
+    for name in ("key_id", "key_secret"):
+        value = getattr(facilitator, name)
+        if value and not value.startswith(("env:", "file:")):
+            yield f"{where}.{name}", "is no reference", '"env:NAME" or "file:/path"'
+    if bool(facilitator.key_id) != bool(facilitator.key_secret):
+        yield where, "has one of key_id and key_secret", "both, or neither"
+    if facilitator.key_secret and any(name.lower() == "authorization" for name in facilitator.headers):
+        yield f"{where}.headers.authorization", "is there besides key_secret", "one of them"
 
 
 def _served_faults(named: Sequence[str], where: str, served: set[str]) -> Iterable[Fault]:

@@ -31,7 +31,17 @@ from server.store.leases import Lease
 from server.tasks.events import Events
 from server.tasks.ledger import Orphan, TaskLedger
 from server.tasks.logins import Allowed, LoginChange, everybody
-from server.tasks.order import MAX_ANSWERS_BYTES, Owner, Perform, TaskOrder, TaskTerms, Who, owner_of
+from server.tasks.order import (
+    MAX_ANSWERS_BYTES,
+    LetGo,
+    Owner,
+    Perform,
+    TaskOrder,
+    TaskTerms,
+    Who,
+    nothing_to_let_go,
+    owner_of,
+)
 from server.tasks.outlet import QuestionNames, TaskAttempt, TaskOutlet
 from server.tasks.run import TaskRun, ending_of, is_put_aside
 from server.tasks.waiting import Waiting
@@ -72,9 +82,12 @@ class Tasks:
         log: Logger,
         announce: Announce,
         allowed: Allowed = everybody,
+        let_go: LetGo = nothing_to_let_go,
         terms: TaskTerms | None = None,
         loads: Loads | None = None,
     ) -> None:
+        """`let_go`: of what was begun for an order that is not performed after all."""
+        self._let_go = let_go
         self._loads = loads or Loads()
         self._ledger = TaskLedger(
             store,
@@ -266,8 +279,9 @@ class Tasks:
         return work.outlet
 
     async def _carry_out(self, work: TaskRun) -> None:
+        begun = False
         try:
-            if work.outlet is None or await self._watch.may_go_on(work):
+            if begun := work.outlet is None or await self._watch.may_go_on(work):
                 with work.scope:
                     await self._perform_once(work)
             if work.attempt is not None:
@@ -288,6 +302,14 @@ class Tasks:
                         await self._release(work.outlet)
             finally:
                 work.let_go()
+                if not begun:
+                    await self._let_go_of(work.order)
+
+    async def _let_go_of(self, order: TaskOrder) -> None:
+        try:
+            await self._let_go(order)
+        except Exception:  # whatever it is, the other tasks go on
+            self._log.exception("task.not_let_go", tool=order.tool, request=order.call_id)
 
     async def _perform_once(self, work: TaskRun) -> None:
         try:

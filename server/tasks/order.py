@@ -68,6 +68,11 @@ class TaskOrder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Perform: TypeAlias = Callable[[TaskOrder, Outlet], Awaitable[Ending]]
+LetGo: TypeAlias = Callable[[TaskOrder], Awaitable[None]]
+
+
+async def nothing_to_let_go(order: TaskOrder) -> None:
+    """Where nothing is begun for an order before it is performed."""
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

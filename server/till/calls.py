@@ -101,6 +101,21 @@ class Unpaid(msgspec.Struct, frozen=True, kw_only=True):
     challenge_v1: Mapping[str, Any] | None = None
 
 
+class PaidInVain(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that was paid for beforehand has failed: how often it may be made again for nothing, and what the protocol says of its
+    payment."""
+
+    tries: int
+    settlement: Mapping[str, Any] | None = None
+
+
+class HeaderSettlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a payment that came in a header, for an answer that has headers. `version`: of the payment."""
+
+    settlement: Mapping[str, Any]
+    version: int
+
+
 class Served(msgspec.Struct, frozen=True, kw_only=True):
     """The answer may be given: it is paid for. `meta` goes with it."""
 

@@ -12,6 +12,7 @@ from auth import audit
 from auth.values import scopes
 from auth.values.cashier import (
     ANY_LOGIN,
+    ANY_TOOL,
     CapPeriod,
     CashierRefusal,
     MoneyCap,
@@ -23,7 +24,7 @@ from auth.values.cashier import (
 )
 from auth.values.db import Db
 from auth.values.entropy import Entropy
-from auth.values.model import Millis, Principal
+from auth.values.model import Millis, Principal, PrincipalKind
 from server.backends.catalog import Catalog
 from server.money.amounts import BadAmount, Micros, parse, shown
 from server.store.jobs import Store, StoreDb
@@ -40,6 +41,9 @@ from server.till.vouchers import NotRedeemed
 
 # Of somebody's caps, those that are shown: a login has one for each period.
 MOST_LOGINS: Final = 200
+_ON_A_TOOL: Final = "on any one tool"
+# Beside it stands a permission for all but "what moves money": that is other people's, or on other accounts than the one here.
+_NO_OTHER_MONEY: Final = "Other money than that it moves only with a permission of its own."
 
 _NOT_REDEEMED: Final[Mapping[str, str]] = {
     "unknown": "There is no such voucher. Look at its letters again.",
@@ -82,6 +86,9 @@ class TillCashier:
         if (bound := self._rules.caps.per_login) is not None:
             words = f"{shown(bound)} in all"
             listed.append(MoneyCap(login=ANY_LOGIN, period="ever", words=words, spent="", own=False))
+        if (bound := self._rules.caps.per_tool) is not None:
+            words = f"{shown(bound)} a day"
+            listed.append(MoneyCap(login=ANY_TOOL, period="day", words=words, spent="", own=False))
         for login in logins[:MOST_LOGINS]:
             own_caps = {cap.period for cap in caps.caps_of(own, caps.login_subject(login))}
             listed += [
@@ -146,7 +153,18 @@ class TillCashier:
             tools=self._priced(server),
             now=now,
         )
-        return _told(found)
+        told = _told(found)
+        if (bound := self._rules.caps.per_tool) is not None:
+            words = f"{shown(bound)} a day {_ON_A_TOOL}"
+            told["caps"].append(
+                {"of": "tool", "period": "day", "limit": bound, "spent": None, "words": words}
+            )
+        if principal.kind is PrincipalKind.PAYER:
+            words = words_of_prices(self._for_payers(server), "payer")
+            told["may"] = (
+                f"Call what is sold here without a login, from this balance, and nothing else{words and ': '}{words}."
+            )
+        return told
 
     # ── what they may change of it ───────────────────────────────────────────────────────────────────────────────────
 
@@ -186,12 +204,21 @@ class TillCashier:
         limits = [
             each.words for each in caps.standing(own, self._rules.caps, wallet=wallet, login=None, now=now)
         ]
+        if (each := self._rules.caps.per_tool) is not None:
+            limits.append(f"{shown(each, CURRENCY)} a day {_ON_A_TOOL}")
         if (each := self._rules.caps.per_login) is not None:
             limits.append(f"{shown(each, CURRENCY)} with this login")
         found = wallets.find(own, wallet)
         balance = shown(0 if found is None else found.free, CURRENCY)
         upto = f"up to {_listed(limits)}" if limits else "up to all of it"
-        return f"It may spend from your balance ({balance} now), {upto}: {words}."
+        return f"It may spend from your balance ({balance} now), {upto}: {words}. {_NO_OTHER_MONEY}"
+
+    def _for_payers(self, server: str) -> Iterable[PricedTool]:
+        catalog = self._catalogs.get(server)
+        for entry in () if catalog is None else catalog.entries():
+            price = entry.price
+            if price is not None and price.sold_to(PrincipalKind.PAYER) and entry.terms.tier != "financial":
+                yield price
 
     def _priced(
         self, server: str | None = None, granted: Sequence[str] | None = None

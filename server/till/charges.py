@@ -107,7 +107,7 @@ def standing(db: StoreDb, call_key: str, now: int) -> Charge | None:
     charge = Charge.of(row)
     if charge.expires_at > now or charge.state in ("running", "settling"):
         return charge
-    db.execute("UPDATE charges SET stands = 0, answer = NULL WHERE id = ?", charge.id)
+    db.execute("UPDATE charges SET stands = 0, answer = NULL, answer_bytes = 0 WHERE id = ?", charge.id)
     return None
 
 
@@ -115,9 +115,10 @@ def done(db: StoreDb, charge_id: str, *, answer: bytes | None, now: int, expires
     """It is paid for, and this is its answer. False: it was not running any more."""
     return (
         db.execute(
-            "UPDATE charges SET state = 'done', paid = 1, answer = ?, owner = NULL, ended_at = ?, expires_at = ?"
+            "UPDATE charges SET state = 'done', paid = 1, answer = ?, answer_bytes = ?, owner = NULL, ended_at = ?, expires_at = ?"
             " WHERE id = ? AND state = 'running'",
             answer,
+            len(answer or b""),
             now,
             expires_at,
             charge_id,
@@ -130,8 +131,9 @@ def unsettled(db: StoreDb, charge_id: str, *, answer: bytes | None) -> bool:
     """Its payment is about to be sent to be settled. What was worked for is kept, whatever happens then."""
     return (
         db.execute(
-            "UPDATE charges SET state = 'settling', answer = ? WHERE id = ? AND state = 'running'",
+            "UPDATE charges SET state = 'settling', answer = ?, answer_bytes = ? WHERE id = ? AND state = 'running'",
             answer,
+            len(answer or b""),
             charge_id,
         )
         == 1
@@ -150,19 +152,18 @@ def settled(db: StoreDb, charge_id: str, *, now: int, expires_at: int) -> Charge
     return None if row is None else Charge.of(row)
 
 
-def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> bool:
-    """It was paid beforehand and could not be served: it may be tried again. `asked`: it ended in a question, and that was no try."""
-    return (
-        db.execute(
-            "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
-            " WHERE id = ? AND state = 'running' AND paid = 1",
-            now,
-            expires_at,
-            int(asked),
-            charge_id,
-        )
-        == 1
+def owed(db: StoreDb, charge_id: str, *, now: int, expires_at: int, asked: bool = False) -> int | None:
+    """It was paid beforehand and could not be served: how often it may be tried again. None: it was not paid, or does not run.
+    `asked`: it ended in a question, and that was no try."""
+    row = db.fetch_one(
+        "UPDATE charges SET state = 'owed', owner = NULL, ended_at = ?, expires_at = ?, retries_left = retries_left + ?"
+        " WHERE id = ? AND state = 'running' AND paid = 1 RETURNING retries_left",
+        now,
+        expires_at,
+        int(asked),
+        charge_id,
     )
+    return None if row is None else row["retries_left"]
 
 
 def take_up(db: StoreDb, charge_id: str, *, owner: str, call_id: str) -> bool:
@@ -199,7 +200,7 @@ def is_unanswered(db: StoreDb, charge_id: str, *, since: int) -> bool:
 def forgiven(db: StoreDb, charge_id: str) -> None:
     """What was paid for it was given back: it is owed no longer, and the same call is a new one."""
     db.execute(
-        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL WHERE id = ? AND state = 'owed'",
+        "UPDATE charges SET stands = 0, retries_left = 0, answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'owed'",
         charge_id,
     )
 

@@ -24,23 +24,25 @@ from server.till.payments import PaymentRow
 from server.till.plans import Plans
 
 _RAISED: Final = msgspec.json.Decoder(list[Raised])
+# Why a call is refused for whose caller too many answers wait (`kept_answers.py`).
+NOT_FETCHED: Final = "answers_not_fetched"
 # Of meters.
 NOTHING: Final = "[]"
 _encode: Final = msgspec.json.Encoder().encode
 
 
 class NotClaimed(Exception):
-    """Raised in a claim, which is undone with it: the call cannot be paid for like that."""
+    """Raised in a job, which is undone with it: what it was for is not there any more, or not as it was."""
 
-    def __init__(
-        self, reason: str, *, due: Micros = 0, balance: Micros = 0, words: str = "", used_up: str = ""
-    ) -> None:
-        super().__init__(reason)
-        self.reason = reason
-        self.due = due
-        self.balance = balance
-        self.words = words
-        self.used_up = used_up  # what would have covered it
+
+class Uncovered(msgspec.Struct, frozen=True, kw_only=True):
+    """The call cannot be paid for like that. Returned rather than raised: what came along with the claim is written all the same."""
+
+    reason: str
+    due: Micros = 0
+    balance: Micros = 0
+    words: str = ""
+    used_up: str = ""  # what would have covered it
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,21 +64,24 @@ def claim(
     rules: Rules,
     books: Books,
     marks: Sequence[Mark],
+    room: bool,
     now: int,
-) -> Charge:
-    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. Raises `NotClaimed`."""
+) -> Charge | Uncovered:
+    """The charge that stands for the call: an earlier one, or the wanted one, with what it takes. `room`: its answer can be kept."""
     apply_marks(db, marks, now=now)
     found = charges.standing(db, wanted.call_key, now)
     if found is not None:
         return found
+    if not room:
+        return Uncovered(reason=NOT_FETCHED)
     assert wanted.wallet is not None
     cover = rules.plans.cover(db, offer, wanted.wallet, now)
     if cover.how == "refused":
-        raise NotClaimed(cover.reason)
+        return Uncovered(reason=cover.reason)
     raised = cover.raised
-    if cover.amount and not rules.balances:
-        raise NotClaimed("payment_required", due=cover.amount, used_up=cover.reason)
     if cover.amount:
+        if not rules.balances:
+            return Uncovered(reason="payment_required", due=cover.amount, used_up=cover.reason)
         spent = caps.spend(
             db,
             rules.caps,
@@ -87,12 +92,13 @@ def claim(
             now=now,
         )
         if isinstance(spent, CapExceeded):
-            raise NotClaimed(spent.reason, due=cover.amount, words=spent.words)
+            return Uncovered(reason=spent.reason, due=cover.amount, words=spent.words)
         raised += spent.raised
         if not wallets.hold(db, wanted.wallet, cover.amount, now):
+            lower(db, raised)
             wallet = wallets.find(db, wanted.wallet)
             free = 0 if wallet is None else wallet.free
-            raise NotClaimed("balance_too_low", due=cover.amount, balance=free, used_up=cover.reason)
+            return Uncovered(reason="balance_too_low", due=cover.amount, balance=free, used_up=cover.reason)
     charge = replace(
         wanted,
         how=cover.how if cover.how != "due" else "balance",
@@ -120,13 +126,22 @@ def reserve(
 
 
 def claim_paid(
-    db: StoreDb, *, wanted: Charge, payment_id: str, facilitator: str, marks: Sequence[Mark], now: int
-) -> Charge:
-    """The same for a call with a payment that was found to be good."""
+    db: StoreDb,
+    *,
+    wanted: Charge,
+    payment_id: str,
+    facilitator: str,
+    marks: Sequence[Mark],
+    room: bool,
+    now: int,
+) -> Charge | Uncovered:
+    """The same for a call with a payment that was found to be good. Raises `NotClaimed` if that was let go meanwhile."""
     apply_marks(db, marks, now=now)
     found = charges.standing(db, wanted.call_key, now)
     if found is not None:
         return found
+    if not room:
+        return Uncovered(reason=NOT_FETCHED)
     if not payments.verified(
         db, payment_id, charge_id=wanted.id, caller=wanted.caller, facilitator=facilitator
     ):
@@ -157,15 +172,17 @@ def finish(
 
 def release(
     db: StoreDb, *, charge_id: str, payment_id: str | None, now: int, expires_at: int, asked: bool = False
-) -> None:
-    """Nothing is taken; what was paid beforehand is owed."""
-    if charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked):
-        return
+) -> int | None:
+    """Nothing is taken; what was paid beforehand is owed, and this is how often it may be tried again."""
+    tries = charges.owed(db, charge_id, now=now, expires_at=expires_at, asked=asked)
+    if tries is not None:
+        return tries
     charge = charges.take_out(db, charge_id, "running")
     if charge is not None:
         give_back(db, charge, now)
     if payment_id is not None:
         payments.let_go(db, payment_id)
+    return None
 
 
 def send(db: StoreDb, *, charge_id: str, payment_id: str, answer: bytes | None, next_try_at: int) -> None:
@@ -231,7 +248,7 @@ def recover(db: StoreDb, *, boot_id: str, now: int) -> int:
     for charge in left:
         if charge.state == "settling":
             charges.disowned(db, charge.id)
-        elif not charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS):
+        elif charges.owed(db, charge.id, now=now, expires_at=now + KEPT_MS) is None:
             taken = charges.take_out(db, charge.id, "running")
             if taken is not None:
                 give_back(db, taken, now)

@@ -25,13 +25,13 @@ from server.till import claims, payments, wallets, words
 from server.till.answers import AnswerVault
 from server.till.calls import Refusal, Unpaid
 from server.till.charges import KEPT_MS
+from server.till.drafts import ID_BYTES
+from server.till.finishing import SETTLE_SECONDS as WAIT_SECONDS
 from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.settlement import SENT_MS, Settlements, kept, settlement_of
 from server.till.showcase import SETTLE_ROOM_SECONDS, Showcase
-from server.till.till import ID_BYTES
-from server.till.till import SETTLE_SECONDS as WAIT_SECONDS
 from server.x402.facilitators import FacilitatorDown
 from server.x402.payments import BadPayment, Payment, check_window, match
 from server.x402.requirements import Requirements

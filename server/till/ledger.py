@@ -68,7 +68,7 @@ class Movement(msgspec.Struct, frozen=True, kw_only=True):
     server: str | None = None
     tool: str | None = None
     call_id: str | None = None
-    charge_id: str | None = None
+    charge_id: str | None = None  # or another cause that has one movement of its kind: once:<key>
     payment_id: str | None = None
     price: str | None = None  # its version
     refers: int | None = None  # the movement that is taken back
@@ -133,6 +133,14 @@ class Books:
     def check(self, db: StoreDb, at: BooksAt | None = None, *, at_most: int = PIECE) -> BooksPiece:
         """The next piece of a check; see `checks.py`."""
         return checks.piece(db, LedgerChain(self._key), at, at_most=at_most)
+
+
+def booked_for(db: StoreDb, charge_id: str, kind: MovementKind) -> int | None:
+    """The movement of this kind that there is for it."""
+    row = db.fetch_one(
+        "SELECT seq FROM movements WHERE charge_id = ? AND kind = ? AND refers IS NULL", charge_id, kind
+    )
+    return None if row is None else row["seq"]
 
 
 def _take(db: StoreDb, movement: Movement, now: Millis) -> None:

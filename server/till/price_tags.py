@@ -65,20 +65,17 @@ def words_of(priced: PricedTool) -> str:
     return "; ".join(said)
 
 
-def words_of_prices(tools: Iterable[PricedTool | None]) -> str:
-    """Of all that somebody could call there, for pages on which they let a program in: "" where nothing costs anything."""
+def words_of_prices(tools: Iterable[PricedTool | None], kind: str = "user") -> str:
+    """Of all that such a caller could call there, for pages on which a program is let in: "" where nothing costs anything."""
     priced = [tool for tool in tools if tool is not None]
     costs = [
-        price
-        for tool in priced
-        for price in [tool.prices["user"]]
-        if price is not None and not price.plan_only
+        price for tool in priced for price in [tool.prices[kind]] if price is not None and not price.plan_only
     ]
     if not costs:
         return ""
     fixed = [price.amount for price in costs if price.amount is not None]
     bound = max([*fixed, *(price.most for price in costs if price.amount is None)])
-    count = sum(tool.prices["user"] is not None for tool in priced)
+    count = sum(tool.prices[kind] is not None for tool in priced)
     tools_word = "one of its tools costs" if count == 1 else f"{count} of its tools cost"
     if bound == MOST:
         return f"{tools_word} money, by what they are asked for"

@@ -16,9 +16,11 @@ from auth import audit
 from auth.values.model import Millis
 from server.money.amounts import Micros, shown
 from server.store.jobs import Row, StoreDb
-from server.till import charges, wallets
+from server.till import charges, ledger, wallets
 from server.till.ledger import GRANTED, PAID_OUT, Books, Movement, MovementKind
 
+# Of what a grant is the only one for whose owner gave a key with it.
+ONCE: Final = "once:"
 # What takes back a movement of which kind, and where to: back to where it came from, or out of here. The first is usual.
 WAYS: Final[Mapping[str, tuple[MovementKind, ...]]] = MappingProxyType(
     {
@@ -48,6 +50,11 @@ class Refunded(msgspec.Struct, frozen=True, kw_only=True):
     amount: Micros
     currency: str
     left: Micros  # that can still be taken back
+
+
+class Granted(msgspec.Struct, frozen=True, kw_only=True):
+    seq: int
+    given_before: bool = False
 
 
 class NotRefunded(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,8 +107,12 @@ def grant(
     note: str,
     by: str,
     now: Millis,
-) -> int:
-    """Money for nothing, into a wallet that is opened if need be; the movement's number. Raises `BooksError`."""
+    once: str = "",
+) -> Granted:
+    """Money for nothing, into a wallet that is opened if need be. `once`: a key of whoever asks; what is asked for again with it is
+    not given again, also years later. Raises `BooksError`, and `OtherMovement` for a key that was used for another grant."""
+    cause = f"{ONCE}{once}" if once else None
+    given_before = cause is not None and ledger.booked_for(db, cause, "grant") is not None
     wallets.open_wallet(db, wallet, currency, now)
     seq = books.post(
         db,
@@ -112,13 +123,16 @@ def grant(
             amount=amount,
             currency=currency,
             principal=by,
+            charge_id=cause,
             note=note,
         ),
         now,
     )
+    if given_before:
+        return Granted(seq=seq, given_before=True)
     said = f"movement {seq} gives {wallet} {shown(amount, currency)}"
     audit.record(db, at=now, event="ledger.granted", actor=audit.actor(by), reason=said)
-    return seq
+    return Granted(seq=seq)
 
 
 def _taken_back(db: StoreDb, seq: int) -> Micros:

@@ -19,6 +19,7 @@ from server.store.jobs import JobError, Store, StoreDb, StoreError, StoreUnavail
 from server.till import claims, payments
 from server.till.answers import AnswerVault
 from server.till.counts import TillCounts
+from server.till.kept_answers import AnswerRoom
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
@@ -62,10 +63,12 @@ class Settlements:
         boot_id: str,
         log: Logger,
         counts: TillCounts | None = None,
+        room: AnswerRoom | None = None,
     ) -> None:
         self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
         self.under_way: Final = UnderWay()
+        self.room: Final = AnswerRoom(store, clock) if room is None else room
         self._store = store
         self._books = books
         self._answers = answers

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from server.money.amounts import Micros, shown
 from server.till.calls import Refusal
-from server.till.claims import NotClaimed
+from server.till.claims import NOT_FETCHED, Uncovered
 from server.till.offers import CURRENCY, Offer
 from server.till.payments import PaymentRow
 from server.x402.headers import PAYMENT_SIGNATURE
@@ -24,6 +24,9 @@ SAME_KEY: Final = (
 )
 WHERE: Final = f'`_meta["{PAYMENT_KEY}"]`, or over plain HTTP in the header {PAYMENT_SIGNATURE}'
 WAIT: Final = "Do not pay again. Make the same call again in a few seconds, with the same key or payment: it is paid for at most once, and its answer is kept."
+
+# Room comes with the first answer that is fetched, or runs out.
+NOT_FETCHED_SECONDS: Final = 300
 
 
 def cost(offer: Offer, due: Micros | None = None) -> str:
@@ -48,7 +51,7 @@ _UNCOVERED: Final[Mapping[str, str]] = {
 }
 
 
-def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
+def not_covered(offer: Offer, why: Uncovered, *, payable: bool) -> Refusal:
     """A known caller, whose plan or balance does not do for it. `payable`: paying for the call itself would."""
     price = shown(why.due, CURRENCY)
     used_up = _UNCOVERED.get(why.used_up, "")
@@ -73,6 +76,8 @@ def not_covered(offer: Offer, why: NotClaimed, *, payable: bool) -> Refusal:
         return Refusal(
             reason=why.reason, text=f"Not paid for: {why.words}. Nothing was taken.", facts={"price": price}
         )
+    if why.reason == NOT_FETCHED:
+        return answers_not_fetched()
     words = _UNCOVERED.get(why.reason, "It cannot be paid for like that.")
     return Refusal(reason=why.reason, text=f"{offer.tool} was not called: {words}")
 
@@ -199,10 +204,32 @@ def answer_gone() -> Refusal:
     )
 
 
+def answers_not_fetched() -> Refusal:
+    """What was paid for and not given yet is never dropped for something new."""
+    return Refusal(
+        reason=NOT_FETCHED,
+        text="The call was not made and nothing was taken: too many answers are kept that were paid for and never fetched. Make those"
+        " earlier calls again, each with the same key or payment as before: they cost nothing more, and you get their answers. What"
+        " nobody fetches is kept for a day.",
+        status=429,
+        retry_after=NOT_FETCHED_SECONDS,
+    )
+
+
+def paid_and_failed(tries: int) -> str:
+    """Of a call that was paid for beforehand, behind what its tool says."""
+    if not tries:
+        return "This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund."
+    return (
+        "It was paid for before it was made, and you have not lost that. Do not pay again. Make the same call again, with the same key or"
+        f" payment: it costs nothing more, and can be made {tries} more time{'' if tries == 1 else 's'} within a day."
+    )
+
+
 def tried_often_enough() -> Refusal:
     return Refusal(
         reason="retries_exhausted",
-        text="This call was paid for and failed each time it was tried. It is not tried again; ask whoever runs this server for a refund.",
+        text=paid_and_failed(0),
         status=409,
     )
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 import msgspec
 import trio
 
 from server.outgoing.failures import DeadlinePassed, FetchFailed, NotConnected
-from server.outgoing.fetch import Fetcher, request_head
+from server.outgoing.fetch import Fetcher, header_line, request_head
 from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.networks import find_network
 from server.x402.payments import Payment
@@ -30,6 +30,9 @@ from server.x402.settlements import (
     read_settled,
     read_verified,
 )
+
+if TYPE_CHECKING:
+    from server.x402.request_tokens import RequestTokens
 
 SUPPORTED_SECONDS: Final = 10.0
 SUPPORTED_BYTES: Final = 256 * 1024
@@ -49,6 +52,7 @@ class FacilitatorAccess(msgspec.Struct, frozen=True, kw_only=True):
     verify_seconds: float = 15.0
     settle_seconds: float = 60.0
     ca_file: Path | None = None
+    tokens: RequestTokens | None = None  # each request brings one of its own
 
     @property
     def shown_url(self) -> str:
@@ -74,6 +78,23 @@ class SupportedKind(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class _Head(msgspec.Struct, frozen=True):
+    """Of a request to one endpoint: the same each time, but for a token."""
+
+    fixed: bytes
+    method: str
+    host: str
+    path: str
+    tokens: RequestTokens | None
+
+    def lines(self) -> bytes:
+        if self.tokens is None:
+            return self.fixed
+        return self.fixed + header_line(
+            "Authorization", f"Bearer {self.tokens.token(self.method, self.host, self.path)}"
+        )
+
+
 class NotSent(Exception):
     """Not a byte reached the facilitator. The text continues a sentence about it."""
 
@@ -88,9 +109,11 @@ class FacilitatorClient:
         # of whether money moved. What a new one costs is little beside the time that a network takes.
         headers = (("Accept", "application/json"), ("Connection", "close"), *access.headers)
 
-        def head(method: str, endpoint: str, *more: tuple[str, str]) -> bytes:
-            target = f"{parts.path.rstrip('/')}/{endpoint}" + (f"?{parts.query}" if parts.query else "")
-            return request_head(method, target, parts.netloc, (*more, *headers))
+        def head(method: str, endpoint: str, *more: tuple[str, str]) -> _Head:
+            path = f"{parts.path.rstrip('/')}/{endpoint}"
+            target = path + (f"?{parts.query}" if parts.query else "")
+            lines = request_head(method, target, parts.netloc, (*more, *headers))
+            return _Head(lines, method, parts.netloc, path, access.tokens)
 
         self._verify = head("POST", "verify", ("Content-Type", "application/json"))
         self._settle = head("POST", "settle", ("Content-Type", "application/json"))
@@ -115,7 +138,7 @@ class FacilitatorClient:
         document = _document(payment, requirements, resource)
         try:
             status, body = await self._fetcher.exchange(
-                self._settle,
+                self._settle.lines(),
                 document,
                 deadline=trio.current_time() + self.access.settle_seconds,
                 limit=ANSWER_BYTES,
@@ -142,11 +165,11 @@ class FacilitatorClient:
     async def aclose(self) -> None:
         await self._fetcher.aclose()
 
-    async def _ask(self, head: bytes, document: bytes, deadline: float, limit: int) -> tuple[int, bytes]:
+    async def _ask(self, head: _Head, document: bytes, deadline: float, limit: int) -> tuple[int, bytes]:
         """A question that changes nothing. Raises `NoAnswer`."""
         try:
             return await self._fetcher.exchange(
-                head, document, deadline=deadline, limit=limit, beginning=ANSWER_BYTES
+                head.lines(), document, deadline=deadline, limit=limit, beginning=ANSWER_BYTES
             )
         except FetchFailed as problem:
             raise NoAnswer(str(problem)) from problem

@@ -99,6 +99,19 @@ async def test_a_person_is_called_by_name_or_id_and_what_is_not_there_gets_nothi
         assert [row["account"] for row in found] == ["payer:eip155:1:0xab", f"user:{user_id}"]
 
 
+async def test_a_grant_that_a_script_asks_for_twice_is_given_once() -> None:
+    async with table() as (_, commands):
+        first = await ask(commands, "ledger.grant", wallet="token:a:b", amount=5, once="order-7")
+        again = await ask(commands, "ledger.grant", wallet="token:a:b", amount=5, once="order-7")
+        assert again == {**first, "given_before": True}
+        assert (first["given_before"], first["balance"]) == (False, 5)
+        for other in ({"wallet": "token:a:c", "amount": 5}, {"wallet": "token:a:b", "amount": 6}):
+            with pytest.raises(CommandRefused, match="the key order-7 was given with another grant"):
+                await ask(commands, "ledger.grant", once="order-7", **other)
+        (wallet,) = (await ask(commands, "ledger.balance", wallet="token:a:b"))["wallets"]
+        assert wallet["balance"] == 5
+
+
 @pytest.mark.parametrize(
     ("name", "arguments"),
     [
@@ -110,6 +123,10 @@ async def test_a_person_is_called_by_name_or_id_and_what_is_not_there_gets_nothi
         ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "note": "x" * 201}),
         ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "note": "a\nb"}),
         ("ledger.grant", {"wallet": ["x"], "amount": 5}),
+        ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "once": ""}),
+        ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "once": "a b"}),
+        ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "once": "x" * 129}),
+        ("ledger.grant", {"wallet": "token:a:b", "amount": 5, "once": 7}),
         ("ledger.refund", {}),
         ("ledger.refund", {"refers": 1}),
         ("ledger.refund", {"refers": 1, "paid_out": "yes"}),

@@ -234,6 +234,20 @@ def test_whoever_pays_without_a_login_is_given_a_token_for_what_they_paid(shop: 
         **bearer(told),
     )
     assert {tool["name"] for tool in listed.json()["result"]["tools"]} == {"look_up", "breaks", "render"}
+    me = shop.post(
+        "/shared/mcp",
+        {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": "ostiary://me"}},
+        accept="application/json, text/event-stream",
+        mcp_protocol_version="2025-06-18",
+        **bearer(told),
+    )
+    mine = json.loads(me.json()["result"]["contents"][0]["text"])
+    assert (mine["kind"], mine["credential"]["how"], mine["user"]) == ("payer", "payment", None)
+    assert (mine["wallet"]["id"], mine["wallet"]["words"]) == (told["wallet"], "$4.99")
+    assert [each["kind"] for each in mine["movements"]] == ["charge", "deposit"]
+    assert mine["may"].startswith(
+        "Call what is sold here without a login, from this balance, and nothing else: "
+    )
     # With the token, more goes into the same wallet.
     more = shop.pay("/shared/deposit", {"amount": "$1"}, who, **bearer(told))
     assert more.json()["balance"] == "$5.99" and "access_token" not in more.json()

@@ -26,6 +26,26 @@ def tamper(program: Program, *statements: str) -> None:
             connection.execute(sql)
 
 
+def test_a_grant_of_a_script_that_runs_twice_is_given_once(program: Program) -> None:
+    with program.serving():
+        once = (
+            "ledger",
+            "grant",
+            "token:shop:ci",
+            "$5",
+            "--once",
+            "order-7",
+            "--data-dir",
+            str(program.data_dir),
+        )
+        assert "token:shop:ci has $5.00 now" in program.run(*once).stdout
+        repeated = program.run(*once)
+        assert "token:shop:ci has $5.00 now" in repeated.stdout
+        assert "given before, and not again: order-7" in repeated.stderr
+        other = program.run(*(word.replace("$5", "$6") for word in once), code=1)
+        assert "the key order-7 was given with another grant" in other.stderr
+
+
 def test_what_the_owner_gives_is_booked_shown_exported_and_in_the_trail(program: Program) -> None:
     where = ("--data-dir", str(program.data_dir))
     with program.serving() as server:

@@ -7,22 +7,30 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-from sold import Buyer, Shop, packed, selling, unpacked
+from sold import AGENT, Buyer, Shop, packed, selling, unpacked
 
 pytestmark = pytest.mark.slow
 
 # One that asks for a login, one that sells to whoever pays as well, one that asks nobody who they are.
 PRIVATE, SHARED, OPEN = (
     'name = "private"',
-    'name = "shared"\nanonymous_pay = true',
+    'name = "shared"\nanonymous_pay = true\n[server.tools.slips]\nflow = "upfront"',
     'name = "open"\nauth = "none"',
 )
 WORD = {"word": "ostium"}
+SLIPS = """
+@tool(price="$0.01")
+def slips(word: str) -> str:
+    if word == "exit":
+        import os
+        os._exit(1)
+    raise ValueError("there is no such word")
+"""
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Generator[Shop]:
-    with selling(tmp_path_factory.mktemp("shop"), PRIVATE, SHARED, OPEN) as found:
+    with selling(tmp_path_factory.mktemp("shop"), PRIVATE, SHARED, OPEN, agent=AGENT + SLIPS) as found:
         yield found
 
 
@@ -169,6 +177,60 @@ def test_a_price_by_arguments_is_quoted_and_paid(shop: Shop) -> None:
     assert unpacked(other.headers["payment-required"])["accepts"][0]["amount"] == "90000"
     paid = shop.post("/shared/call/render", {"pages": 3}, payment_signature=payment)
     assert paid.status_code == 200 and paid.json()["content"][0]["text"] == "3 pages"
+
+
+def test_a_tool_that_fails_after_it_was_paid_says_so_and_how_often_it_may_be_called_again(
+    shop: Shop, word: dict[str, str]
+) -> None:
+    buyer, before = Buyer(), shop.settled()
+    wanted = shop.challenge("/shared/call/slips", word)["accepts"][0]
+    payment = packed(buyer.payment(wanted))
+    for left in (3, 2, 1, 0):
+        answer = shop.post("/shared/call/slips", word, payment_signature=payment)
+        told = answer.json()
+        assert answer.status_code == 422, answer.text
+        assert (told["isError"], told["paid"], told["retries_left"]) == (True, True, left)
+        assert told["_meta"]["io.ostiary/payment"] == {"paid": True, "retriesLeft": left}
+        assert unpacked(answer.headers["payment-response"])["success"] is True
+        said = told["content"][-1]["text"]
+        assert ("costs nothing more" in said) == (left > 0)
+    answer = shop.post("/shared/call/slips", word, payment_signature=payment)
+    assert (answer.status_code, answer.json()["reason"]) == (409, "retries_exhausted")
+    assert shop.settled() == before + 1
+
+
+def test_what_is_wrong_with_the_agent_itself_does_not_hide_that_it_was_paid(
+    shop: Shop, word: dict[str, str]
+) -> None:
+    answer = shop.pay("/shared/call/slips", {"word": "exit"})
+    assert answer.status_code in (502, 503), answer.text
+    assert (answer.json()["paid"], answer.json()["retries_left"]) == (True, 3)
+    assert unpacked(answer.headers["payment-response"])["success"] is True
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_payment_in_a_header_of_mcp_has_its_outcome_in_one(
+    shop: Shop, word: dict[str, str], version: int
+) -> None:
+    wanted = shop.challenge("/shared/call/look_up", word)["accepts"][0]
+    payment = packed(
+        Buyer().payment({**wanted, "network": "base-sepolia"} if version == 1 else wanted, version=version)
+    )
+    header, name = (("x_payment", "x-payment-response"), ("payment_signature", "payment-response"))[
+        version - 1
+    ]
+    head = {
+        "accept": "application/json, text/event-stream",
+        "mcp_protocol_version": "2025-11-25",
+        header: payment,
+    }
+    answer = shop.post("/shared/mcp", call("look_up", **word), **head)
+    result = answer.json()["result"]
+    assert not result.get("isError"), result
+    told = unpacked(answer.headers[name])
+    assert told["success"] is True
+    assert told["transaction"] == result["_meta"]["x402/payment-response"]["transaction"]
+    assert told["network"] == ("base-sepolia" if version == 1 else "eip155:84532")
 
 
 def test_a_tool_that_fails_is_422_and_costs_nothing(shop: Shop, word: dict[str, str]) -> None:
@@ -340,7 +402,12 @@ def test_a_payment_header_lets_a_stranger_in_to_what_is_sold(shop: Shop) -> None
         "payment_signature": packed(Buyer().payment(wanted)),
     }
     listed = shop.post("/shared/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, **headers)
-    assert {tool["name"] for tool in listed.json()["result"]["tools"]} == {"look_up", "breaks", "render"}
+    assert {tool["name"] for tool in listed.json()["result"]["tools"]} == {
+        "look_up",
+        "breaks",
+        "slips",
+        "render",
+    }
     hidden = shop.post("/shared/mcp", call("free", **WORD), **headers).json()
     assert "unknown tool" in hidden["error"]["message"]
     paid = shop.post("/shared/mcp", call("look_up", word="by header"), **headers).json()["result"]

@@ -11,7 +11,7 @@ from trio.testing import MockClock
 
 from auth.tokens.presentation import Presentation, PresentedCredential
 from auth.values import scopes
-from auth.values.model import ANONYMOUS, Principal, PrincipalKind
+from auth.values.model import ANONYMOUS, STRANGER, Principal, PrincipalKind
 from server.backends.base import BackendError
 from server.backends.catalog import Catalog, Source
 from server.backends.terms import CallTerms, Tier
@@ -177,7 +177,17 @@ async def test_whoever_has_a_login_or_a_key_can_read_who_they_are_and_nobody_els
     cell: Cell,
 ) -> None:
     mirror = Mirror()
-    for who, known in ((user(""), True), (key(""), True), (machine(""), True), (ANONYMOUS, False)):
+    buyer = Principal(
+        kind=PrincipalKind.PAYER, subject="payer:eip155:1:0xab", grant_id="grt_p", reach=frozenset()
+    )
+    for who, known in (
+        (user(""), True),
+        (key(""), True),
+        (machine(""), True),
+        (buyer, True),
+        (STRANGER, False),
+        (ANONYMOUS, False),
+    ):
         async with client(cell, SHOP, tokens={"t": who}, me=mirror) as one:
             listed = [each["uri"] for each in (await one.ask("resources/list")).result["resources"]]
             assert listed == ([ME] if known else [])

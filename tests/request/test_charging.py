@@ -9,7 +9,9 @@ import pytest
 
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
+from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
+from server.request.ahead import let_go_of
 from server.request.charging import charged
 from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
@@ -26,11 +28,17 @@ class Heard(Nobody):
         self.events.append(event)
 
 
+def _request(begun: Started) -> Any:
+    return SimpleNamespace(
+        charge=begun.id, unhurried=False, when_written=None, header_version=0, settled=None, in_vain=None
+    )
+
+
 async def _withheld(at: OpenTill, **offer: Any) -> bool:
     begun = await at.till.begin(a_call(), an_offer(**offer), Shown())
     assert isinstance(begun, Started)
     at.till.hand_over(begun)
-    request: Any = SimpleNamespace(charge=begun.id, unhurried=False, when_written=None)
+    request = _request(begun)
     asked: list[bool] = []
 
     async def run(withheld: bool) -> tuple[ToolResult, str]:
@@ -48,10 +56,54 @@ async def test_nothing_of_an_answer_is_heard_before_it_is_paid_for() -> None:
         assert await _withheld(at)
 
 
+async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_back_at_once() -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        endpoints: Any = {"main": SimpleNamespace(till=at.till)}
+        order: Any = SimpleNamespace(server="main", charge=begun.id)
+        await let_go_of({}, order)  # its server is not there any more
+        assert (await at.wallet())["held"] == 10_000
+        for _ in range(2):
+            await let_go_of(endpoints, order)
+            assert (await at.wallet())["held"] == 0
+        assert await at.rows("charges") == []
+
+
 async def test_what_was_paid_beforehand_is_heard_as_it_comes() -> None:
     async with open_till() as at:
         await at.give(50_000)
         assert not await _withheld(at, upfront=True)
+
+
+@pytest.mark.parametrize("upfront", [False, True])
+async def test_whoever_paid_beforehand_is_told_that_it_is_not_lost_when_the_tool_fails(upfront: bool) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        failed = ToolResult(content=(TextContent(text="broken"),), is_error=True, meta={"mine": 1})
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            return failed, "error"
+
+        told: list[Any] = []
+        for _ in range(4):
+            begun = await at.till.begin(a_call(), an_offer(upfront=upfront), Shown())
+            assert isinstance(begun, Started)
+            at.till.hand_over(begun)
+            told.append((await charged(_request(begun), TOOL, at.till, {}, run))[0])
+        if not upfront:
+            assert told == [failed] * 4
+            assert (await at.wallet())["balance"] == 50_000
+            return
+        assert [each.meta["io.ostiary/payment"]["retriesLeft"] for each in told] == [3, 2, 1, 0]
+        assert all(each.meta["mine"] == 1 and each.content[0].text == "broken" for each in told)
+        assert all(
+            "with the same key or payment: it costs nothing more" in each.content[1].text for each in told[:3]
+        )
+        assert "ask whoever runs this server for a refund" in told[3].content[1].text
+        assert (await at.wallet())["balance"] == 40_000
 
 
 @pytest.mark.parametrize("joins", [False, True])

@@ -133,6 +133,20 @@ def complaints(resolved: Resolved) -> list[str]:
             'payments.facilitator[1].url: "http://f.example" would send payments over the network unencrypted',
         ),
         (
+            '[payments]\n[[payments.facilitator]]\nurl = "https://f.example"\nkey_id = "env:I"\n' + server(),
+            "payments.facilitator[1]: has one of key_id and key_secret; write both, or neither",
+        ),
+        (
+            '[payments]\n[[payments.facilitator]]\nurl = "https://f.example"\nkey_id = "env:I"\nkey_secret = "s3cret"\n'
+            + server(),
+            'payments.facilitator[1].key_secret: is no reference; write "env:NAME" or "file:/path"',
+        ),
+        (
+            '[payments]\n[[payments.facilitator]]\nurl = "https://f.example"\nkey_id = "env:I"\nkey_secret = "env:S"\n'
+            'headers = { Authorization = "env:A" }\n' + server(),
+            "payments.facilitator[1].headers.authorization: is there besides key_secret",
+        ),
+        (
             '[payments]\n[[payments.facilitator]]\nurl = "https://u:p@f.example"\n' + server(),
             "payments.facilitator[1].url",
         ),

@@ -19,7 +19,7 @@ from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
 from server.mcp.tasks import Face, Snapshot
 from server.store.inline import InlineStore, open_inline_store
-from server.store.jobs import DiskFull, StoreDb
+from server.store.jobs import DiskFull, JobTooSlow, StoreDb
 from server.tasks.engine import Ending, TaskCompleted, TaskOrder, Tasks, Who, owner_of
 from server.tasks.logins import REVOKED
 
@@ -57,6 +57,7 @@ class Tools:
 
     stopped: list[str] = field(default_factory=list[str])
     seen: list[Who] = field(default_factory=list[Who])
+    let_go_of: list[str] = field(default_factory=list[str])
     by_hand: trio.Event = field(default_factory=trio.Event)
 
     async def perform(self, order: TaskOrder, outlet: Outlet) -> Ending:
@@ -73,6 +74,9 @@ class Tools:
         finally:
             self.stopped.append(order.principal.subject)
         raise AssertionError
+
+    async def let_go(self, order: TaskOrder) -> None:
+        self.let_go_of.append(order.principal.subject)
 
 
 class _Full:
@@ -110,6 +114,7 @@ async def running(store: InlineStore | _Full, doors: Doors, tools: Tools) -> Asy
         log=structlog.get_logger(),
         announce=lambda _server, _task_id: None,
         allowed=doors.allowed,
+        let_go=tools.let_go,
     )
     store.on_changes(tasks.apply_changes)
     async with trio.open_nursery() as nursery:
@@ -196,9 +201,26 @@ async def test_a_task_of_a_login_that_was_ended_meanwhile_is_not_begun(
     doors, tools = Doors({"usr_a": None}), Tools()
     async with running(store, doors, tools) as tasks:
         mine = await start(tasks, ALICE)
-        await trio.sleep(1)
+        await start(tasks, BOB)
+        await trio.testing.wait_all_tasks_blocked()
         assert (await tasks.get(mine.id, owner_of(ALICE, "main"))).message == REVOKED
-        assert tools.seen == []
+        # What was begun for it is let go of at once, and what was begun for others is theirs.
+        assert ([each.subject for each in tools.seen], tools.let_go_of) == (["usr_b"], ["usr_a"])
+
+
+async def test_what_was_begun_for_a_task_is_let_go_of_where_nobody_can_say_whether_it_may_be(
+    autojump_clock: MockClock, store: InlineStore
+) -> None:
+    doors, tools = Doors(), Tools()
+
+    async def unknown(principal: Principal) -> Principal | None:
+        raise JobTooSlow("too slow")
+
+    doors.allowed = unknown
+    async with running(store, doors, tools) as tasks:
+        await start(tasks, ALICE)
+        await trio.testing.wait_all_tasks_blocked()
+        assert (tools.seen, tools.let_go_of) == ([], ["usr_a"])
 
 
 async def test_a_call_that_becomes_a_task_after_its_login_was_ended_is_stopped(

@@ -25,6 +25,7 @@ from server.till.caps import CapRules
 from server.till.claims import Rules
 from server.till.deposits import Deposits
 from server.till.fingerprint import fingerprint
+from server.till.kept_answers import AnswerRoom, KeptSum
 from server.till.ledger import GRANTED, Books, Movement
 from server.till.offers import CURRENCY, Offer
 from server.till.plans import Plans
@@ -127,9 +128,11 @@ def _name(job: Any) -> str:
 class OpenTill:
     """Everything that a test of the till touches."""
 
-    def __init__(self, store: InlineStore) -> None:
+    def __init__(self, store: InlineStore, **bounds: KeptSum) -> None:
+        """`bounds`: of the answers that are kept."""
         self.now = NOW
         self.store = FaultyStore(store)
+        self._bounds = bounds
         self.facilitators = FakeFacilitators()
         self.books = Books(KEY)
         self.heard = StringIO()
@@ -151,7 +154,7 @@ class OpenTill:
         store: Any = self.store
         return Settlements(
             store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
-            clock=lambda: self.now, boot_id=boot_id, log=self.log,
+            clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **self._bounds),
         )  # fmt: skip
 
     def showcase(self, below: str) -> Showcase:
@@ -227,10 +230,10 @@ class OpenTill:
 
 
 @asynccontextmanager
-async def open_till() -> AsyncGenerator[OpenTill]:
+async def open_till(**bounds: KeptSum) -> AsyncGenerator[OpenTill]:
     async with open_inline_store(clock=lambda: NOW) as store:
         store.chain_audit(b"a" * 32)
-        made = OpenTill(store)
+        made = OpenTill(store, **bounds)
         made.books.keep(store)
         async with trio.open_nursery() as nursery:
             await nursery.start(made.settlements.run)

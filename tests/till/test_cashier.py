@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from auth.values.cashier import ANY_LOGIN, CashierRefusal
-from auth.values.model import Principal, PrincipalKind
+from auth.values.cashier import ANY_LOGIN, ANY_TOOL, CashierRefusal
+from auth.values.model import STRANGER, Principal, PrincipalKind
 from server.store.jobs import StoreDb
 from server.till import caps, meters, plan_grants, takings, vouchers, wallets
 from server.till.ledger import GRANTED, revenue_account
@@ -77,7 +77,7 @@ def all_of_it(db: StoreDb) -> None:
 
 
 async def test_what_somebody_has_is_told_in_words(store: AnyStore) -> None:
-    cashier = a_cashier(store, BOOKS, per_day="$5", per_login="$20")
+    cashier = a_cashier(store, BOOKS, per_day="$5", per_login="$20", per_tool="$2")
     await store.write(all_of_it)
     held = await store.read(partial(cashier.look, person="ann", logins=["grn_1", "grn_2"], now=NOW))
     assert (held.balance, held.held) == ("$0.99", "$0.02")
@@ -88,6 +88,7 @@ async def test_what_somebody_has_is_told_in_words(store: AnyStore) -> None:
     assert [(cap.login, cap.words, cap.own) for cap in held.caps] == [
         ("", "$5.00 a day", False),
         (ANY_LOGIN, "$20.00 in all", False),
+        (ANY_TOOL, "$2.00 a day", False),
         ("grn_1", "$0.05 a day", True),
     ]
     assert [(shift.words, shift.amount, shift.came_in) for shift in held.shifts] == [
@@ -97,7 +98,7 @@ async def test_what_somebody_has_is_told_in_words(store: AnyStore) -> None:
 
 
 async def test_a_program_is_told_the_same_in_numbers(store: AnyStore) -> None:
-    cashier = a_cashier(store, BOOKS, per_day="$5")
+    cashier = a_cashier(store, BOOKS, per_day="$5", per_tool="$2")
     await store.write(all_of_it)
     principal = Principal(
         kind=PrincipalKind.USER, subject="ann", scopes=frozenset(), grant_id="grn_1", client_id="cli"
@@ -114,8 +115,29 @@ async def test_a_program_is_told_the_same_in_numbers(store: AnyStore) -> None:
     assert [(cap["of"], cap["period"], cap["limit"]) for cap in told["caps"]] == [
         ("wallet", "day", 5_000_000),
         ("login", "day", 50_000),
+        ("tool", "day", 2_000_000),
     ]
+    assert told["caps"][-1]["words"] == "$2.00 a day on any one tool"
     assert [each["amount"] for each in told["movements"]] == [-CENT, 1_000_000]
+
+
+async def test_who_bought_a_token_is_told_of_the_balance_and_what_it_is_good_for(store: AnyStore) -> None:
+    cashier = a_cashier(store, BOOKS)
+    wallet = "payer:eip155:8453:0xab"
+    await store.write(lambda db: given(db, 1_000_000, wallet))
+    principal = Principal(
+        kind=PrincipalKind.PAYER, subject="payer:eip155:8453:0xAB", client_id="payers", grant_id="grn_2"
+    )
+    told = await store.read(partial(cashier.mine, principal=principal, server="agent", now=NOW))
+    assert (told["wallet"]["id"], told["wallet"]["words"]) == (wallet, "$1.00")
+    assert [each["amount"] for each in told["movements"]] == [1_000_000]
+    assert told["may"] == (
+        "Call what is sold here without a login, from this balance, and nothing else: one of its tools costs $0.01 a call."
+    )
+    elsewhere = await store.read(partial(cashier.mine, principal=principal, server="other", now=NOW))
+    assert elsewhere["may"].endswith("and nothing else.")
+    stranger = await store.read(partial(cashier.mine, principal=STRANGER, server="agent", now=NOW))
+    assert stranger == {}
 
 
 async def test_who_has_nothing_is_told_so_and_a_nobody_nothing(store: AnyStore) -> None:
@@ -200,9 +222,10 @@ async def test_an_amount_that_is_none_sets_no_cap(store: AnyStore, typed: str) -
 
 async def test_who_is_asked_learns_what_may_be_spent_and_up_to_what(store: AnyStore) -> None:
     await store.write(partial(given, amount=3_200_000))
-    bounded = a_cashier(store, BOOKS, per_day="$5", per_login="$20")
+    bounded = a_cashier(store, BOOKS, per_day="$5", per_tool="$2", per_login="$20")
     assert await store.read(partial(asked, cashier=bounded)) == (
-        "It may spend from your balance ($3.20 now), up to $5.00 a day and $20.00 with this login: one of its tools costs $0.01 a call."
+        "It may spend from your balance ($3.20 now), up to $5.00 a day, $2.00 a day on any one tool and $20.00 with this login:"
+        " one of its tools costs $0.01 a call. Other money than that it moves only with a permission of its own."
     )
     unbounded = a_cashier(store, BOOKS)
     assert "up to all of it" in await store.read(partial(asked, cashier=unbounded))

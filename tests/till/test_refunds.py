@@ -11,7 +11,8 @@ import pytest
 
 from server.store.jobs import StoreDb
 from server.till import refunds, wallets
-from server.till.refunds import NotRefunded, Refunded, RefundOrder
+from server.till.ledger import OtherMovement
+from server.till.refunds import Granted, NotRefunded, Refunded, RefundOrder
 from tests.till.books_fakes import (
     ANN,
     BASE,
@@ -131,7 +132,39 @@ async def test_what_takes_back_is_not_taken_back_and_what_is_not_there_neither(s
 
 async def test_a_grant_opens_a_wallet_and_is_in_the_trail(store: AnyStore) -> None:
     give = partial(refunds.grant, books=BOOKS, amount=5, currency="USD", note="", by="local:7", now=NOW)
-    assert await store.write(partial(give, wallet="client:new")) == 5
+    assert await store.write(partial(give, wallet="client:new")) == Granted(seq=5)
     assert (await store.read(balances))["client:new"] == 5
     assert (await events(store))[-1] == ("ledger.granted", "local:7", "movement 5 gives client:new $0.000005")
+    assert (await checked(store)).is_right
+
+
+async def test_a_grant_with_a_key_is_given_once_and_never_again(store: AnyStore) -> None:
+    give = partial(refunds.grant, books=BOOKS, amount=5, currency="USD", note="", by="local:7", now=NOW)
+    first = partial(give, wallet="client:new", once="order-7")
+    assert await store.write(first) == Granted(seq=5)
+    told = await events(store)
+    assert await store.write(first) == Granted(seq=5, given_before=True)
+    assert await events(store) == told  # nothing was decided
+    assert (await store.read(balances))["client:new"] == 5
+    # Also when it was taken back meanwhile.
+    await store.write(partial(refund, refers=5))
+    assert await store.write(first) == Granted(seq=5, given_before=True)
+    assert (await store.read(balances))["client:new"] == 0
+    # Another key, and none, are grants of their own.
+    assert await store.write(partial(give, wallet="client:new", once="order-8")) == Granted(seq=7)
+    assert await store.write(partial(give, wallet="client:new")) == Granted(seq=8)
+    assert await store.write(partial(give, wallet="client:new")) == Granted(seq=9)
+    assert (await checked(store)).is_right
+
+
+@pytest.mark.parametrize("other", [{"wallet": "client:old"}, {"amount": 6}])
+async def test_the_key_of_one_grant_is_for_no_other(store: AnyStore, other: dict[str, Any]) -> None:
+    usual: dict[str, Any] = {"wallet": "client:new", "amount": 5, "once": "order-7"}
+    give = partial(refunds.grant, books=BOOKS, currency="USD", note="", by="local:7", now=NOW)
+    await store.write(partial(give, **usual))
+    with pytest.raises(OtherMovement):
+        await store.write(partial(give, **{**usual, **other}))
+    found = await store.read(balances)
+    assert found["client:new"] == 5
+    assert "client:old" not in found
     assert (await checked(store)).is_right

@@ -6,11 +6,11 @@ import pytest
 
 from server.till import words
 from server.till.calls import Refusal
-from server.till.claims import NotClaimed
+from server.till.claims import NOT_FETCHED, Uncovered
 from tests.till.open_till import an_offer
 
 OFFER = an_offer(20_000)
-POOR = NotClaimed("balance_too_low", due=20_000, balance=0)
+POOR = Uncovered(reason="balance_too_low", due=20_000, balance=0)
 
 # After these the very same call is to come again: with what it was paid with.
 TRY_AGAIN = {
@@ -32,7 +32,8 @@ ALL: dict[str, Refusal] = {
     "tried_often_enough": words.tried_often_enough(),
     "too_many_failures": words.too_many_failures(4),
     "bad_payment": words.bad_payment(OFFER, "invalid_network", "Not on that network."),
-    "used up": words.not_covered(OFFER, NotClaimed("trial_exhausted"), payable=True),
+    "answers_not_fetched": words.not_covered(OFFER, Uncovered(reason=NOT_FETCHED), payable=True),
+    "used up": words.not_covered(OFFER, Uncovered(reason="trial_exhausted"), payable=True),
 }
 
 
@@ -80,6 +81,13 @@ def test_no_words_lead_to_a_new_key_for_the_same_call(name: str) -> None:
     )
 
 
+@pytest.mark.parametrize("tries", [1, 2, 3])
+def test_whoever_paid_for_what_failed_is_led_to_the_same_call(tries: int) -> None:
+    text = words.paid_and_failed(tries)
+    assert "Do not pay again." in text and "with the same key or payment" in text
+    assert f"{tries} more time" in text and "new key" not in text
+
+
 def test_the_price_and_the_balance_are_said_in_words() -> None:
     assert TRY_AGAIN["balance, payable"].text.startswith(
         "search costs $0.02 a call, and your balance is $0.00."
@@ -87,6 +95,6 @@ def test_the_price_and_the_balance_are_said_in_words() -> None:
 
 
 def test_what_was_used_up_is_said_before_the_price() -> None:
-    why = NotClaimed("payment_required", due=20_000, used_up="trial_exhausted")
+    why = Uncovered(reason="payment_required", due=20_000, used_up="trial_exhausted")
     text = words.not_covered(OFFER, why, payable=True).text
     assert text.startswith("Your free trial of it is used up. search costs $0.02 a call. Pay with x402")

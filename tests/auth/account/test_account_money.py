@@ -173,11 +173,19 @@ async def test_a_form_of_another_page_or_browser_does_nothing() -> None:
 
 
 async def test_whoever_lets_a_device_in_is_told_what_it_may_spend() -> None:
-    house = house_that_sells(per_day="$5")
+    house = house_that_sells(per_day="$5", per_tool="$2")
     given(house, 1_500_000)
     browser = await signed_in(house)
+    await browser.get("/account")
+    assert "Any one tool" in browser.words
     await browser.look_at(house.ask())
-    assert "It may spend from your balance ($1.50 now), up to $5.00 a day" in browser.words
+    assert (
+        "It may spend from your balance ($1.50 now), up to $5.00 a day and $2.00 a day on any one tool"
+        in browser.words
+    )
+    # It is no other truth than what the permission says that stands beside it.
+    assert "everything it offers, except what moves money" in browser.words
+    assert "Other money than that it moves only with a permission of its own." in browser.words
     free = House().owned()
     free.add_user("usr_bob", "bob")
     browser = await signed_in(free)

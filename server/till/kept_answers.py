@@ -1,0 +1,192 @@
+"""How many answers are kept for one caller, and that they do not become too many.
+
+An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
+given make room for new calls, oldest first, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
+further call is begun. What is kept is added up when a caller is first heard of, and again when what was added since could be too much; so
+an ordinary call adds nothing up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Final
+
+import msgspec
+import trio
+
+from server.store.jobs import Store, StoreDb
+from server.till.marks import GRACE_MS
+
+
+class KeptSum(msgspec.Struct, frozen=True):
+    answers: int
+    bytes: int
+
+    def reaches(self, bound: KeptSum) -> bool:
+        return self.answers >= bound.answers or self.bytes >= bound.bytes
+
+
+# Asked before each call, so what a caller has under way at that moment may come on top.
+OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
+# All together of whom nothing is known but what they pay with: one person can have any number of addresses.
+OF_STRANGERS: Final = KeptSum(40_000, 4 * 1024 * 1024 * 1024)
+STRANGER: Final = "payer:"
+STRANGERS: Final = f"{STRANGER}*"
+# Room is made in steps of one part in so many, not anew for each call; it is found by reads, which hold up nobody, and made by small writes.
+PARTS: Final = 16
+PIECE: Final = 100
+FOUND: Final = 5_000
+# Whose sums are remembered; of others they are added up again.
+MOST_HOLDERS: Final = 10_000
+# Whoever was found to have too much is not looked at anew with each call that is refused.
+LOOK_AGAIN_SECONDS: Final = 1.0
+
+_OF_ONE: Final = "caller = ?"
+# The character after the colon: whatever begins like a stranger comes before it.
+_OF_ANY_STRANGER: Final = "caller >= 'payer:' AND caller < 'payer;'"
+_SUM: Final = (
+    "SELECT count(*) AS answers, coalesce(sum(answer_bytes), 0) AS bytes FROM charges WHERE answer_bytes > 0"
+)
+_GIVEN: Final = "answered_at <= ?"
+_OLDEST: Final = "ORDER BY answered_at, id LIMIT ?"
+_DROP: Final = "UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL"
+
+
+def kept_for(db: StoreDb, holder: str) -> KeptSum:
+    """What is kept for a caller, or for all `STRANGERS`."""
+    callers, which = _callers(holder)
+    return _sum(db, f"{_SUM} AND {callers}", *which)
+
+
+def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int) -> Sequence[str]:
+    """Charges whose answers have to go so that what is kept comes below the bound: the oldest that were given; not all of them where
+    there are very many. Empty: that would not be enough, or nothing has to go."""
+    kept, (callers, which), arrived = kept_for(db, holder), _callers(holder), now - GRACE_MS
+    given = _sum(db, f"{_SUM} AND {_GIVEN} AND {callers}", arrived, *which)
+    waiting = KeptSum(kept.answers - given.answers, kept.bytes - given.bytes)
+    if not kept.reaches(bound) or waiting.reaches(bound):
+        return ()
+    too_many = kept.answers - bound.answers + max(bound.answers // PARTS, 1)
+    too_large = kept.bytes - bound.bytes + max(bound.bytes // PARTS, 1)
+    sql = f"SELECT id, answer_bytes FROM charges WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
+    found: list[str] = []
+    for row in db.fetch_all(sql, arrived, *which, FOUND):
+        if too_many <= 0 and too_large <= 0:
+            break
+        found.append(row["id"])
+        too_many -= 1
+        too_large -= row["answer_bytes"]
+    return found
+
+
+def drop_answers(db: StoreDb, charge_ids: Sequence[str]) -> None:
+    """Of calls that stay made and paid for: a repeat is told that it was answered."""
+    for charge_id in charge_ids:
+        db.execute(_DROP, charge_id)
+
+
+def _callers(holder: str) -> tuple[str, tuple[object, ...]]:
+    return (_OF_ANY_STRANGER, ()) if holder == STRANGERS else (_OF_ONE, (holder,))
+
+
+def _sum(db: StoreDb, sql: str, *which: object) -> KeptSum:
+    row = db.fetch_one(sql, *which)
+    assert row is not None
+    return KeptSum(**row)
+
+
+class _Known:
+    """No less than what is kept: what was found, and all that was added since."""
+
+    __slots__ = ("answers", "bytes", "full_until", "looked", "looking")
+
+    def __init__(self) -> None:
+        self.answers = 0
+        self.bytes = 0
+        self.looked = False  # at the rows; until then there are only those that were added
+        self.looking = trio.Lock()
+        self.full_until = -math.inf  # on trio's clock
+
+    def has_room(self, bound: KeptSum) -> bool:
+        return self.looked and self.answers < bound.answers and self.bytes < bound.bytes
+
+
+class AnswerRoom:
+    """Of the whole process, which is the only one that adds answers."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Callable[[], int],
+        *,
+        of_caller: KeptSum = OF_CALLER,
+        of_strangers: KeptSum = OF_STRANGERS,
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._of_caller = of_caller
+        self._of_strangers = of_strangers
+        self._known: dict[str, _Known] = {}
+
+    async def is_left(self, caller: str) -> bool:
+        """Whether another answer can be kept for this caller, as far as is known. Raises what the store raises."""
+        for holder, bound in self._holders(caller):
+            known = self._known.get(holder) or self._begin(holder)
+            if not known.looked:
+                async with known.looking:
+                    if not known.looked:
+                        await self._look(known, holder)
+            if not known.has_room(bound):
+                return False
+        return True
+
+    async def make(self, caller: str) -> bool:
+        """For a call that none before it stands for, where none seemed to be left. False: there is none."""
+        for holder, bound in self._holders(caller):
+            known = self._known.get(holder) or self._begin(holder)
+            async with known.looking:  # one after the other: who waited finds what the first has found
+                if not known.has_room(bound) and not await self._make(known, holder, bound):
+                    return False
+        return True
+
+    def add(self, caller: str, size: int) -> None:
+        """An answer is about to be kept."""
+        for holder, _ in self._holders(caller):
+            known = self._known.get(holder)
+            if known is not None:
+                known.answers += 1
+                known.bytes += size
+
+    def _holders(self, caller: str) -> Iterable[tuple[str, KeptSum]]:
+        own = (caller, self._of_caller)
+        return (own, (STRANGERS, self._of_strangers)) if caller.startswith(STRANGER) else (own,)
+
+    def _begin(self, holder: str) -> _Known:
+        while len(self._known) >= MOST_HOLDERS:
+            del self._known[next(iter(self._known))]
+        known = self._known[holder] = _Known()
+        return known
+
+    async def _make(self, known: _Known, holder: str, bound: KeptSum) -> bool:
+        """What may be too much is looked at again first: something is dropped only where it is."""
+        if trio.current_time() < known.full_until:
+            return False
+        while (await self._look(known, holder)).reaches(bound):
+            job = partial(too_old, holder=holder, bound=bound, now=self._clock())
+            old = await self._store.read(job)
+            if not old:
+                known.full_until = trio.current_time() + LOOK_AGAIN_SECONDS
+                return False
+            for start in range(0, len(old), PIECE):
+                await self._store.write(partial(drop_answers, charge_ids=old[start : start + PIECE]))
+        return True
+
+    async def _look(self, known: _Known, holder: str) -> KeptSum:
+        before = KeptSum(known.answers, known.bytes)
+        found = await self._store.read(partial(kept_for, holder=holder))
+        known.looked = True
+        known.answers += found.answers - before.answers  # what was added meanwhile stays in it
+        known.bytes += found.bytes - before.bytes
+        return found

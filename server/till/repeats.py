@@ -1,0 +1,181 @@
+"""Calls that were made before: what the charge that stands for them comes to, and whose an authorization is that was shown before.
+
+Whoever comes second waits for the first, is given its answer, or is told what is wrong; a call that was paid beforehand and not served is
+taken up again. Nothing is run or charged a second time.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+from server.store.jobs import Store
+from server.till import charges, payments, words
+from server.till.answers import AnswerVault
+from server.till.calls import Earlier, PricedCall, Refusal, Started
+from server.till.charges import Charge
+from server.till.drafts import Drafts, payer_of
+from server.till.finishing import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
+from server.till.marks import GRACE_MS
+from server.till.offers import Offer
+from server.till.payments import PaymentRow
+from server.till.settlement import settlement_of
+from server.till.showcase import Showcase
+from server.till.under_way import UnderWay
+from server.x402.payments import Payment
+
+# Whoever waits for somebody else's call is told so before its own time is over.
+MARGIN_SECONDS: Final = 2.0
+
+
+class Repeats:
+    """Of one server."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        answers: AnswerVault,
+        under_way: UnderWay,
+        showcase: Showcase,
+        drafts: Drafts,
+        finishing: Finishing,
+        clock: Callable[[], int],
+        boot_id: str,
+    ) -> None:
+        self._store = store
+        self._answers = answers
+        self._under_way = under_way
+        self._showcase = showcase
+        self._drafts = drafts
+        self._finishing = finishing
+        self._clock = clock
+        self._boot_id = boot_id
+
+    # ── by the call ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def of_charge(
+        self, charge: Charge, call: PricedCall, offer: Offer
+    ) -> Started | Earlier | Refusal | None:
+        """What the charge that stands for this call comes to. None: it stands no more, so claim again."""
+        if charge.fingerprint != call.fingerprint:
+            return words.other_call_of_key()
+        limit = PATIENT_SECONDS if call.patient else max(call.deadline_seconds - MARGIN_SECONDS, 1.0)
+        if charge.state in ("running", "settling"):
+            return await self._of_running(charge, limit)
+        if charge.state == "owed":
+            return await self._of_owed(charge, call, offer, limit)
+        kept_of_it = await self._store.read(lambda db: charges.find_with_answer(db, charge.id))
+        if kept_of_it is None:
+            return None
+        stored, sealed = kept_of_it
+        if sealed is None:
+            return words.answer_gone()
+        answer = self._answers.open(charge.id, sealed)
+        meta = self._finishing.meta_of(stored, await self._settlement_of(stored))
+        return Earlier(
+            charge_id=charge.id,
+            answer=answer,
+            keyed=charge.keyed,
+            keeps_ms=offer.dedupe_seconds * 1000,
+            on_chain=charge.payment_id is not None,
+            meta=meta,
+        )
+
+    async def _of_running(self, charge: Charge, limit: float) -> Earlier | Refusal | None:
+        if ended := await self._under_way.wait(charge.id, within=limit):
+            return ended.answer
+        again = await self._store.read(lambda db: charges.find(db, charge.id))
+        if again is None or again.state != charge.state:
+            return None  # it ended between two looks
+        if charge.payment_id is None or charge.state == "running":
+            return words.in_flight()
+        if await self._under_way.wait(charge.payment_id, within=limit):
+            return None
+        return words.unknown_outcome(charge.payment_id)
+
+    async def _of_owed(
+        self, charge: Charge, call: PricedCall, offer: Offer, limit: float
+    ) -> Started | Earlier | Refusal | None:
+        if ended := await self._under_way.wait(charge.id, within=limit):
+            return ended.answer  # somebody is about to take it up
+        # Once it is taken up nothing is waited for: who has it must end it.
+        told = await self._settlement_of(charge)
+        job = partial(charges.take_up, charge_id=charge.id, owner=self._boot_id, call_id=call.call_id)
+        self._under_way.begin(charge.id)
+        taken = False
+        try:
+            taken = await self._store.write(job)
+        finally:
+            if not taken:
+                self._under_way.end(charge.id)
+        if taken:
+            return Started(charge=charge, call=call, offer=offer, paid=True, settlement=told)
+        again = await self._store.read(lambda db: charges.find(db, charge.id))
+        return words.tried_often_enough() if again is not None and again.state == "owed" else None
+
+    async def _settlement_of(self, charge: Charge) -> Mapping[str, Any] | None:
+        payment_id = charge.payment_id
+        row = None if payment_id is None else await self._store.read(lambda db: payments.find(db, payment_id))
+        return None if row is None else settlement_of(row)
+
+    # ── by the payment ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def known(self, payment: Payment, call: PricedCall, offer: Offer) -> PaymentRow | None:
+        """The row of an authorization that was shown for this very call before."""
+        authorization = payment.authorization
+        offered = self._showcase.requirements(offer)
+        asset = next((each.asset for each in offered if each.network == payment.network), None)
+        if payment.accepted is not None:
+            asset = payment.accepted.get("asset")
+        if not isinstance(asset, str):
+            return None
+        job = partial(
+            payments.find_authorization,
+            network=payment.network,
+            asset=asset.lower(),
+            payer=authorization.from_.lower(),
+            nonce=authorization.nonce.lower(),
+        )
+        found = await self._store.read(job)
+        same = (
+            found is not None
+            and hmac.compare_digest(found.proof_hash, payment.proof_hash)
+            and found.fingerprint == call.fingerprint
+        )
+        return found if same else None
+
+    async def of_payment(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Started | Earlier | Refusal | None:
+        """What the call comes to that this authorization was shown for already. None: look again."""
+        charge = await self._charge_of(found, call, offer, key)
+        return await self.of_charge(charge, call, offer) if isinstance(charge, Charge) else charge
+
+    async def _charge_of(
+        self, found: PaymentRow, call: PricedCall, offer: Offer, key: str | None
+    ) -> Charge | Refusal | None:
+        if found.state == "refused":
+            return words.not_settled(found, offer)
+        if found.caller != (call.caller or payer_of(found)) and (call.caller or found.caller):
+            return words.payment_used()
+        if found.charge_id is None:
+            if await self._under_way.wait(found.id, within=SETTLE_SECONDS):
+                return None
+            again = await self._store.read(lambda db: payments.find(db, found.id))
+            return words.in_flight() if again is not None and again.charge_id is None else None
+        charge_id = found.charge_id
+        charge = await self._store.read(lambda db: charges.find(db, charge_id))
+        if charge is None:
+            return words.payment_used() if found.state in ("settled", "refused") else words.in_flight()
+        if charge.caller != payer_of(found):
+            return charge
+        # Who paid is the only thing known of this caller, and a payment can be read on the chain by anybody, as soon as it is sent there.
+        if charge.keyed:
+            return charge if self._drafts.is_key_of(charge, call, key) else words.without_its_key()
+        if charge.state != "done":
+            return charge
+        job = partial(charges.is_unanswered, charge_id=charge_id, since=self._clock() - GRACE_MS)
+        return charge if await self._store.read(job) else words.payment_used()
