@@ -64,8 +64,9 @@ def authorization_server(site: Site, policy: Policy, origin: str) -> dict[str, A
     }
 
 
-def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
-    """RFC 9728 §2. `path` as it was typed: clients compare `resource` with their own URL, slash and all."""
+def protected_resource(site: Site, origin: str, path: str, server: str) -> dict[str, Any]:
+    """RFC 9728 §2, which leaves room for what is ours. `path` as it was typed: clients compare `resource` with their own URL, slash
+    and all."""
     base = site.public(origin)
     return {
         "resource": base + path,
@@ -76,6 +77,7 @@ def protected_resource(site: Site, origin: str, path: str) -> dict[str, Any]:
         "bearer_methods_supported": ["header"],
         "dpop_signing_alg_values_supported": list(ALGORITHMS),
         "dpop_bound_access_tokens_required": False,
+        **{name: base + place for name, place in site.announced.get(server, {}).items()},
     }
 
 
@@ -84,14 +86,14 @@ def document(site: Site, policy: Policy, path: str, origin: str) -> dict[str, An
     if path == AUTHORIZATION_SERVER:
         return authorization_server(site, policy, origin)
     if path == PROTECTED_RESOURCE and site.default not in site.without_login:
-        return protected_resource(site, origin, site.servers[site.default])
+        return protected_resource(site, origin, site.servers[site.default], site.default)
     for name, served in site.servers.items():
         if name in site.without_login:
             continue
         if path in (PROTECTED_RESOURCE + served, PROTECTED_RESOURCE + served + "/"):
-            return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE))
+            return protected_resource(site, origin, path.removeprefix(PROTECTED_RESOURCE), name)
         if path == served + PROTECTED_RESOURCE:
-            return protected_resource(site, origin, served)
+            return protected_resource(site, origin, served, name)
     return None
 
 

@@ -23,6 +23,8 @@ class Site(msgspec.Struct, frozen=True, kw_only=True):
     scopes: Vocabulary = msgspec.field(default_factory=Vocabulary)
     # Servers that nobody logs in to: they are no protected resources.
     without_login: frozenset[str] = frozenset()
+    # What a server says of itself besides: its name → members of its metadata, each the path of an address.
+    announced: Mapping[str, Mapping[str, str]] = {}
 
     def __post_init__(self) -> None:
         if normalise(self.issuer) is None or urlsplit(self.issuer).path:

@@ -71,6 +71,7 @@ def command(
     from server.cli.asking import GivenAnswers, QuestionScreen
     from server.cli.tools import pick
     from server.client.arguments import UnusableArguments, from_words
+    from server.client.errors import NotLoggedIn
 
     given = GivenAnswers(answers)
     address = target.logged_in_address(url)
@@ -87,8 +88,8 @@ def command(
         status.show(_progress(done, total, message))
 
     async def main() -> dict[str, Any]:
-        async with target.connected(address.url) as mcp:
-            chosen = pick(await mcp.tools(), tool, address.url)
+        async with target.connected(address.url, pays=pay) as mcp:
+            chosen = pick(await mcp.tools(), tool, address.url, nameless=mcp.nameless)
             try:
                 filled = from_words(chosen, arguments) if whole is None else whole
             except UnusableArguments as error:
@@ -103,6 +104,10 @@ def command(
     try:
         with paying.said_why() if pay else nullcontext():
             result = terminal.run_async(main)
+    except NotLoggedIn as error:
+        if not pay and terminal.run_async(lambda: target.sells_to_all(address.url)):
+            raise NotLoggedIn(str(error), hint=f"{error.hint}, or pay for each call: --pay") from None
+        raise
     finally:
         status.clear()
     for path in given.unused:

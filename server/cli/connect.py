@@ -7,7 +7,7 @@ import sys
 from collections.abc import AsyncGenerator, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from shlex import quote
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,6 +18,9 @@ from server.cli.terminal import say, say_hint
 if TYPE_CHECKING:
     from server.client.errors import ClientError
     from server.client.login import DeviceCode
+
+
+NAMELESS: Final = "nobody is logged in: what is sold here without a login is paid for by the wallet"
 
 
 @click.command("connect")
@@ -33,7 +36,8 @@ def command(url: str, no_login: bool, pay: bool) -> None:
     Uses the login of `ostiary login URL`. Without one, it shows a code or a link on stderr, and the client's first
     request waits until somebody approved it.
 
-    With --pay, calls that have a price are paid for by the wallet (ostiary wallet), as far as it may without asking you.
+    With --pay, calls that have a price are paid for by the wallet (ostiary wallet), as far as it may without asking you. Without a login,
+    the client then sees what is sold to whoever pays, where the server sells like that.
     """
     import trio
 
@@ -76,12 +80,14 @@ def command(url: str, no_login: bool, pay: bool) -> None:
                 say(f"logged in to {address.url}")
 
             door = Door(Access(file, address.url, client=client), None if no_login else log_in)
-            carrier = Carrier(client, address.url, door)
-            purse = None
+            purse = nameless = None
             if payer is not None:
                 from server.client.bridge_paying import Purse
+                from server.client.seller import NamelessEntry
 
                 purse = Purse(payer, address.url, say_line)
+                nameless = NamelessEntry(client, address.url, taken=lambda: say_line(NAMELESS))
+            carrier = Carrier(client, address.url, door, nameless=nameless)
             bridge = Bridge(carrier, door, say=say_line, purse=purse)
             await bridge.run(reader(sys.stdin.fileno()), writer(out))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,7 +17,7 @@ from server.cli import local, terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
-    from server.client.checkup import CheckStep
+    from server.client.checkup import CheckStep, LookFurther
 
 # state → mark, its plain form, colour
 MARKS: Final = {
@@ -47,7 +48,9 @@ def command(url: str | None, data_dir: str | None, config: str | None, as_json: 
     report.begin(local_url)
 
     async def main(address: str) -> None:
-        steps = examine(address, target.token_file())
+        # Of the server of this machine more is known than anybody is told.
+        further = None if url is None else _what_it_sells()
+        steps = examine(address, target.token_file(), further=further)
         try:
             async for step in steps:
                 report.add(step)
@@ -58,6 +61,12 @@ def command(url: str | None, data_dir: str | None, config: str | None, as_json: 
         address = local_url
         terminal.run_async(lambda: main(address))
     return report.end(local_url)
+
+
+def _what_it_sells() -> LookFurther:
+    from server.cli.doctor_seller import seller_steps
+
+    return seller_steps
 
 
 class _Report:
@@ -119,6 +128,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+        if unheard := status.get("unheard_prices"):
+            report.add(_unheard(unheard))
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
                 report.add(step)
@@ -149,6 +160,12 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:
+    from server.cli.doctor_money import unheard_step
+
+    return unheard_step(tools)
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

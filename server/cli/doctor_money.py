@@ -22,6 +22,20 @@ def money_steps(found: Mapping[str, Any]) -> list[CheckStep]:
     ]
 
 
+def unheard_step(tools: Mapping[str, Sequence[str]]) -> CheckStep:
+    """Tools by server whose authors say what they cost, where the settings have no [payments]."""
+    named = [f"{server}/{tool}" for server, each in tools.items() for tool in each]
+    more = f" and {len(named) - TOOLS} more" if len(named) > TOOLS else ""
+    count = "a price that its agent sets is" if len(named) == 1 else "prices that agents set are"
+    return CheckStep(
+        name="prices",
+        state="failed",
+        detail=f"{count} not asked for without [payments]: {', '.join(named[:TOOLS])}{more}"
+        f" cost{'s' if len(named) == 1 else ''} nothing",
+        hint="[payments] in the settings, or leave the price out of the agent's file",
+    )
+
+
 def _prices(warnings: Sequence[str], tools: Sequence[Mapping[str, Any]]) -> CheckStep:
     if warnings:
         return CheckStep(name="prices", state="failed", detail="; ".join(warnings), hint=SETTINGS)

@@ -21,6 +21,7 @@ def command(url: str, forget: bool, as_json: bool) -> None:
     from server.cli import target
     from server.client.errors import ClientError, NotLoggedIn
     from server.client.login import end
+    from server.client.seller import PAYERS
     from server.client.wire import open_client
 
     address = target.logged_in_address(url)
@@ -34,6 +35,7 @@ def command(url: str, forget: bool, as_json: bool) -> None:
             login = await trio.to_thread.run_sync(file.get, address.url)
             if login is None:  # another process was quicker, and it is done
                 return True
+            bought.append(login.client_id == PAYERS)
             try:
                 async with open_client(address.url) as client:
                     revoked = await end(client, login)
@@ -47,10 +49,15 @@ def command(url: str, forget: bool, as_json: bool) -> None:
             await trio.to_thread.run_sync(file.drop, address.url)
             return revoked
 
+    bought: list[bool] = []
     revoked = terminal.run_async(main)
     if as_json:
         terminal.out_json({"url": address.url, "revoked": revoked})
         return
     terminal.say(f"logged out of {address.url}")
+    if any(bought):
+        terminal.say(
+            "what is left on the balance stays there: the next deposit of the same wallet opens it again"
+        )
     if not revoked:
         terminal.say("the server was not told: the login there lives until it expires or is revoked")

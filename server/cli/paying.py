@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+import os
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from shlex import quote
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
@@ -14,7 +16,29 @@ from server.cli.terminal import say
 
 if TYPE_CHECKING:
     from server.cli.terminal import StatusLine
+    from server.client.wallet import WalletFile, WalletSettings
+    from server.evm.secp256k1 import PrivateKey
     from server.paying.payer import Payer
+    from server.paying.policy import SpendPolicy
+
+T = TypeVar("T")
+
+# A setting → the option that sets it.
+OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "per_call": "--per-call",
+        "per_day": "--per-day",
+        "per_deposit": "--per-deposit",
+        "confirm_above": "--confirm-above",
+        "networks": "--network",
+        "payees": "--payee",
+        "tokens": "--token",
+    }
+)
+# What must be there before anything is paid.
+EXAMPLES: Final[Mapping[str, str]] = MappingProxyType(
+    {"per_call": "0.05", "per_day": "1", "networks": "base-sepolia", "payees": "any"}
+)
 
 pay_option = click.option(
     "--pay", is_flag=True, help="pay what it costs, within what `ostiary wallet allow` says"
@@ -26,28 +50,12 @@ def make_payer(*, status: StatusLine | None = None) -> Payer:
     import secrets
     import time
 
-    from server.cli.wallet import OPTIONS, wallet_file, wallet_key
     from server.paying.payer import Payer
-    from server.paying.policy import BadPolicy, read_policy
     from server.paying.spending import SpendingFile
 
     file = wallet_file()
     settings = file.load()
-    key = wallet_key(settings.key)
-    try:
-        policy = read_policy(
-            per_call=settings.per_call,
-            per_day=settings.per_day,
-            networks=settings.networks,
-            payees=settings.payees,
-            confirm_above=settings.confirm_above,
-            tokens=settings.tokens,
-        )
-    except BadPolicy as problem:
-        raise terminal.CliError(
-            f"the wallet does not say what may be spent: {OPTIONS[problem.key]} {problem}",
-            hint="ostiary wallet allow --help",
-        ) from None
+    key, policy = wallet_key(settings.key), policy_of(settings)
 
     def tell(line: str) -> None:
         if status is not None:
@@ -65,7 +73,7 @@ def make_payer(*, status: StatusLine | None = None) -> Payer:
         SpendingFile(file.directory),
         now=time.time,
         random=secrets.token_bytes,
-        change=_change,
+        change=change_of,
         agree=agree if status is not None else None,
         tell=tell,
     )
@@ -82,7 +90,61 @@ def said_why() -> Generator[None, None, None]:
         raise terminal.CliError(str(error), hint=error.hint) from None
 
 
-def _change(option: str, value: str) -> str:
+def policy_of(settings: WalletSettings) -> SpendPolicy:
+    """What the wallet may spend. Raises `CliError` where it does not say so."""
+    from server.paying.policy import BadPolicy, read_policy
+
+    try:
+        return read_policy(
+            per_call=settings.per_call,
+            per_day=settings.per_day,
+            per_deposit=settings.per_deposit,
+            networks=settings.networks,
+            payees=settings.payees,
+            confirm_above=settings.confirm_above,
+            tokens=settings.tokens,
+        )
+    except BadPolicy as problem:
+        raise terminal.CliError(
+            f"the wallet does not say what may be spent: {OPTIONS[problem.key]} {problem}",
+            hint=_allowing(settings),
+        ) from None
+
+
+def _allowing(settings: WalletSettings) -> str:
+    """The command that says what is missing, with values to be changed."""
+    missing = [f"{OPTIONS[name]} {value}" for name, value in EXAMPLES.items() if not getattr(settings, name)]
+    return " ".join(("ostiary wallet allow", *missing)) if missing else "ostiary wallet show"
+
+
+def wallet_file() -> WalletFile:
+    from server.client.tokens import token_directory
+    from server.client.wallet import WalletFile
+
+    return WalletFile(token_directory(os.environ))
+
+
+def wallet_key(reference: str) -> PrivateKey:
+    from server.evm.key_files import load_key
+
+    if not reference:
+        raise terminal.CliError("there is no wallet here", hint="ostiary wallet new")
+    return usable(lambda: load_key(reference))
+
+
+def usable(work: Callable[[], T]) -> T:
+    """What `work` returns; what keeps a key or a payment from being used is said as every command says it."""
+    from server.evm.key_files import KeyUnusable
+    from server.paying.policy import CannotPay
+
+    try:
+        return work()
+    except (KeyUnusable, CannotPay) as error:
+        raise terminal.CliError(str(error), hint=error.hint) from None
+
+
+def change_of(option: str, value: str) -> str:
+    """The command that would allow it."""
     return f"ostiary wallet allow --{option} {quote(value.removeprefix('$'))}"
 
 

@@ -15,6 +15,7 @@ from server.client.errors import ScopeNeeded
 from server.client.mcp import McpClient
 from server.client.places import Places
 from server.client.rpc import RemoteEndpoint
+from server.client.seller import NamelessEntry
 from server.client.tokens import TokenFile, token_directory
 from server.client.wire import open_client
 
@@ -69,11 +70,20 @@ def _with_what_is_held(needed: ScopeNeeded, url: str) -> ScopeNeeded:
     )
 
 
-@asynccontextmanager
-async def connected(url: str) -> AsyncGenerator[McpClient, None]:
-    """An MCP client that has settled how to speak with the server at `url`."""
+async def sells_to_all(url: str) -> bool:
+    """Whether the server at `url` says that whoever pays needs no login."""
     async with open_client(url) as client:
-        mcp = McpClient(RemoteEndpoint(client, url, Access(token_file(), url, client=client)))
+        return await NamelessEntry(client, url).take()
+
+
+@asynccontextmanager
+async def connected(url: str, *, pays: bool = False) -> AsyncGenerator[McpClient, None]:
+    """An MCP client that has settled how to speak with the server at `url`. `pays`: without a login it comes in as somebody who pays,
+    where such people may."""
+    async with open_client(url) as client:
+        access = Access(token_file(), url, client=client)
+        nameless = NamelessEntry(client, url) if pays else None
+        mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
         try:
             await mcp.connect()
             yield mcp

@@ -14,6 +14,7 @@ from server.cli import terminal
 from server.cli.terminal import clean, json_option, out, paint
 
 PRICE: Final = "io.ostiary/price"
+NAMELESS: Final = "nobody is logged in here: this is what is sold without a login"
 
 
 @click.command("tools")
@@ -27,24 +28,36 @@ def command(url: str, tool: str | None, as_json: bool) -> None:
     address = target.logged_in_address(url)
 
     async def main() -> list[dict[str, Any]]:
-        async with target.connected(address.url) as mcp:
-            return await mcp.tools()
+        nonlocal nameless
+        # Looking costs nothing, also where nobody is let in who has no login and would not pay.
+        async with target.connected(address.url, pays=True) as mcp:
+            tools = await mcp.tools()
+            nameless = mcp.nameless
+            return tools
 
+    nameless = False
     found = terminal.run_async(main)
+    if nameless:
+        terminal.say(NAMELESS)
     if tool is not None:
-        one = pick(found, tool, address.url)
-        terminal.out_json(one) if as_json else _show_one(one, address.url)
+        one = pick(found, tool, address.url, nameless=nameless)
+        terminal.out_json(one) if as_json else _show_one(one, address.url, nameless=nameless)
     elif as_json:
         terminal.out_json({"url": address.url, "tools": found})
     else:
-        _show_all(found, address.url)
+        _show_all(found, address.url, nameless=nameless)
 
 
-def pick(tools: list[dict[str, Any]], name: str, url: str) -> dict[str, Any]:
-    """The tool of that name; where there is none, the nearest names are hinted at."""
+def pick(tools: list[dict[str, Any]], name: str, url: str, *, nameless: bool = False) -> dict[str, Any]:
+    """The tool of that name; where there is none, the nearest names are hinted at. `nameless`: these are those that are sold without a login."""
     for tool in tools:
         if tool["name"] == name:
             return tool
+    if nameless:
+        raise terminal.CliError(
+            f"{url} sells no tool {name} without a login",
+            hint=f"ostiary login {quote(url)} shows all that it has",
+        )
     from difflib import get_close_matches
 
     near = get_close_matches(name, [str(tool["name"]) for tool in tools], n=1)
@@ -54,28 +67,28 @@ def pick(tools: list[dict[str, Any]], name: str, url: str) -> dict[str, Any]:
     )
 
 
-def _show_all(tools: list[dict[str, Any]], url: str) -> None:
+def _show_all(tools: list[dict[str, Any]], url: str, *, nameless: bool = False) -> None:
     from server.client.arguments import names
 
     if not tools:
         terminal.say("this server has no tools, or none that you may see")
         return
-    priced = any(_price(tool) for tool in tools)
+    priced = any(price_of(tool) for tool in tools)
     rows = [
         (
             paint(clean(str(tool["name"])), "bold", sys.stdout),
             clean(" ".join(key if required else f"[{key}]" for key, required in names(tool))),
-            *([clean(_price(tool))] if priced else []),
+            *([clean(price_of(tool))] if priced else []),
             _summary(tool),
         )
         for tool in tools
     ]
     for line in terminal.columns(rows):
         out(terminal.cut(line, terminal.width(sys.stdout)))
-    terminal.say_hint(_example(tools[0], url))
+    terminal.say_hint(_example(tools[0], url, nameless=nameless))
 
 
-def _price(tool: Mapping[str, Any], *, whole: bool = False) -> str:
+def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
     """What it says that it costs, as far as the first semicolon, or wholly; nothing where it does not say."""
     meta = tool.get("_meta")
     said = cast("dict[str, Any]", meta).get(PRICE) if isinstance(meta, dict) else None
@@ -94,14 +107,14 @@ def _summary(tool: Mapping[str, Any]) -> str:
     return ""
 
 
-def _show_one(tool: Mapping[str, Any], url: str) -> None:
+def _show_one(tool: Mapping[str, Any], url: str, *, nameless: bool = False) -> None:
     from server.client.arguments import describe, names, type_name
 
     out(paint(clean(str(tool["name"])), "bold", sys.stdout))
     description = tool.get("description")
     if isinstance(description, str) and description.strip():
         out(clean(description.strip(), keep_lines=True))
-    if price := _price(tool, whole=True):
+    if price := price_of(tool, whole=True):
         out(f"costs {clean(price)}")
     keys = names(tool)
     if keys:
@@ -117,16 +130,16 @@ def _show_one(tool: Mapping[str, Any], url: str) -> None:
     ]
     for line in terminal.columns(rows):
         out(line)
-    terminal.say_hint(_example(tool, url))
+    terminal.say_hint(_example(tool, url, nameless=nameless))
 
 
-def _example(tool: Mapping[str, Any], url: str) -> str:
+def _example(tool: Mapping[str, Any], url: str, *, nameless: bool) -> str:
     """A call with everything that the tool requires."""
     from server.client.arguments import names
 
     return " ".join(
         [
-            "ostiary call",
+            "ostiary call --pay" if nameless else "ostiary call",
             quote(url),
             quote(str(tool["name"])),
             *(f"{quote(key)}=…" for key, required in names(tool) if required),

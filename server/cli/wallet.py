@@ -2,36 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from server.cli import terminal
+from server.cli.deposit import deposit
+from server.cli.paying import OPTIONS, usable, wallet_file, wallet_key
 from server.cli.terminal import json_option, out, say, say_hint
 
 if TYPE_CHECKING:
-    from server.client.wallet import WalletFile, WalletSettings
-    from server.evm.secp256k1 import PrivateKey
+    from server.client.wallet import WalletSettings
 
-T = TypeVar("T")
-
-# A setting → the option that sets it.
-OPTIONS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "per_call": "--per-call",
-        "per_day": "--per-day",
-        "confirm_above": "--confirm-above",
-        "networks": "--network",
-        "payees": "--payee",
-        "tokens": "--token",
-    }
-)
+# Without these things are paid all the same.
+OPTIONAL: Final = frozenset({"tokens", "per_deposit"})
 
 
 @click.group("wallet")
@@ -43,6 +31,7 @@ def command() -> None:
     ostiary wallet allow --per-call 0.05 --per-day 1
     ostiary wallet allow --network base-sepolia --payee any
     ostiary call --pay URL TOOL key=value
+    ostiary wallet deposit URL AMOUNT
     """
 
 
@@ -97,6 +86,11 @@ def address(reference: str | None, as_json: bool) -> None:
 @click.option("--per-call", metavar="AMOUNT", help="what one call may cost, like 0.05 (dollars)")
 @click.option("--per-day", metavar="AMOUNT", help="what may be spent on a day (UTC)")
 @click.option(
+    "--per-deposit",
+    metavar="AMOUNT",
+    help="what one deposit may be (ostiary wallet deposit); unless told, as a call",
+)
+@click.option(
     "--confirm-above", metavar="AMOUNT", help="beyond this you are asked first; 0 unless told: always"
 )
 @click.option(
@@ -117,6 +111,7 @@ def address(reference: str | None, as_json: bool) -> None:
 def allow(
     per_call: str | None,
     per_day: str | None,
+    per_deposit: str | None,
     confirm_above: str | None,
     networks: tuple[str, ...],
     payees: tuple[str, ...],
@@ -129,7 +124,13 @@ def allow(
         wallet_key(key)  # one that cannot be read is not kept
     from msgspec.structs import replace
 
-    wanted = {"per_call": per_call, "per_day": per_day, "confirm_above": confirm_above, "key": key}
+    wanted = {
+        "per_call": per_call,
+        "per_day": per_day,
+        "per_deposit": per_deposit,
+        "confirm_above": confirm_above,
+        "key": key,
+    }
     named = {name: value for name, value in wanted.items() if value is not None}
 
     def change(before: WalletSettings) -> WalletSettings:
@@ -214,33 +215,7 @@ def show(as_json: bool) -> None:
         say(f"without an answer: {terminal.clean(each.words)}; {state}")
 
 
-# ---- what other commands need, too -----------------------------------------------------------------------------------
-
-
-def wallet_file() -> WalletFile:
-    from server.client.tokens import token_directory
-    from server.client.wallet import WalletFile
-
-    return WalletFile(token_directory(os.environ))
-
-
-def wallet_key(reference: str) -> PrivateKey:
-    from server.evm.key_files import load_key
-
-    if not reference:
-        raise terminal.CliError("there is no wallet here", hint="ostiary wallet new")
-    return usable(lambda: load_key(reference))
-
-
-def usable(work: Callable[[], T]) -> T:
-    """What `work` returns; what keeps a key or a payment from being used is said as every command says it."""
-    from server.evm.key_files import KeyUnusable
-    from server.paying.policy import CannotPay
-
-    try:
-        return work()
-    except (KeyUnusable, CannotPay) as error:
-        raise terminal.CliError(str(error), hint=error.hint) from None
+command.add_command(deposit)
 
 
 # ---- the settings ----------------------------------------------------------------------------------------------------
@@ -258,6 +233,7 @@ def _checked(settings: WalletSettings) -> WalletSettings:
             payees=settings.payees or (ANYBODY,),
             confirm_above=settings.confirm_above,
             tokens=settings.tokens,
+            per_deposit=settings.per_deposit,
         )
     except BadPolicy as problem:
         raise terminal.Misuse(f"{OPTIONS[problem.key]} {problem}") from None
@@ -295,6 +271,7 @@ def _facts(settings: WalletSettings) -> list[tuple[str, str]]:
         ("key", settings.key or "none"),
         ("per call", settings.per_call or nothing),
         ("per day", settings.per_day or nothing),
+        *([("per deposit", settings.per_deposit)] if settings.per_deposit else []),
         ("asks above", settings.confirm_above),
         ("networks", ", ".join(settings.networks) or "none yet"),
         ("payees", ", ".join(settings.payees) or "none yet"),
@@ -307,8 +284,9 @@ def _told(settings: WalletSettings, as_json: bool) -> None:
         terminal.out_json(_fields(settings))
         return
     terminal.facts(_facts(settings))
-    missing = [option for name, option in OPTIONS.items() if not getattr(settings, name)]
-    missing = [option for option in missing if option != OPTIONS["tokens"]]
+    missing = [
+        option for name, option in OPTIONS.items() if name not in OPTIONAL and not getattr(settings, name)
+    ]
     if missing:
         say(f"nothing is paid until there is something for {', '.join(missing)}")
 

@@ -18,6 +18,7 @@ from server.client.door import Entrance
 from server.client.errors import BadAnswer, ClientError, NotLoggedIn, ScopeNeeded, Unreachable
 from server.client.proof_key import headers_of, only_wants_nonce
 from server.client.rpc import MAX_ANSWER
+from server.client.seller import NamelessEntry
 from server.client.sse import EventDecoder
 from server.client.wire import (
     CONNECT_SECONDS,
@@ -28,6 +29,7 @@ from server.client.wire import (
     raw_body,
     read,
 )
+from server.settings.secret import Secret
 
 JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
@@ -42,11 +44,20 @@ Take = Callable[[bytes], Awaitable[bool]]
 
 
 class Carrier:
-    def __init__(self, client: httpx2.AsyncClient, url: str, entrance: Entrance) -> None:
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        entrance: Entrance,
+        *,
+        nameless: NamelessEntry | None = None,
+    ) -> None:
+        """`nameless`: for somebody who would rather come in without a login, where whoever pays may."""
         self.url = url
         self.host = host_of(url)
         self._client = client
         self._entrance = entrance
+        self._nameless = nameless
 
     @asynccontextmanager
     async def post(
@@ -76,14 +87,15 @@ class Carrier:
         token = await self._entrance.token()
         renewed = False
         for _ in range(TRIES):
-            another = False
+            another, nameless = False, self._nameless
+            before = nameless is not None and nameless.taken
             try:
                 with network_trouble(self.url):
                     async with self._client.stream(
                         method,
                         self.url,
                         content=body,
-                        headers={**headers, **headers_of(token, method, self.url)},
+                        headers={**headers, **self._shown(token, method)},
                         timeout=timeout,
                     ) as response:
                         if response.status_code != 401:
@@ -96,10 +108,17 @@ class Carrier:
                 raise
             if another:
                 continue
+            if token is None and nameless is not None and not before and await nameless.take():
+                continue
             if renewed:
                 break
             token, renewed = await self._entrance.after_refusal(token), True
         raise NotLoggedIn(f"{self.host} does not accept this login", hint=f"ostiary login {quote(self.url)}")
+
+    def _shown(self, token: Secret | None, method: str) -> Mapping[str, str]:
+        if token is None and self._nameless is not None:
+            return self._nameless.headers
+        return headers_of(token, method, self.url)
 
     def problem(self, response: httpx2.Response) -> ClientError:
         """What an HTTP error means that says nothing in JSON-RPC."""

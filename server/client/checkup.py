@@ -8,9 +8,9 @@ writes nothing of them into its audit trail.
 from __future__ import annotations
 
 import socket
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from shlex import quote
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 import httpx2
@@ -39,6 +39,7 @@ from server.client.identity import ClientIdentity
 from server.client.mcp import McpClient
 from server.client.registration import recall
 from server.client.rpc import RemoteEndpoint
+from server.client.seller import NamelessEntry, Seller, find_seller
 from server.client.tokens import TokenFile
 from server.client.wire import CONNECT_SECONDS, exchange, open_client, peek
 
@@ -60,10 +61,20 @@ class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
     hint: str | None = None
 
 
+# What there is to say of a server besides, given its tools as they are listed; None: they could not be.
+LookFurther: TypeAlias = Callable[
+    [httpx2.AsyncClient, Seller, Sequence[Mapping[str, Any]] | None], Awaitable[Sequence[CheckStep]]
+]
+
+
 async def examine(
-    url: str, file: TokenFile, *, transport: httpx2.AsyncBaseTransport | None = None
+    url: str,
+    file: TokenFile,
+    *,
+    transport: httpx2.AsyncBaseTransport | None = None,
+    further: LookFurther | None = None,
 ) -> AsyncGenerator[CheckStep, None]:
-    """The steps for the server at `url`, as they are done."""
+    """The steps for the server at `url`, as they are done. `further` is for what it sells."""
     connection = (
         await _connection(url) if transport is None else CheckStep(name="connection", state="ok", detail="")
     )
@@ -81,13 +92,26 @@ async def examine(
         except _Broken as broken:
             yield broken.step
             return
-        access = Access(file, url, client=client)
+        access, enters = Access(file, url, client=client), True
         if login_offered:
             step = await _login(access)
             yield step
-            if step.state != "ok":
+            enters = step.state == "ok"
+        seller = Seller()
+        if further is not None:
+            try:
+                seller = await find_seller(client, url)
+            except ClientError as error:
+                yield _failed("prices", error)
                 return
-        yield await _tools(client, url, access)
+        tools: list[dict[str, Any]] | None = None
+        if enters or (seller.nameless and await access.stored() is None):
+            step, tools = await _tools(
+                client, url, access, NamelessEntry(client, url) if seller.nameless else None
+            )
+            yield step
+        for step in () if further is None else await further(client, seller, tools):
+            yield step
 
 
 class _Broken(Exception):
@@ -289,15 +313,19 @@ async def _login(access: Access) -> CheckStep:
     return CheckStep(name="login", state="ok", detail=f"a token is stored, scope {login.scope or 'not said'}")
 
 
-async def _tools(client: httpx2.AsyncClient, url: str, access: Access) -> CheckStep:
-    mcp = McpClient(RemoteEndpoint(client, url, access))
+async def _tools(
+    client: httpx2.AsyncClient, url: str, access: Access, nameless: NamelessEntry | None
+) -> tuple[CheckStep, list[dict[str, Any]] | None]:
+    mcp = McpClient(RemoteEndpoint(client, url, access, nameless=nameless))
     try:
         server = await mcp.connect()
         tools = await mcp.tools()
     except ClientError as error:
-        return _failed("tools", error)
+        return _failed("tools", error), None
     finally:
         await mcp.aclose()
     speaker = f"{server.name} {server.server_version}".strip() or "the server"
     count = f"{len(tools)} tool{'' if len(tools) == 1 else 's'}"
-    return CheckStep(name="tools", state="ok", detail=f"{count} from {speaker}, MCP {server.version}")
+    to_all = " for whoever pays, without a login" if mcp.nameless else ""
+    detail = f"{count}{to_all} from {speaker}, MCP {server.version}"
+    return CheckStep(name="tools", state="ok", detail=detail), tools

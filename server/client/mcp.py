@@ -54,6 +54,11 @@ class McpClient:
         self._server: ServerInfo | None = None
         self._session_id: str | None = None
 
+    @property
+    def nameless(self) -> bool:
+        """It came in to pay, without a login."""
+        return self._endpoint.nameless
+
     async def connect(self) -> ServerInfo:
         with trio.move_on_after(DEFAULT_SECONDS):
             self._server = await self._discover() or await self._initialize()

@@ -16,6 +16,7 @@ import msgspec
 from server.client.challenge import Challenge, read_challenge
 from server.client.errors import BadAnswer, CallRefused, ClientError, NotLoggedIn, ScopeNeeded
 from server.client.proof_key import headers_of, only_wants_nonce
+from server.client.seller import NamelessEntry
 from server.client.sse import EventDecoder
 from server.client.wire import (
     CONNECT_SECONDS,
@@ -63,10 +64,23 @@ async def _ignore(message: dict[str, Any]) -> None:
 class RemoteEndpoint:
     """One MCP endpoint and the token for it."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str, tokens: TokenSource) -> None:
+    def __init__(
+        self,
+        client: httpx2.AsyncClient,
+        url: str,
+        tokens: TokenSource,
+        *,
+        nameless: NamelessEntry | None = None,
+    ) -> None:
+        """`nameless`: for somebody who would also come in without a login, where whoever pays may."""
         self.url = url
         self._client = client
         self._tokens = tokens
+        self._nameless = nameless
+
+    @property
+    def nameless(self) -> bool:
+        return self._nameless is not None and self._nameless.taken
 
     async def post(
         self,
@@ -84,6 +98,9 @@ class RemoteEndpoint:
         token = await self._tokens.token()
         reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, NonceWanted):
+            reply = await self._once(message, body, headers, token, silence_seconds, on_message)
+        refused = token is None and not isinstance(reply, RpcReply)
+        if refused and not self.nameless and self._nameless is not None and await self._nameless.take():
             reply = await self._once(message, body, headers, token, silence_seconds, on_message)
         if isinstance(reply, RpcReply):
             return reply
@@ -103,7 +120,7 @@ class RemoteEndpoint:
         with network_trouble(self.url):
             await self._client.delete(
                 self.url,
-                headers={**headers, **headers_of(token, "DELETE", self.url)},
+                headers={**headers, **self._shown(token, "DELETE")},
                 timeout=httpx2.Timeout(silence_seconds),
             )
 
@@ -120,7 +137,7 @@ class RemoteEndpoint:
             "Content-Type": "application/json",
             "Accept": "application/json, text/event-stream",
             **headers,
-            **headers_of(token, "POST", self.url),
+            **self._shown(token, "POST"),
         }
         timeout = httpx2.Timeout(silence_seconds, connect=CONNECT_SECONDS)
         with network_trouble(self.url):
@@ -145,6 +162,11 @@ class RemoteEndpoint:
                     message=found,
                 )
         raise AssertionError("unreachable: network_trouble swallows nothing")
+
+    def _shown(self, token: Secret | None, method: str) -> Mapping[str, str]:
+        if token is None and self._nameless is not None:
+            return self._nameless.headers
+        return headers_of(token, method, self.url)
 
     def _refuse(self, response: httpx2.Response, challenge: Challenge | None) -> None:
         status = response.status_code

@@ -193,12 +193,13 @@ class TokenFile:
 
         self._change(change)
 
-    def lock_of(self, url: str) -> FileLock:
-        """The lock under which the login of one server is refreshed, replaced or ended."""
+    def lock_of(self, url: str, what: str = "login") -> FileLock:
+        """The lock under which the login of one server is refreshed, replaced or ended; or that of something else that is done there by one
+        process at a time."""
         import hashlib
 
         self._file.make_directory()
-        return self._file.lock_named(f"login-{hashlib.sha256(url.encode()).hexdigest()[:16]}")
+        return self._file.lock_named(f"{what}-{hashlib.sha256(url.encode()).hexdigest()[:16]}")
 
     def _read(self) -> _File:
         try:

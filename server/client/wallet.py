@@ -30,6 +30,7 @@ class WalletSettings(msgspec.Struct, frozen=True, kw_only=True):
     key: str = ""  # env:NAME or file:/path
     per_call: str = ""
     per_day: str = ""
+    per_deposit: str = ""  # as a call, where it is not set
     confirm_above: str = "$0"
     networks: tuple[str, ...] = ()
     payees: tuple[str, ...] = ()

@@ -82,19 +82,21 @@ async def exchange(
     form: Mapping[str, str] | None = None,
     content: bytes | None = None,
     limit: int = MAX_DOCUMENT,
+    seconds: float = EXCHANGE_SECONDS,
 ) -> HttpAnswer:
     """Send one request and read its whole answer. Raises `Unreachable` or `BadAnswer`; safe to cancel."""
-    with trio.move_on_after(EXCHANGE_SECONDS) as deadline, network_trouble(url):
+    with trio.move_on_after(seconds) as deadline, network_trouble(url):
         async with client.stream(
             method,
             url,
             headers=dict(headers or {}),
             data=dict(form) if form is not None else None,
             content=content,
+            timeout=httpx2.Timeout(max(seconds, READ_SECONDS), connect=CONNECT_SECONDS),
         ) as response:
             return await read(response, limit=limit)
     assert deadline.cancelled_caught
-    raise Unreachable(f"{host_of(url)} did not finish its answer within {EXCHANGE_SECONDS} seconds")
+    raise Unreachable(f"{host_of(url)} did not finish its answer within {seconds:g} seconds")
 
 
 async def peek(

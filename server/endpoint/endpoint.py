@@ -68,6 +68,8 @@ class Endpoint:
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False
+    # Tools that are free although their authors say what they cost, because the settings have no [payments].
+    unheard_prices: tuple[str, ...] = ()
 
     def without_sessions(self) -> Endpoint:
         return replace(self, sessions=None)

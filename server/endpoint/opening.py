@@ -209,7 +209,8 @@ async def open_endpoint(
         ServerRules(tools=settings.tools, financial=settings.financial, unclassified=settings.unclassified),
         prices,
     )
-    if payments is None and (in_vain := _with_prices(catalog, sources)):
+    in_vain = _with_prices(catalog, sources) if payments is None else []
+    if in_vain:
         # Its author says what it costs, and nobody could pay that: it is free.
         log.warning("price.unheard", server=settings.name, tools=in_vain[:MOST_DETAILS], count=len(in_vain))
     check_words(settings, catalog.named)
@@ -238,6 +239,7 @@ async def open_endpoint(
         x402_extension=settings.x402_extension and till is not None,
         me=me,
         refuses_invalid=compat.invalid_arguments is not None,
+        unheard_prices=tuple(in_vain),
     )
     made.append(endpoint)
     return endpoint

@@ -41,9 +41,12 @@ class PriceList:
         storefronts: Sequence[Storefront],
         assets: Sequence[AcceptedAsset],
         *,
+        servers: Sequence[Mapping[str, str]] = (),
         probe: Callable[[], Awaitable[Sequence[Support]]],
         known: Callable[[], Sequence[Support]],
     ) -> None:
+        """`servers`: the paths of each of them, by what is there."""
+        self._servers = servers
         self._storefronts = storefronts
         self._assets = tuple(each for each in assets if each.pay_to)
         self._probe = probe
@@ -78,6 +81,7 @@ class PriceList:
             "x402Version": V2,
             "resources": [route["url"] for route in routes],
             "routes": routes,
+            "servers": self._servers,
             "networks": list(dict.fromkeys(each.network.caip2 for each in self._assets)),
             "assets": [_asset(each) for each in self._assets],
             "payTo": list(dict.fromkeys(each.pay_to for each in self._assets)),

@@ -40,8 +40,10 @@ class _Unfit(Exception):
         self.hint = hint
 
 
-def choose(challenge: Mapping[str, Any], policy: SpendPolicy, change: Changing) -> Purchase:
-    """Raises `CannotPay` with what is in the way of each."""
+def choose(
+    challenge: Mapping[str, Any], policy: SpendPolicy, change: Changing, *, deposit: Micros | None = None
+) -> Purchase:
+    """`deposit`: what is to be put on a balance, to the unit. None: it is a call. Raises `CannotPay` with what is in the way of each."""
     version = challenge.get("x402Version")
     accepts: object = challenge.get("accepts")
     if type(version) is not int or version not in (V1, V2) or not isinstance(accepts, list) or not accepts:
@@ -49,13 +51,14 @@ def choose(challenge: Mapping[str, Any], policy: SpendPolicy, change: Changing) 
     unfit: dict[str, str | None] = {}
     for offered in cast("list[object]", accepts)[:MAX_ACCEPTS]:
         try:
-            return _purchase(version, offered, policy, change)
+            return _purchase(version, offered, policy, change, deposit)
         except _Unfit as problem:
             unfit.setdefault(str(problem), problem.hint)
         except BadRequirements as problem:
             unfit.setdefault(f"its requirements {problem}", None)
     hint = next((hint for hint in unfit.values() if hint), None)
-    raise CannotPay(f"this has a price, and is not paid: {'; '.join(list(unfit)[:3])}", hint=hint)
+    what = "this has a price, and is not paid" if deposit is None else "nothing is deposited"
+    raise CannotPay(f"{what}: {'; '.join(list(unfit)[:3])}", hint=hint)
 
 
 def in_words(purchase: Purchase, what: str) -> str:
@@ -65,7 +68,9 @@ def in_words(purchase: Purchase, what: str) -> str:
     return f"{shown(purchase.amount)} to {shortened(purchase.payee)} on {where} for {what[:_WHAT_CHARACTERS]}"
 
 
-def _purchase(version: int, offered: object, policy: SpendPolicy, change: Changing) -> Purchase:
+def _purchase(
+    version: int, offered: object, policy: SpendPolicy, change: Changing, deposit: Micros | None
+) -> Purchase:
     found = read_requirements(offered)
     if found.scheme != EXACT:
         raise _Unfit(f"the scheme “{found.scheme[:40]}” is not known here")
@@ -87,11 +92,7 @@ def _purchase(version: int, offered: object, policy: SpendPolicy, change: Changi
     if policy.payees is not None and payee.lower() not in policy.payees:
         raise _Unfit(f"{payee} is not among those who may be paid", change("payee", payee))
     amount = _amount(found, token)
-    if amount > policy.per_call:
-        raise _Unfit(
-            f"it costs {shown(amount)}, and a call may cost {shown(policy.per_call)}",
-            change("per-call", shown(amount)),
-        )
+    _check_amount(amount, policy, change, deposit)
     if found.max_timeout_seconds < SHORTEST_SECONDS:
         raise _Unfit("a payment would have to be carried out too soon")
     return Purchase(
@@ -104,6 +105,24 @@ def _purchase(version: int, offered: object, policy: SpendPolicy, change: Changi
         amount=amount,
         seconds=min(found.max_timeout_seconds, LONGEST_SECONDS),
     )
+
+
+def _check_amount(amount: Micros, policy: SpendPolicy, change: Changing, deposit: Micros | None) -> None:
+    if deposit is None:
+        if amount > policy.per_call:
+            raise _Unfit(
+                f"it costs {shown(amount)}, and a call may cost {shown(policy.per_call)}",
+                change("per-call", shown(amount)),
+            )
+        return
+    if amount != deposit:
+        raise _Unfit(f"{shown(amount)} is asked for, and {shown(deposit)} is to be deposited")
+    most = policy.per_call if policy.per_deposit is None else policy.per_deposit
+    if amount > most:
+        raise _Unfit(
+            f"{shown(amount)} is to be deposited, and a deposit may be {shown(most)}",
+            change("per-deposit", shown(amount)),
+        )
 
 
 def _payee(text: str) -> str:

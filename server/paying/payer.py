@@ -14,15 +14,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
+import msgspec
 import trio
 
 from server.evm.eip712 import NONCE_BYTES
 from server.evm.secp256k1 import PrivateKey
-from server.money.amounts import shown
+from server.money.amounts import Micros, shown
 from server.paying.choice import Purchase, choose, in_words
 from server.paying.policy import CannotPay, Changing, SpendPolicy
 from server.paying.signing import sign_payment
-from server.paying.spending import SignedPayment, SpendingFile
+from server.paying.spending import SignedPayment, SpendingFile, check_day
 from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.headers import (
     PAYMENT_REQUIRED,
@@ -45,6 +46,10 @@ Agree: TypeAlias = Callable[[str], Awaitable[bool]]
 PAYMENT_REQUIRED_STATUS: Final = 402
 IDENTIFIER_BYTES: Final = 16
 SHOWN_CHARACTERS: Final = 200
+# It was not looked at, or somebody on the way cannot say what became of it.
+NOT_NOW: Final = frozenset({408, 425, 429, 502, 503, 504})
+DEPOSIT: Final = "a deposit"
+NAMELESS: Final = "nameless"
 REFUSAL_KEY: Final = "io.ostiary/payment"
 # A drift of clocks within which a payment that has ended here may still be cashed elsewhere.
 DRIFT_SECONDS: Final = 60
@@ -57,6 +62,16 @@ def purpose_of(place: str, what: str, arguments: object) -> str:
     """The same for the same call, and for no other. Says nothing of the arguments."""
     text = json.dumps([place, what, arguments], sort_keys=True, separators=(",", ":"), ensure_ascii=True)
     return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
+class Errand(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be paid for."""
+
+    purpose: str  # the same for the same call, and for no other
+    what: str  # for people
+    note: str = ""  # kept with the payment, for whoever makes the call again
+    deposit: Micros | None = None  # it is no call: exactly so much is put on a balance
+    asks: bool = False  # a person has to agree, however little it is
 
 
 class Payer:
@@ -87,7 +102,19 @@ class Payer:
 
     def call(self, place: str, what: str, arguments: object, *, note: str = "") -> PaidCall:
         """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again."""
-        return PaidCall(self, purpose_of(place, what, arguments), what, note)
+        return PaidCall(self, Errand(purpose=purpose_of(place, what, arguments), what=what, note=note))
+
+    def deposit(self, place: str, amount: Micros, *, asks: bool, nameless: bool) -> PaidCall:
+        """So much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person has to agree.
+        `nameless`: the balance is that of the address that pays, and not of a login."""
+        errand = Errand(
+            purpose=purpose_of(place, DEPOSIT, amount),
+            what=f"{DEPOSIT} at {place}",
+            note=NAMELESS if nameless else "",
+            deposit=amount,
+            asks=asks,
+        )
+        return PaidCall(self, errand)
 
     def now(self) -> int:
         return int(self._now())
@@ -105,11 +132,14 @@ class Payer:
     def ended(self, signed: SignedPayment) -> bool:
         return self.now() >= signed.valid_before + DRIFT_SECONDS
 
-    async def buy(self, challenge: Mapping[str, Any], purpose: str, what: str, note: str) -> SignedPayment:
+    async def buy(self, challenge: Mapping[str, Any], errand: Errand) -> SignedPayment:
         """Raises `CannotPay`; then nothing was signed that anybody has seen."""
-        purchase = choose(challenge, self.policy, self._change)
-        words = in_words(purchase, what)
-        await self._agreed(purchase, words)
+        purchase = choose(challenge, self.policy, self._change, deposit=errand.deposit)
+        words = in_words(purchase, errand.what)
+        # Before anybody is asked whether they want what they cannot have; it counts when it is written down.
+        spent = await self._in_thread(partial(self._spending.spent, self.address, self.now()))
+        check_day(purchase.amount, spent, self.policy.per_day, self._change)
+        await self._agreed(purchase, words, asks=errand.asks)
         identifier = self._random(IDENTIFIER_BYTES).hex()
         now = self.now()
         payment, valid_before = sign_payment(
@@ -122,14 +152,14 @@ class Payer:
         )
         signed = SignedPayment(
             identifier=identifier,
-            purpose=purpose,
+            purpose=errand.purpose,
             words=words,
             payer=self.address,
             amount=purchase.amount,
             signed_at=now,
             valid_before=valid_before,
             payment=payment,
-            note=note,
+            note=errand.note,
         )
         kept = await self._in_thread(
             partial(self._spending.add, signed, self.policy.per_day, now, self._change)
@@ -143,8 +173,8 @@ class Payer:
     async def close(self, signed: SignedPayment) -> None:
         await self._in_thread(partial(self._spending.close, signed.identifier))
 
-    async def _agreed(self, purchase: Purchase, words: str) -> None:
-        above = self.policy.confirm_above
+    async def _agreed(self, purchase: Purchase, words: str, *, asks: bool) -> None:
+        above = 0 if asks else self.policy.confirm_above
         if above is None or purchase.amount <= above:
             return
         if self._agree is None:
@@ -162,11 +192,9 @@ class Payer:
 class PaidCall:
     """From the first time that a call is sent to its answer: `begin`, then `pay` for each challenge, then `answered`."""
 
-    def __init__(self, payer: Payer, purpose: str, what: str, note: str) -> None:
-        self._note = note
+    def __init__(self, payer: Payer, errand: Errand) -> None:
         self._payer = payer
-        self._purpose = purpose
-        self._what = what
+        self._errand = errand
         self._signed: SignedPayment | None = None
 
     @property
@@ -176,7 +204,7 @@ class PaidCall:
     @property
     def note(self) -> str:
         """After `begin`: that of the payment of before, if there is one."""
-        return self._note if self._signed is None else self._signed.note
+        return self._errand.note if self._signed is None else self._signed.note
 
     @property
     def meta(self) -> dict[str, Any]:
@@ -193,8 +221,10 @@ class PaidCall:
         )
 
     async def begin(self) -> None:
-        """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start."""
-        self._signed = await self._payer.recall(self._purpose)
+        """If this call was paid for before, and nobody knows its answer, the same payment goes along from the start. Raises `CannotPay`."""
+        self._signed = await self._payer.recall(self._errand.purpose)
+        if self._signed is not None and self._errand.deposit is not None:
+            _check_balance(self._signed, self._errand)
         if self._signed is not None:
             self._payer.tell(f"showing the payment of before again: {self._signed.words}")
 
@@ -203,8 +233,8 @@ class PaidCall:
         `receipt` is what came of settling that."""
         signed = self._signed
         if signed is None:
-            bought = await self._payer.buy(challenge, self._purpose, self._what, self._note)
-            if bought.note != self._note:
+            bought = await self._payer.buy(challenge, self._errand)
+            if bought.note != self._errand.note:
                 raise CannotPay("another call like this one is being paid for at this moment")
             self._signed = bought
             return
@@ -258,7 +288,8 @@ class PaidCall:
         that is not there."""
         receipt = _opened(header(PAYMENT_RESPONSE) or header(X_PAYMENT_RESPONSE))
         if status != PAYMENT_REQUIRED_STATUS:
-            await self.answered(receipt, failed=not 200 <= status < 300)
+            later = status in NOT_NOW or bool(header("Retry-After"))
+            await self.answered(receipt, failed=not 200 <= status < 300, later=later)
             return False
         challenge = _opened(header(PAYMENT_REQUIRED)) or _opened(body.decode("utf-8", "replace"))
         if challenge is None or "accepts" not in challenge:
@@ -282,6 +313,17 @@ class PaidCall:
             )
         if receipt is not None or not failed:
             self._payer.tell(receipt_words(receipt, signed))
+
+
+def _check_balance(signed: SignedPayment, errand: Errand) -> None:
+    """Whoever shows a deposit's payment for another balance would be told that it was used, and could think that it was lost."""
+    if signed.note == errand.note:
+        return
+    without = signed.note == NAMELESS
+    raise CannotPay(
+        f"a deposit like this was begun {'without' if without else 'with'} a login, and its answer never came: {signed.words}",
+        hint=f"log {'out' if without else 'in'} there, and make it again: it is paid once",
+    )
 
 
 def receipt_words(receipt: Mapping[str, Any] | None, signed: SignedPayment) -> str:

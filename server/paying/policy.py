@@ -35,6 +35,7 @@ class SpendPolicy(msgspec.Struct, frozen=True, kw_only=True):
     # Beyond this a person has to agree, and where there is none it is not paid. None: up to `per_call` nobody is asked.
     confirm_above: Micros | None
     tokens: tuple[Asset, ...] = ()  # beyond the usual one of each network; one of them is a dollar, too
+    per_deposit: Micros | None = None  # None: as a call
 
     def token(self, network: str, address: str) -> Asset | None:
         """The token that a price is asked in, if it is one whose worth is known."""
@@ -62,6 +63,7 @@ def read_policy(
     payees: Iterable[str],
     confirm_above: str | None,
     tokens: Iterable[str] = (),
+    per_deposit: str = "",
 ) -> SpendPolicy:
     """From what people write. Raises `BadPolicy`: without limits, networks and payees there is no policy."""
     call, day = _limit("per_call", per_call), _limit("per_day", per_day)
@@ -78,6 +80,7 @@ def read_policy(
         payees=None if ANYBODY in paid else paid,
         confirm_above=None if confirm_above is None else _amount("confirm_above", confirm_above),
         tokens=tuple(map(_token, tokens)),
+        per_deposit=_limit("per_deposit", per_deposit) if per_deposit else None,
     )
 
 

@@ -83,13 +83,9 @@ class SpendingFile:
                 return kept
             payer, day = signed.payer.lower(), _day(now)
             days = kept.spent.get(payer, {})
-            total = days.get(day, 0) + signed.amount
-            if total > per_day:
-                raise CannotPay(
-                    f"this costs {shown(signed.amount)}, and of the {shown(per_day)} a day that may be spent "
-                    f"{shown(days.get(day, 0))} are",
-                    hint=f"wait until tomorrow (UTC), or {change('per-day', shown(total))}",
-                )
+            spent = days.get(day, 0)
+            check_day(signed.amount, spent, per_day, change)
+            total = spent + signed.amount
             left = tuple(each for each in kept.unanswered if each.valid_before + ASKED_AGAIN_SECONDS > now)
             if len(left) >= MAX_UNANSWERED:
                 raise CannotPay(f"{MAX_UNANSWERED} payments have no answer, and no more are signed")
@@ -152,6 +148,18 @@ class SpendingFile:
         if kept.version > FORMAT:
             raise CannotPay(f"{self.path} was written by a newer ostiary", hint="use that one")
         return kept
+
+
+def check_day(amount: Micros, spent: Micros, per_day: Micros, change: Changing) -> None:
+    """Raises `CannotPay` where the day's limit is reached."""
+    if spent + amount <= per_day:
+        return
+    raised = change("per-day", shown(spent + amount))
+    raise CannotPay(
+        f"this costs {shown(amount)}, and of the {shown(per_day)} a day that may be spent {shown(spent)} are",
+        # What is more than a whole day's does not become possible by waiting.
+        hint=raised if amount > per_day else f"wait until tomorrow (UTC), or {raised}",
+    )
 
 
 def _day(now: int) -> str:

@@ -165,11 +165,27 @@ def _deposit_desks(services: Services, endpoints: Mapping[str, McpEndpoint]) -> 
             return None
 
     def desk(name: str, endpoint: McpEndpoint) -> DepositDesk:
-        settings = services.servers.settings[name]
-        sells_tokens = "login" in settings.accepts and not services.resolved.open_to_all(settings)
-        return DepositDesk(make(settings), endpoint.threshold, issue if sells_tokens else None)
+        sells_tokens = _sells_tokens(services, name)
+        return DepositDesk(
+            make(services.servers.settings[name]), endpoint.threshold, issue if sells_tokens else None
+        )
 
     return {f"/{name}/deposit": desk(name, endpoint).resolve for name, endpoint in endpoints.items()}
+
+
+def _sells_tokens(services: Services, name: str) -> bool:
+    """Whether tokens of logins are anything there."""
+    settings = services.servers.settings[name]
+    return "login" in settings.accepts and not services.resolved.open_to_all(settings)
+
+
+def _addresses(services: Services, name: str) -> Mapping[str, str]:
+    """Of a server that sells to everybody: paths, for it may be reached by several names. `deposit` where whoever pays is given a token."""
+    money = services.money
+    found = {"name": name, "mcp": services.resolved.paths[name], "calls": f"/{name}/call/"}
+    if money is not None and money.deposits is not None and _sells_tokens(services, name):
+        found["deposit"] = f"/{name}/deposit"
+    return found
 
 
 def _storefront(services: Services, name: str) -> Storefront | None:
@@ -199,16 +215,22 @@ def _price_list(services: Services, endpoints: Mapping[str, McpEndpoint]) -> Pri
     from server.http.price_list import PATHS, PriceList
 
     assert {PRICES, PAYMENT_STATUS} <= PATHS
-    sold = [
-        endpoint.threshold.storefront
+    sold = {
+        name: storefront
         for name, endpoint in endpoints.items()
-        if endpoint.threshold.storefront is not None
+        if (storefront := endpoint.threshold.storefront) is not None
         and (
             endpoint.threshold.sells_to_all or services.resolved.open_to_all(services.servers.settings[name])
         )
-    ]
+    }
     facilitators = money.facilitators
-    prices = PriceList(sold, money.assets, probe=facilitators.supported, known=lambda: facilitators.support)
+    prices = PriceList(
+        tuple(sold.values()),
+        money.assets,
+        servers=[_addresses(services, name) for name in sold],
+        probe=facilitators.supported,
+        known=lambda: facilitators.support,
+    )
 
     async def answer(request: wire.WireRequest) -> wire.WireReply | None:
         return await prices.answer(request) if request.path in PATHS else None

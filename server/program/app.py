@@ -249,7 +249,7 @@ def _warn_of_prices(services: Services) -> None:
     if services.money is not None:
         from server.program import sales
 
-        for sentence in sales.warnings(services.resolved):
+        for sentence in sales.warnings(services.resolved, services.endpoints):
             services.log.warning("price.unpayable", reason=sentence)
 
 

@@ -34,6 +34,11 @@ def commands_of(services: Services) -> Mapping[str, Handler]:
             "data_dir": str(services.resolved.data_dir),
             "started_at": services.started_at,
             "auth": "oauth" if services.resolved.needs_login else "none",
+            "unheard_prices": {
+                name: endpoint.unheard_prices
+                for name, endpoint in services.endpoints.items()
+                if endpoint.unheard_prices
+            },
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from server.x402.request_tokens import RequestTokens
 
 HINT: Final = "see [payments] in the settings"
+CALLS_ENDPOINT: Final = "ostiary_calls_endpoint"
+DEPOSIT_ENDPOINT: Final = "ostiary_deposit_endpoint"
 _PREFIXES: Final = ("env:", "file:")
 _NO_PAYMENTS: Final = PaymentsConfig()
 
@@ -210,6 +212,15 @@ def open_money(
         make=make,
         deposits=deposits if assets and payments.wallets else None,
     )
+
+
+def announced(resolved: Resolved, server: ServerConfig) -> Mapping[str, str]:
+    """Paths, under the names by which our own clients look for them in the metadata of a protected resource."""
+    payments = resolved.payments or _NO_PAYMENTS
+    found = {CALLS_ENDPOINT: f"/{server.name}/call/"}
+    if payments.wallets and accepted_assets(payments):
+        found[DEPOSIT_ENDPOINT] = f"/{server.name}/deposit"
+    return found
 
 
 def _access(config: FacilitatorConfig) -> FacilitatorAccess:

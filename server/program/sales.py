@@ -26,9 +26,16 @@ ASKED_SECONDS: Final = 15.0
 TOOLS: Final = 20
 
 
-def warnings(resolved: Resolved) -> list[str]:
-    """Sentences on prices that nobody could pay."""
-    return unpayable(resolved.payments, resolved.plans, resolved.servers)
+def warnings(resolved: Resolved, endpoints: Mapping[str, Endpoint]) -> list[str]:
+    """Sentences on prices that nobody could pay: those of the settings, and those that agents say of their tools."""
+    said = (
+        price.written
+        for endpoint in endpoints.values()
+        for tool in _priced(endpoint)
+        for price in tool.prices.values()
+        if price is not None
+    )
+    return unpayable(resolved.payments, resolved.plans, resolved.servers, said)
 
 
 def sold(resolved: Resolved, endpoints: Mapping[str, Endpoint]) -> str | None:
@@ -65,7 +72,7 @@ async def examine(resolved: Resolved, endpoints: Mapping[str, Endpoint], money: 
     payments = resolved.payments
     assets = () if payments is None else accepted_assets(payments)
     return {
-        "warnings": warnings(resolved),
+        "warnings": warnings(resolved, endpoints),
         "assets": [_asset(each, support, resolved) for each in assets],
         "facilitators": [
             {

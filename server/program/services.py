@@ -141,6 +141,7 @@ async def build(
         servers=resolved.paths,
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
+        announced=_announced(resolved),
     )
     catalogs: dict[str, Catalog] = {}
     cashier = _cashier(resolved, store, subkey, catalogs)
@@ -206,6 +207,15 @@ async def build(
         cashier=cashier,
         started_at=now_millis(),
     )
+
+
+def _announced(resolved: Resolved) -> Mapping[str, Mapping[str, str]]:
+    """Where calls are paid for by plain HTTP, and balances filled: an MCP client knows the address of `/mcp` alone."""
+    if not resolved.sells:
+        return {}
+    from server.program.money import announced
+
+    return {server.name: announced(resolved, server) for server in resolved.servers}
 
 
 def _money(resolved: Resolved, store: Store, subkey: Subkey, log: Logger, identity: Identity) -> Money | None:

@@ -40,7 +40,7 @@ from server.till.fingerprint import NotComparable
 from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
-from server.x402.headers import PAYMENT_HEADERS
+from server.x402.headers import NOTHING_YET, PAYMENT_HEADERS
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
 from server.x402.payments import BadPayment, read_payment
 from server.x402.requirements import V1
@@ -201,9 +201,8 @@ def _raw(request: Request) -> tuple[Any, Any]:
     key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
     if headers is not None:
         if payment is None:
-            payment = next(
-                (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers), None
-            )
+            written = (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers)
+            payment = next((text for text in written if text != NOTHING_YET), None)
         if key is None and IDEMPOTENCY_HEADER in headers:
             key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
     return payment, key

@@ -320,18 +320,22 @@ def unpayable(
     payments: PaymentsConfig | None,
     plans: Sequence[PlanConfig],
     servers: Sequence[ServerConfig],
+    authors: Iterable[PriceValue] = (),
 ) -> list[str]:
-    """Sentences on prices that nobody could pay, for `serve` and `doctor`."""
+    """Sentences on prices that nobody could pay, for `serve` and `doctor`. `authors`: prices that agents say themselves."""
     from server.settings.sales import accepted_assets
 
     found: list[str] = []
-    priced = [server for server in servers if _has_price(server)]
-    if not priced:
+    prices = [*(price for server in servers for price in _prices(server)), *authors]
+    if not plans and PLAN_ONLY in prices:
+        found.append('a price is "plan", and there is no [[plan]]')
+    if all(price in (FREE, PLAN_ONLY) for price in prices):
         return found
     where = "prices are set"
     if payments is None:
         return [
-            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused"
+            f"{where}, and without [payments] nobody can pay them: every call of a priced tool is refused",
+            *found,
         ]
     assets = accepted_assets(payments)
     if not assets and not payments.wallets:
@@ -345,15 +349,13 @@ def unpayable(
             found.append(
                 f"no [[payments.facilitator]] serves {each.network.title}: payments there are refused"
             )
-        found += _uneven(each.asset, priced)
-    if not plans and any(_needs_plan(server) for server in servers):
-        found.append('a price is "plan", and there is no [[plan]]')
+        found += _uneven(each.asset, prices)
     return list(dict.fromkeys(found))
 
 
-def _uneven(asset: Asset, servers: Sequence[ServerConfig]) -> Iterable[str]:
+def _uneven(asset: Asset, prices: Iterable[PriceValue]) -> Iterable[str]:
     """Prices that a token with few decimals cannot pay to the unit."""
-    for written in {price for server in servers for price in _prices(server) if isinstance(price, str)}:
+    for written in dict.fromkeys(price for price in prices if isinstance(price, str)):
         if written in (FREE, PLAN_ONLY):
             continue
         try:
@@ -377,11 +379,3 @@ def _prices(server: ServerConfig) -> Iterable[PriceValue]:
         if tool.price is not None:
             yield tool.price
         yield from tool.price_for.values()
-
-
-def _has_price(server: ServerConfig) -> bool:
-    return any(price not in (FREE, PLAN_ONLY) for price in _prices(server))
-
-
-def _needs_plan(server: ServerConfig) -> bool:
-    return any(price == PLAN_ONLY for price in _prices(server))

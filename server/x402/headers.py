@@ -25,6 +25,8 @@ READ_BYTES: Final = 64 * 1024
 
 # Which bring a payment, of either version, as they are looked for among those of a request.
 PAYMENT_HEADERS: Final = (PAYMENT_SIGNATURE.lower().encode("ascii"), X_PAYMENT.lower().encode("ascii"))
+# An empty object, in base64: who sends it over MCP has nothing to pay yet, and says by it that it comes to pay, not to log in.
+NOTHING_YET: Final = "e30="
 # By the version of the payment.
 RECEIPTS: Final = MappingProxyType({V2: PAYMENT_RESPONSE, V1: X_PAYMENT_RESPONSE})
 

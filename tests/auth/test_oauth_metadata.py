@@ -86,6 +86,20 @@ async def test_off_loopback_only_the_configured_name_is_published() -> None:
         assert json.loads(server.body) == expected_server("https://agent.example")
 
 
+@pytest.mark.parametrize("origin", [ORIGIN, "http://localhost:9000"])
+async def test_what_a_server_says_of_itself_besides_is_in_its_own_document_alone(origin: str) -> None:
+    site = Site(
+        issuer=ORIGIN,
+        loopback=True,
+        servers={"agent": "/mcp", "lab": "/lab/mcp"},
+        announced={"agent": {"ostiary_deposit_endpoint": "/agent/deposit"}},
+    )
+    async with open_identity(site=site) as identity:
+        for path, told in (("/mcp", f"{origin}/agent/deposit"), ("/lab/mcp", None)):
+            reply = await fetched(identity, f"/.well-known/oauth-protected-resource{path}", origin=origin)
+            assert json.loads(reply.body).get("ostiary_deposit_endpoint") == told
+
+
 @pytest.mark.requirement("auth.metadata")
 @pytest.mark.parametrize(
     ("path", "resource"),

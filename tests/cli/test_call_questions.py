@@ -206,11 +206,16 @@ class Restaurant:
 
     @asynccontextmanager
     async def calling(self, *arguments: str, columns: int = 100) -> AsyncGenerator[Screen]:
+        async with self.typed("call", self.url, *arguments, columns=columns) as screen:
+            yield screen
+
+    @asynccontextmanager
+    async def typed(self, *words: str, columns: int = 100) -> AsyncGenerator[Screen]:
         master, slave = pty.openpty()
         os.set_blocking(master, False)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 60, columns, 0, 0))
         output = self.shell.home / "stdout"
-        command = self.shell.command(["call", self.url, *arguments])
+        command = self.shell.command(words)
         with output.open("wb") as stdout:
             process = subprocess.Popen(
                 [sys.executable, "-c", LAUNCH, *command],

@@ -96,6 +96,13 @@ async def test_without_a_wallet_or_limits_nothing_is_paid(logged_in: Terminal, f
     unlimited = await logged_in.run("call", "--pay", fake.url, "echo", "text=hello")
     assert unlimited.code == 1
     assert "the wallet does not say what may be spent: --per-call is not set" in unlimited.stderr
+    assert (
+        "hint: ostiary wallet allow --per-call 0.05 --per-day 1 --network base-sepolia --payee any"
+        in unlimited.stderr
+    )
+    await logged_in.run("wallet", "allow", "--per-call", "0.05", "--network", "base-sepolia")
+    partly = await logged_in.run("call", "--pay", fake.url, "echo", "text=hello")
+    assert "hint: ostiary wallet allow --per-day 1 --payee any\n" in partly.stderr
     assert shop.shown == []
 
 

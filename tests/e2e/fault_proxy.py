@@ -75,6 +75,7 @@ def paying(exchange: Exchange) -> bool:
 class FaultProxy:
     url: str
     target: str
+    keeps_host: bool = False  # as a tunnel does, which changes nothing of what a request says
     _next: list[tuple[Which, Fault]] = field(default_factory=list[tuple[Which, Fault]])
     _always: list[tuple[Which, Fault]] = field(default_factory=list[tuple[Which, Fault]])
     _seen: list[Exchange] = field(default_factory=list[Exchange])
@@ -152,7 +153,7 @@ class FaultProxy:
     async def serve(self, client: trio.SocketStream) -> None:
         try:
             async with client:
-                exchange = await read_request(client, self.target)
+                exchange = await read_request(client, self.target, keeps_host=self.keeps_host)
                 if exchange is not None:
                     self._arrived(exchange)
                     await self._carry_out(exchange, client)
@@ -222,7 +223,7 @@ def plain(status: int, words: str) -> bytes:
     )  # fmt: skip
 
 
-async def read_request(client: trio.SocketStream, target: str) -> Exchange | None:
+async def read_request(client: trio.SocketStream, target: str, *, keeps_host: bool) -> Exchange | None:
     data = b""
     while b"\r\n\r\n" not in data:
         piece = await client.receive_some(65536)
@@ -239,21 +240,25 @@ async def read_request(client: trio.SocketStream, target: str) -> Exchange | Non
     method, path, _ = head.split(b"\r\n", 1)[0].decode().split(" ")
     # The other side closes when it has answered, which is how the end of an answer is known here.
     kept = re.sub(rb"(?im)^(connection|keep-alive|host):.*\r\n", b"", head + b"\r\n")
-    head = kept + f"Host: {target}\r\nConnection: close\r\n\r\n".encode()
+    host = (
+        found[1].decode() if keeps_host and (found := re.search(rb"(?im)^host: *([^\r]+)", head)) else target
+    )
+    head = kept + f"Host: {host}\r\nConnection: close\r\n\r\n".encode()
     return Exchange(method=method, path=path, head=head, body=body, fault=Fault.PASS)
 
 
 @contextmanager
-def fault_proxy(url: str) -> Generator[FaultProxy]:
-    """One in front of the server at `url`, which is without a path."""
+def fault_proxy(url: str, *, keeps_host: bool = False, port: int = 0) -> Generator[FaultProxy]:
+    """One in front of the server at `url`, which is without a path. `port` 0: any that is free."""
     started: list[tuple[FaultProxy, trio.CancelScope]] = []
     ready = threading.Event()
 
     async def run() -> None:
-        listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
+        listeners = await trio.open_tcp_listeners(port, host="127.0.0.1")
         proxy = FaultProxy(
             url=f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}",
             target=urlsplit(url).netloc,
+            keeps_host=keeps_host,
             token=trio.lowlevel.current_trio_token(),
         )
         with trio.CancelScope() as scope:

@@ -14,6 +14,7 @@ from typing import Any
 from fault_proxy import FaultProxy, fault_proxy
 from local_chain import V1_NAME, LocalChain
 from programs import SOURCE, Program, Server
+from walk import free_port
 
 PRICE = 12_345  # in millionths of a dollar, which are the token's atomic units as well
 PRICE_TEXT = "$0.012345"
@@ -90,6 +91,7 @@ class PaidHouse:
     folder: Path
     seller: str
     settling: FaultProxy  # between our server and the facilitator
+    ports: tuple[int, int]  # of the server, and of the way to it: the same each time, as an address is
     gifts: list[int] = field(default_factory=list)  # what came to the seller for no call of ours
 
     @property
@@ -100,7 +102,8 @@ class PaidHouse:
 
     @contextmanager
     def serving(self) -> Generator[Server]:
-        with self.program.serving("--config", str(self.folder / "ostiary.toml")) as server:
+        where = ("--port", str(self.ports[0]))
+        with self.program.serving("--config", str(self.folder / "ostiary.toml"), *where) as server:
             yield server
 
     @contextmanager
@@ -147,4 +150,6 @@ def paid_house(
         settings = SETTINGS.format(rpc=rpc, **{name: json.dumps(value) for name, value in written.items()})
         (home / "ostiary.toml").write_text(settings, "utf-8")
         program = Program(command=SOURCE, home=home)
-        yield PaidHouse(program=program, folder=home, seller=seller, settling=settling)
+        yield PaidHouse(
+            program=program, folder=home, seller=seller, settling=settling, ports=(free_port(), free_port())
+        )

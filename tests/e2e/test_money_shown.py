@@ -136,6 +136,33 @@ def test_what_is_sold_is_said_at_the_start_and_a_price_that_nobody_can_pay_is_wa
         running.await_words("no .*facilitator.* serves Base Sepolia.*price.unpayable")
 
 
+def test_a_price_in_an_agents_file_that_nobody_can_pay_is_warned_of_by_serve_and_doctor(
+    tmp_path: Path,
+) -> None:
+    program = Program(command=SOURCE, home=tmp_path)
+    (tmp_path / "agent.py").write_text(
+        'from ostiary import tool\n\n@tool(price="$0.01")\ndef look(word: str) -> str:\n    return word\n',
+        "utf-8",
+    )
+    agent = '[[server]]\nname = "main"\n[[server.agent]]\nkind = "python"\nfile = "agent.py"\n'
+    for payments, event, words in (
+        (
+            SETTINGS.partition("caps")[0],
+            "no .*facilitator.* serves Base Sepolia.*price.unpayable",
+            "serves Base Sepolia",
+        ),
+        ("", "price.unheard", "without [payments]: main/look costs nothing"),
+    ):
+        (tmp_path / "ostiary.toml").write_text(payments + agent, "utf-8")
+        with program.serving("--config", "ostiary.toml") as running:
+            running.await_words(event)
+            told = program.run(
+                "doctor", "--config", "ostiary.toml", "--data-dir", str(program.data_dir), code=1
+            )
+        (line,) = [line for line in told.stdout.splitlines() if line.startswith("✗ prices")]
+        assert words in line
+
+
 def test_a_payment_that_stays_unknown_is_resolved_by_hand_with_a_row_in_the_trail(
     program: Program, server: Server
 ) -> None:

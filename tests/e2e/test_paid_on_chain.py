@@ -12,6 +12,7 @@ import pytest
 from counter import MONEY, Counter, agrees, books_agree_with_chain, of
 from fault_proxy import Fault, paying, to
 from local_chain import ChainAccount, TestDollar
+from our_payers import OURS
 from payers import PAYERS, signed
 from programs import until
 
@@ -20,7 +21,7 @@ pytestmark = [pytest.mark.peers, pytest.mark.slow]
 TOGETHER = 20
 
 
-@pytest.mark.parametrize("name", PAYERS)
+@pytest.mark.parametrize("name", [*PAYERS, *OURS])
 def test_a_payer_pays_once_and_chain_books_and_tool_agree(
     name: str, counter: Counter, dollar: TestDollar
 ) -> None:
@@ -34,7 +35,7 @@ def test_a_payer_pays_once_and_chain_books_and_tool_agree(
     books_agree_with_chain(counter.house, dollar)
 
 
-@pytest.mark.parametrize("name", ["mcp", "fetch-v2"])
+@pytest.mark.parametrize("name", ["mcp", "fetch-v2", *OURS])
 def test_a_call_that_fails_costs_nothing(name: str, counter: Counter, dollar: TestDollar) -> None:
     account = dollar.rich(MONEY)
     assert counter.pay(name, account, f"broken {name}", "break_").failed
@@ -43,7 +44,7 @@ def test_a_call_that_fails_costs_nothing(name: str, counter: Counter, dollar: Te
     assert dollar.balance(account.address) == MONEY
 
 
-@pytest.mark.parametrize("name", ["mcp", "fetch-v2"])
+@pytest.mark.parametrize("name", ["mcp", "fetch-v2", *OURS])
 def test_a_free_tool_beside_a_priced_one_is_free(name: str, counter: Counter, dollar: TestDollar) -> None:
     account = dollar.rich(MONEY)
     assert not counter.pay(name, account, "nothing", "give").failed

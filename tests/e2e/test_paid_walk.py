@@ -103,6 +103,7 @@ def test_the_walk_leads_to_a_paid_call_its_receipt_and_books_that_agree(home: Pa
                 "found",
                 "balance",
                 "deposit",
+                "asked",
                 "plain",
             ),
         ]
@@ -125,7 +126,8 @@ def test_the_walk_leads_to_a_paid_call_its_receipt_and_books_that_agree(home: Pa
         moved = walk.program.at_machine("ledger", "statement")
         assert [(each["kind"], each["micros"]) for each in moved] == [("payment", 20_000)] * 3
         walk.done("balance")
-        walk.done("deposit", "plain")
+        walk.done("deposit", answers=[("pay it? [yes/no]", "yes")])
+        walk.done("asked", "plain")
         accounts = walk.program.at_machine("ledger", "accounts")
-        assert [each["balance"] for each in accounts if each["wallet"]] == [1_000_000 - 2 * 20_000]
+        assert [each["balance"] for each in accounts if each["wallet"]] == [6_000_000 - 2 * 20_000]
         assert sum(each["balance"] for each in accounts) == 0

@@ -47,6 +47,19 @@ def test_what_is_sold_to_everybody_is_listed_and_what_needs_a_login_is_not(shop:
     assert told["networks"] == ["eip155:84532"] and told["payTo"] == [PAY_TO]
     assert told["assets"][0]["symbol"] == "USDC"
     assert told["facilitator"] in ("ok", "unknown")
+    # Paths: whatever the server is called by. Where nobody has a token, there is no deposit.
+    assert told["servers"] == [
+        {"name": "shared", "mcp": "/shared/mcp", "calls": "/shared/call/", "deposit": "/shared/deposit"},
+        {"name": "open", "mcp": "/open/mcp", "calls": "/open/call/"},
+    ]
+
+
+def test_a_server_with_a_login_says_where_its_balances_are_filled(shop: Shop) -> None:
+    told = shop.ask("GET", "/.well-known/oauth-protected-resource/mcp").json()
+    assert told["ostiary_deposit_endpoint"] == f"{shop.server.url}/private/deposit"
+    assert told["ostiary_calls_endpoint"] == f"{shop.server.url}/private/call/"
+    asked = shop.post("/private/deposit", {"amount": "$5"}, x_api_key=key_of(shop))
+    assert asked.status_code == 402
 
 
 def test_a_listed_address_asks_for_what_the_list_says(shop: Shop) -> None:

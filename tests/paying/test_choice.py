@@ -178,3 +178,27 @@ def test_a_token_that_was_said_to_be_worth_a_dollar_is_taken_by_the_name_that_th
 def test_nothing_is_signed_for_longer_than_a_quarter_of_an_hour() -> None:
     assert choose(asking(offer(maxTimeoutSeconds=86_400)), policy(), change).seconds == 900
     assert choose(asking(offer(maxTimeoutSeconds=60)), policy(), change).seconds == 60
+
+
+# ── deposits ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_deposit_is_of_exactly_what_was_said() -> None:
+    found = choose(asking(offer(amount="50000")), policy(), change, deposit=50_000)
+    assert found.amount == 50_000
+    for amount in ("49999", "50001", "5000000"):
+        with pytest.raises(CannotPay, match=r"is asked for, and \$0.05 is to be deposited"):
+            choose(asking(offer(amount=amount)), policy(per_call="10"), change, deposit=50_000)
+
+
+def test_a_deposit_has_a_limit_of_its_own_and_without_one_that_of_a_call() -> None:
+    five = asking(offer(amount="5000000"))
+    with pytest.raises(CannotPay, match=r"a deposit may be \$0.05") as caught:
+        choose(five, policy(), change, deposit=5_000_000)
+    assert caught.value.hint == "set per-deposit to $5.00"
+    allowed = policy(per_deposit="5")
+    assert choose(five, allowed, change, deposit=5_000_000).amount == 5_000_000
+    # It allows no call that is dearer.
+    assert "a call may cost $0.05" in str(refusal(five, allowed))
+    with pytest.raises(BadPolicy):
+        policy(per_deposit="0")

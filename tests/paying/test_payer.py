@@ -341,6 +341,88 @@ async def test_a_failure_over_http_leaves_the_payment_for_the_next_try(wallet: W
     assert [each.identifier for each in wallet.spending.unanswered()] == [call.meta["x402/idempotency-key"]]
 
 
+@pytest.mark.parametrize(
+    ("status", "named", "kept"),
+    [
+        (503, "", True),
+        (500, "", False),
+        (502, "", True),
+        (429, "", True),
+        (409, "Retry-After", True),
+        (409, "", False),
+        (422, "", False),
+    ],
+)
+async def test_what_a_server_cannot_say_yet_over_http_is_asked_again_also_when_the_payment_has_ended(
+    wallet: Wallet, shop: Shop, status: int, named: str, kept: bool
+) -> None:
+    """A settlement of which nobody knows is answered by 503: what then is forgotten is paid twice."""
+    call = wallet.call()
+    await call.begin()
+    await call.pay(shop.challenge)
+    wallet.now += 361
+    again = wallet.call()
+    await again.begin()
+    assert not await again.again_over_http(status, lambda name: "5" if name == named else "", b"")
+    assert bool(wallet.spending.unanswered()) is kept
+
+
+async def test_a_person_who_agreed_to_a_deposit_is_asked_though_it_is_little(
+    wallet: Wallet, shop: Shop
+) -> None:
+    wallet.agrees = False
+    call = wallet.payer().deposit("http://x/mcp", 20_000, asks=True, nameless=False)
+    with pytest.raises(CannotPay, match="not paid"):
+        await call.pay(shop.challenge)
+    assert wallet.asked == [
+        "$0.02 to 0x2096…287C on Base Sepolia (a test network) for a deposit at http://x/mcp"
+    ]
+    await wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False).pay(shop.challenge)
+    assert (len(wallet.asked), wallet.spent) == (1, "$0.02")
+
+
+async def test_nobody_is_asked_for_what_the_day_does_not_allow(wallet: Wallet, shop: Shop) -> None:
+    wallet.agrees, wallet.limits = True, {"per_day": "0.01", "confirm_above": "0"}
+    with pytest.raises(CannotPay, match=r"of the \$0.01 a day") as caught:
+        await run(wallet.call(), shop)
+    assert caught.value.hint == "set per-day to $0.02"
+    assert (wallet.asked, shop.shown) == ([], [])
+
+
+@pytest.mark.parametrize("nameless", [True, False])
+async def test_a_deposit_that_was_begun_for_one_balance_is_not_shown_for_another(
+    wallet: Wallet, shop: Shop, nameless: bool
+) -> None:
+    begun = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=nameless)
+    await begun.begin()
+    await begun.pay(shop.challenge)
+    other = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=not nameless)
+    with pytest.raises(CannotPay, match=f"begun {'without' if nameless else 'with'} a login") as caught:
+        await other.begin()
+    assert "it is paid once" in str(caught.value.hint)
+    assert wallet.spent == "$0.02"
+
+
+async def test_the_same_deposit_shows_the_same_payment_until_it_is_answered(
+    wallet: Wallet, shop: Shop
+) -> None:
+    one, other = (
+        wallet.payer().deposit("http://x/mcp", amount, asks=False, nameless=False)
+        for amount in (20_000, 30_000)
+    )
+    await one.begin()
+    await one.pay(shop.challenge)
+    again = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False)
+    await again.begin()
+    assert again.headers == one.headers != ()
+    await other.begin()
+    assert not other.paying
+    assert not await again.again_over_http(200, lambda _: "", b"{}")
+    third = wallet.payer().deposit("http://x/mcp", 20_000, asks=False, nameless=False)
+    await third.begin()
+    assert not third.paying
+
+
 async def test_a_person_is_asked_beyond_what_was_agreed_on_and_can_say_no(wallet: Wallet, shop: Shop) -> None:
     wallet.limits, wallet.agrees = {"confirm_above": "0.01"}, False
     with pytest.raises(CannotPay, match="not paid"):
