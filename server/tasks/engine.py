@@ -296,14 +296,20 @@ class Tasks:
         finally:
             work.settled.set()
             try:
-                if not begun:
-                    await self._let_go(work.order)
                 if work.outlet is not None:
                     work.error = None  # its frames hold the work
                     if self._forget(work):
                         await self._release(work.outlet)
             finally:
                 work.let_go()
+                if not begun:
+                    await self._let_go_of(work.order)
+
+    async def _let_go_of(self, order: TaskOrder) -> None:
+        try:
+            await self._let_go(order)
+        except Exception:  # whatever it is, the other tasks go on
+            self._log.exception("task.not_let_go", tool=order.tool, request=order.call_id)
 
     async def _perform_once(self, work: TaskRun) -> None:
         try:

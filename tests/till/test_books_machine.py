@@ -18,7 +18,7 @@ from server.store.migrate import migrate, packaged_migrations
 from server.store.transactions import PendingJob, Transactions
 from server.till import refunds, vouchers, wallets
 from server.till.ledger import BooksError, Movement
-from server.till.refunds import Refunded, RefundOrder
+from server.till.refunds import Granted, Refunded, RefundOrder
 from server.till.vouchers import Redeemed, VoucherOrder
 from tests.till.books_fakes import (
     AUDIT_KEY,
@@ -63,6 +63,7 @@ class TheBooks(RuleBasedStateMachine):
         self.has: dict[str, int] = {}
         self.held: dict[str, int] = {}
         self.running: dict[str, tuple[str, int]] = {}
+        self.given: dict[str, tuple[str, int, int]] = {}  # by the key of a grant
         self.worth: dict[int, int] = {}  # of a movement, what can still be taken back
 
     def teardown(self) -> None:
@@ -198,8 +199,14 @@ class TheBooks(RuleBasedStateMachine):
             assert self.free(source) >= amount
             self.move(source, target, amount)
 
-    @rule(target=movements, wallet=st.sampled_from(WHO), amount=AMOUNTS, fate=FATES)
-    def grant(self, wallet: str, amount: int, fate: str) -> int | None:
+    @rule(
+        target=movements,
+        wallet=st.sampled_from(WHO),
+        amount=AMOUNTS,
+        once=st.sampled_from(("", "a")),
+        fate=FATES,
+    )
+    def grant(self, wallet: str, amount: int, once: str, fate: str) -> int | None:
         job = partial(
             refunds.grant,
             books=BOOKS,
@@ -209,12 +216,19 @@ class TheBooks(RuleBasedStateMachine):
             note="",
             by="local:0",
             now=NOW,
+            once=once,
         )
-        seq = self.run(job, fate)
-        if seq is not None:
+        done = self.run(job, fate)
+        if once in self.given:
+            same = self.given[once][:2] == (wallet, amount)
+            assert done is None or (same and done == Granted(seq=self.given[once][2], given_before=True))
+        elif isinstance(done, Granted):
+            assert not done.given_before
             self.move("granted", wallet, amount)
-            self.worth[seq] = amount
-        return seq
+            self.worth[done.seq] = amount
+            if once:
+                self.given[once] = (wallet, amount, done.seq)
+        return None if done is None else done.seq
 
     @rule(target=codes, amount=AMOUNTS, uses=st.integers(1, 3))
     def make_voucher(self, amount: int, uses: int) -> tuple[str, int, dict[str, int]]:
