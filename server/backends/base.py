@@ -267,6 +267,16 @@ class Elsewhere(Protocol):
 
 
 @runtime_checkable
+class Foreign(Protocol):
+    """A back-end whose lists somebody else decides on and may change at any time: what is wrong with them is no mistake of its owner's."""
+
+    @property
+    def speaks_for(self) -> str:
+        """Whoever decides on them, in words."""
+        ...
+
+
+@runtime_checkable
 class Withholding(Protocol):
     """A back-end that does not offer all that it could, until its owner has looked at it."""
 

@@ -14,7 +14,16 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 import trio
 
-from server.backends.base import Backend, Elsewhere, LibraryBackend, Paced, Trouble, Watched, Withholding
+from server.backends.base import (
+    Backend,
+    Elsewhere,
+    Foreign,
+    LibraryBackend,
+    Paced,
+    Trouble,
+    Watched,
+    Withholding,
+)
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
@@ -263,12 +272,12 @@ def _lists(
     ours = _reserved(sources) if running else {}
 
     def blame(source: Source, problem: str) -> None:
-        forgiven = running and isinstance(source.backend, Watched)
+        forgiven = running and isinstance(source.backend, Foreign)
         (left_out if forgiven else problems).append(problem)
 
     def owner_of(what: str, name: str, source: Source) -> str | None:
         other = owners.get((what, name))
-        if other is None and isinstance(source.backend, Watched):
+        if other is None and isinstance(source.backend, Foreign):
             other = ours.get((what, name))
         return other
 
@@ -297,7 +306,7 @@ def _lists(
         terms = source.terms if source.library_terms is None else source.library_terms
         offered = backend.tools()
         unknown = sorted(source.tool_terms.keys() - {tool.name for tool in offered})
-        if not isinstance(backend, Watched):
+        if not isinstance(backend, Foreign):
             problems += [
                 f"{source.name} has terms for the tool {name}, which it does not offer" for name in unknown
             ]
@@ -359,7 +368,7 @@ def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
     found: dict[tuple[str, str], str] = {}
     for source in sources:
         backend = source.backend
-        if isinstance(backend, Watched):
+        if isinstance(backend, Foreign):
             continue
         found |= {("tool", tool.name): source.name for tool in backend.tools()}
         if isinstance(backend, LibraryBackend):

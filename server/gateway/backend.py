@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
@@ -24,6 +23,7 @@ from server.backends.base import (
     Trouble,
     Watched,
 )
+from server.backends.turns import SharedPlaces
 from server.client.headers import parameter_headers
 from server.gateway import results
 from server.gateway.credentials import AccountNeeded, Credential
@@ -41,7 +41,6 @@ from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 from server.observe.log import Logger
 
-TURN_SECONDS: Final = 10.0  # a call waits for its turn while as many run as may
 FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
@@ -50,7 +49,7 @@ ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no u
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Withholding`, `Elsewhere` and `Following`: it offers nothing until its
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Foreign`, `Withholding`, `Elsewhere` and `Following`: it offers nothing until its
     upstream is there."""
 
     def __init__(
@@ -71,7 +70,7 @@ class McpBackend:
         self._questions = frozenset(config.questions)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
-        self._places = trio.Semaphore(config.calls_at_once)
+        self._places = SharedPlaces(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._config = config
         self._guard = guard
@@ -93,6 +92,10 @@ class McpBackend:
         if (found := self._upstream.trouble) is not None:
             return found
         return guard.trouble() if isinstance(guard, Watched) else None
+
+    @property
+    def speaks_for(self) -> str:
+        return self._called
 
     def withheld(self, tool: str) -> str | None:
         theirs = theirs_of(tool, self._config)
@@ -272,20 +275,8 @@ class McpBackend:
         """With a place among those that run at once."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
-        try:
-            self._places.acquire_nowait()
-        except trio.WouldBlock:
-            await self._wait_for_place(math.inf if call.unhurried else TURN_SECONDS)
-        try:
+        async with self._places.taken(call.sharer, unhurried=call.unhurried):
             yield self._upstream.link_nowait() or await self._upstream.link()
-        finally:
-            self._places.release()
-
-    async def _wait_for_place(self, seconds: float) -> None:
-        with trio.move_on_after(seconds) as waiting:
-            await self._places.acquire()
-        if waiting.cancelled_caught:
-            raise BackendError(f"{self._called} is busy: as many calls as it may run at once are running")
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         def updated(uri: str) -> None:

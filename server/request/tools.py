@@ -16,7 +16,7 @@ import trio
 from msgspec import UNSET
 
 from auth.values.model import PrincipalKind
-from server.backends.base import BackendError, Busy, Outlet, ToolCall, ToolCrashed, Watched
+from server.backends.base import BackendError, Busy, Foreign, Outlet, ToolCall, ToolCrashed
 from server.backends.catalog import ToolEntry
 from server.backends.outlets import Withheld
 from server.endpoint.endpoint import Endpoint, TaskRules
@@ -274,7 +274,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
         return answer, "error"
     if tool.schema.promises and not tool.schema.conforms(answer.structured):
         if isinstance(
-            tool.backend, Watched
+            tool.backend, Foreign
         ):  # somebody else's mistake, and nothing of ours to be looked into
             raise BackendError(f"the answer of {params.name} is not what its outputSchema promises")
         raise TypeError(f"the answer of {params.name} is not what its outputSchema promises")

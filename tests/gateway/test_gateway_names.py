@@ -10,7 +10,7 @@ from upstreams import Caller, Double, Turn, gate, over_tcp, soon, tool, words
 
 from server.backends.base import BackendError, Completing, PromptGet, ResourceRead
 from server.backends.catalog import Catalog, CatalogError, Source
-from server.gateway.guard import UpstreamLists
+from server.gateway.guard import OpenGuard, UpstreamLists
 from server.gateway.names import selected
 from server.mcp.messages import Tool
 from server.mcp.results import ToolResult
@@ -94,7 +94,7 @@ def test_the_last_word_that_fits_counts(words: tuple[str, ...], name: str, is_se
     assert selected(name, words) is is_selected
 
 
-class OnlyReading:
+class OnlyReading(OpenGuard):
     """A guard who lets pass what is read."""
 
     def allowed(self, offered: UpstreamLists) -> UpstreamLists:

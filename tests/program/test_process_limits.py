@@ -85,5 +85,5 @@ def test_who_was_held_back_is_counted_by_limit() -> None:
     gate = limits.make(ServerConfig()).gate
     gate.knock(ADDRESS)
     gate.turned_back(ADDRESS, gate.knock(ADDRESS))
-    ((name, _, label, read),) = metrics.read_by_label
+    ((_, name, _, label, read),) = metrics.read_by_label
     assert (name, label, read()["address"], read()["tool"]) == ("held_back", "limit", 1, 0)
