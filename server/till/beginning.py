@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 import trio
@@ -34,6 +35,8 @@ from server.x402.facilitators import FacilitatorDown
 from server.x402.payments import BadPayment, Payment, check_window, match
 from server.x402.requirements import Requirements
 from server.x402.settlements import Rejected
+
+T = TypeVar("T")
 
 
 class Beginning:
@@ -87,22 +90,9 @@ class Beginning:
         room = await self._room.is_left(call.caller)
         while True:
             claim = partial(
-                claims.claim,
-                wanted=wanted,
-                offer=offer,
-                rules=self._rules,
-                books=self._books,
-                marks=(marks := self._settlements.take_marks()),
-                room=room,
-                now=self._clock(),
+                claims.claim, wanted=wanted, offer=offer, rules=self._rules, books=self._books, room=room
             )
-            self._under_way.begin(wanted.id)
-            try:
-                charge = await self._store.write(claim)
-            except BaseException:
-                self._under_way.end(wanted.id)
-                self._settlements.put_back(marks)
-                raise
+            charge = await self._attempt(wanted.id, claim)
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return self._started(charge, call, offer)
             self._under_way.end(wanted.id)
@@ -144,15 +134,8 @@ class Beginning:
         row = self._drafts.payment(call, offer, payment, requirements)
         known_key = self._drafts.call_key(call.caller, call, key) if call.caller else None
         while True:
-            marks = self._settlements.take_marks()
-            job = partial(claims.reserve, row=row, call_key=known_key, marks=marks, now=self._clock())
-            self._under_way.begin(row.id)
-            try:
-                found = await self._store.write(job)
-            except BaseException:
-                self._under_way.end(row.id)
-                self._settlements.put_back(marks)
-                raise
+            reserve = partial(claims.reserve, row=row, call_key=known_key)
+            found = await self._attempt(row.id, reserve)
             if found is None:
                 return await self._reserved(call, offer, payment, requirements, row, key)
             self._under_way.end(row.id)
@@ -218,27 +201,27 @@ class Beginning:
         room = await self._room.is_left(wanted.caller)
         while True:
             claim = partial(
-                claims.claim_paid,
-                wanted=wanted,
-                payment_id=row.id,
-                facilitator=facilitator,
-                marks=(marks := self._settlements.take_marks()),
-                room=room,
-                now=self._clock(),
+                claims.claim_paid, wanted=wanted, payment_id=row.id, facilitator=facilitator, room=room
             )
-            self._under_way.begin(wanted.id)
-            try:
-                charge = await self._store.write(claim)
-            except BaseException:
-                self._under_way.end(wanted.id)
-                self._settlements.put_back(marks)
-                raise
+            charge = await self._attempt(wanted.id, claim)
             if isinstance(charge, Charge) and charge.id == wanted.id:
                 return charge
             self._under_way.end(wanted.id)
             full = isinstance(charge, Uncovered)
             if not (full and (room := await self._room.make(wanted.caller))):
                 return charge
+
+    async def _attempt(self, row_id: str, job: Callable[..., T]) -> T:
+        """The one write that makes a row ours, or finds whose it would be; it is under way from before that, until whoever gets to
+        know what came of it ends it. What callers have heard of meanwhile is written along."""
+        marks = self._settlements.take_marks()
+        self._under_way.begin(row_id)
+        try:
+            return await self._store.write(partial(job, marks=marks, now=self._clock()))
+        except BaseException:
+            self._under_way.end(row_id)
+            self._settlements.put_back(marks)
+            raise
 
     async def _shown_before(
         self, call: PricedCall, offer: Offer, payment: Payment, key: str | None

@@ -93,10 +93,6 @@ def spend(
     return SpentMoney(raised=tuple(raised))
 
 
-def unspend(db: StoreDb, spent: SpentMoney) -> None:
-    lower(db, spent.raised)
-
-
 def _limits(
     db: StoreDb, rules: CapRules, *, tool: str | None, wallet: str | None, login: str | None
 ) -> Mapping[tuple[str, PeriodKind], Micros]:

@@ -15,7 +15,7 @@ from auth.values.model import Millis
 from server.money.amounts import Micros, parse
 from server.settings.money import FREE, PlanConfig
 from server.store.jobs import StoreDb
-from server.till.meters import Raised, lower, period_at, raise_meter, read_meter
+from server.till.meters import Raised, period_at, raise_meter, read_meter
 from server.till.offers import Offer
 from server.till.plan_grants import active_plans
 
@@ -113,11 +113,6 @@ class Plans:
             if own is not None and (offer.plan_only or own < amount) and (not plan or own < amount):
                 amount, version, plan = own, f"{offer.version}@{each.name}", each.name
         return self._due(offer, amount, version, plan, reason)
-
-    @staticmethod
-    def uncover(db: StoreDb, cover: Cover) -> None:
-        """Gives back what was taken for a call that came to nothing."""
-        lower(db, cover.raised)
 
     def _due(self, offer: Offer, amount: Micros, version: str, plan: str, reason: Reason) -> Cover:
         if offer.plan_only and not plan:

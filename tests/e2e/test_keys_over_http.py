@@ -209,6 +209,7 @@ def test_who_shows_a_key_can_ask_who_they_are(program: Program) -> None:
             "expires_at": None,
             "plan": None,
             "quota": None,
+            "may": None,
         }
         listed = post(server, "resources/list", bearer(made["key"])).json()["result"]["resources"]
         assert [each["uri"] for each in listed] == ["ostiary://me", "ostiary://usage"]

@@ -16,7 +16,7 @@ from server.settings.money import PlanConfig
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import Row, StoreDb
 from server.store.sqlite import open_store
-from server.till.meters import NEVER, Raised, as_text, from_text, period_at, read_meter
+from server.till.meters import NEVER, Raised, as_text, from_text, lower, period_at, read_meter
 from server.till.offers import Offer
 from server.till.plan_grants import (
     MOST_PLANS,
@@ -198,7 +198,7 @@ async def test_what_was_taken_for_a_call_that_failed_is_given_back(store: Inline
     assert taken.how == "trial" and (await cover(store, offer)).how == "due"
     kept = as_text(taken.raised)
     assert from_text(kept) == taken.raised == (Raised(trial_subject(ADA, "main/search"), "ever", 1),)
-    await store.write(lambda db: PLANS.uncover(db, taken))
+    await store.write(lambda db: lower(db, taken.raised))
     assert (await cover(store, offer)).how == "trial"
     assert (as_text(()), from_text("[]")) == ("[]", ())
 
@@ -206,7 +206,7 @@ async def test_what_was_taken_for_a_call_that_failed_is_given_back(store: Inline
 async def test_giving_back_more_than_there_is_changes_nothing(store: InlineStore) -> None:
     taken = await cover(store, an_offer(trial=2))
     for _ in range(2):
-        await store.write(lambda db: PLANS.uncover(db, taken))
+        await store.write(lambda db: lower(db, taken.raised))
     found = await store.read(
         lambda db: read_meter(db, trial_subject(ADA, "main/search"), period_at("ever", NOW))
     )
