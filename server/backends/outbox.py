@@ -72,6 +72,7 @@ class LineOutbox:
             try:
                 async for line in self._waiting:
                     await self._write(self._with_more(line))
+                    del line  # which may be large, and the next one may be long in coming
                     self._idle = self._waiting.statistics().current_buffer_used == 0
             except (trio.BrokenResourceError, trio.ClosedResourceError):
                 self._broken()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
@@ -114,6 +115,19 @@ async def test_what_waits_for_room_is_written_at_once_in_its_order_and_half_a_li
         assert len(at.heard) <= 3
         assert at.outbox.put(b"line 5\n")  # nothing waits any more, so it goes straight again
         assert at.heard[-1] == b"line 5\n"
+
+
+async def test_a_line_that_was_written_is_let_go_of_and_not_kept_until_the_next_one_comes() -> None:
+    async with waiting() as at:
+        at.inlet.change(room_for=1)
+        line = b"x" * 100
+        nobody_else = sys.getrefcount(line)
+        assert at.outbox.put(line)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sys.getrefcount(line) > nobody_else
+        at.inlet.change(room_for=PLENTY)
+        await trio.testing.wait_all_tasks_blocked()
+        assert sys.getrefcount(line) == nobody_else
 
 
 async def test_who_has_more_to_say_than_may_wait_waits_in_turn_and_nobody_overtakes() -> None:
