@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import msgspec
@@ -81,7 +82,7 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         except NotAsShown:
             raise CommandRefused(
                 "it offers something else by now than what was shown",
-                f"ostiary upstream accept {upstream.key} shows it again",
+                f"ostiary upstream accept {quote(str(upstream.key))} shows it again",
             ) from None
         return {
             "upstream": str(upstream.key),

@@ -118,7 +118,6 @@ class _ServeCommand(click.Command):
     multiple=True,
     help="a variable that COMMAND gets to see; repeatable",
 )
-@click.argument("target", required=False)
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
@@ -166,6 +165,11 @@ def command(
 
     def read_settings(file: Path | None) -> Resolved:
         loaded = load(file, os.environ, flags)
+        if served is not None and loaded.names_servers:
+            raise terminal.Misuse(
+                "--config names what is served already",
+                hint="leave out the [[server]] there, or what is named here",
+            )
         resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
         if not expose:
             return resolved

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -46,8 +47,8 @@ def new(name: str, outfile: str | None) -> None:
     except FileExistsError:
         raise terminal.CliError(f"{path} is there already, and is not overwritten") from None
     out(f"wrote {clean(str(path))}")
-    terminal.say_hint(f"ostiary skills check {path}")
-    terminal.say_hint(f"ostiary serve {path}")
+    terminal.say_hint(f"ostiary skills check {quote(str(path))}")
+    terminal.say_hint(f"ostiary serve {quote(str(path))}")
 
 
 @command.command("list", help="List the skills, without their instructions.")
@@ -199,7 +200,7 @@ def _open(file: str) -> OpenedSkills:
     try:
         return open_skills(Path(file))
     except CannotOpenSkills as problem:
-        hint = "ostiary skills new NAME" if not Path(file).exists() else f"ostiary skills check {file}"
+        hint = "ostiary skills new NAME" if not Path(file).exists() else f"ostiary skills check {quote(file)}"
         raise terminal.CliError(str(problem), hint=hint) from None
 
 

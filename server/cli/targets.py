@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 from shutil import which
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -77,7 +78,7 @@ def _skills(written: str) -> Target:
     try:
         opened = open_skills(Path(written))
     except CannotOpenSkills as problem:
-        raise terminal.CliError(str(problem), hint=f"ostiary skills check {written}") from None
+        raise terminal.CliError(str(problem), hint=f"ostiary skills check {quote(written)}") from None
     book = opened.book
     server = ServerConfig(
         name="main",

@@ -52,6 +52,7 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     config: Config
     servers: tuple[ServerConfig, ...]
+    names_servers: bool = False  # in the file; else they are the usual one
     source: Path | None  # the file, where there was one
     scopes: tuple[ScopeConfig, ...] = ()
     upstreams: tuple[UpstreamConfig, ...] = ()
@@ -157,6 +158,7 @@ def load(
     return LoadedSettings(
         config=msgspec.convert(settings, Config),
         servers=servers,
+        names_servers=servers_written is not None,
         source=file,
         scopes=scopes,
         upstreams=upstreams,

@@ -6,6 +6,7 @@ It decides each time the lists are read and each time somebody accepts or forget
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from shlex import quote
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
@@ -84,7 +85,7 @@ class PinGuard:
         )
         return (
             f"the tool {key.name[:100]} {what}, and cannot be used until they have looked at it: "
-            f"`ostiary upstream accept {self.upstream}`"
+            f"`ostiary upstream accept {quote(str(self.upstream))}`"
         )
 
     # ── what was accepted ────────────────────────────────────────────────────────────────────────────────────────────
@@ -122,7 +123,7 @@ class PinGuard:
         first = min(self._since)
         named = f"the {first.kind} {clean(first.name[:64])}"
         others = f" and {count - 1} more wait" if count > 1 else " waits"
-        words = f"{named}{others} to be looked at: ostiary upstream accept {self.upstream}"
+        words = f"{named}{others} to be looked at: ostiary upstream accept {quote(str(self.upstream))}"
         return Trouble(words=words, since=min(self._since.values()))
 
     def _judge_again(self) -> None:

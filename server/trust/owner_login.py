@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from shlex import quote
 from typing import Final
 
 import msgspec
@@ -224,7 +225,7 @@ class OwnerLogin:
         if self._person != OURS:
             self._log.info("upstream.account_over", upstream=str(self._upstream), reason=words)
             return
-        said = f"{words}: ostiary upstream login {self._upstream}"
+        said = f"{words}: ostiary upstream login {quote(str(self._upstream))}"
         if self._trouble is None or self._trouble.words != said:
             self._log.warning("upstream.login_wanted", upstream=str(self._upstream), reason=words)
             self._trouble = Trouble(words=said, since=self._clock())

@@ -149,7 +149,7 @@ async def test_a_python_file_is_served_without_any_settings_and_a_file_that_lies
     [
         (("agent.exe",), 2, "agent.exe is nothing that can be served by itself"),
         (("missing.py",), 1, "there is no file missing.py"),
-        (("missing.py", "--config", "x.toml"), 2, "--config names what is served already"),
+        (("agent.py", "--config", "two.toml"), 2, "--config names what is served already"),
         (("--port", "70000"), 2, "port"),
         (("--port", "x"), 2, "port"),
         (("--prot", "1"), 2, "no such option"),
@@ -164,6 +164,7 @@ async def test_what_cannot_be_served_is_said_and_the_code_tells_misuse_from_fail
         f'[[server]]\nname = "{name}"\n[[server.agent]]\nkind = "demo"\n' for name in ("one", "two")
     )
     (shell.home / "two.toml").write_text(two, "utf-8")
+    (shell.home / "agent.py").touch()
     done = await shell.run("serve", "--data-dir", str(shell.home / "data"), "--auth", "none", *arguments)
     assert done.code == code
     assert said in done.stderr

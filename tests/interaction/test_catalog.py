@@ -125,7 +125,12 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
         "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
     )
     called = ToolCall(
-        tool="look", arguments={"n": 10**30}, subject="user-1", sharer="user:user-1", call_id="request-1"
+        tool="look",
+        arguments={"n": 10**30},
+        subject="user-1",
+        sharer="user:user-1",
+        call_id="request-1",
+        caller=USER,
     )
     assert seen == [called]
 
