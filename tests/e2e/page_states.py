@@ -39,6 +39,7 @@ from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
 from tests.till.cashier_fakes import a_cashier
+from tests.trust.connection_fakes import ISSUER, PATH, Connecting
 
 SERVERS = {"agent": "/mcp", "archive": "/archive/mcp"}
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -683,6 +684,43 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         yield "provider-signin-with-passkey"
 
 
+def connecting(server: Server, page: Page) -> Iterator[str]:
+    """An account that somebody has elsewhere: connected, refused, shown and ended."""
+    there, origin = Connecting(house=server.house), server.origin
+    page.route(f"{ISSUER}/**", lambda route: route.fulfill(status=204))
+    away: list[str] = []
+
+    def leave() -> None:
+        page.goto(origin + PATH)
+        press(page, "Go on to login.example")
+        expect(page.get_by_role("heading", name="Off to login.example")).to_be_visible()
+        away.append(page.get_by_role("link", name="Go on").get_attribute("href") or "")
+
+    page.goto(origin + PATH)
+    fill_in(page)
+    yield "connect"
+    leave()
+    yield "connect-off-to"
+    page.goto(f"{origin}{there.issuer.agree(away[-1], code=None, error='access_denied')}")
+    yield "connect-said-no"
+    page.goto(f"{origin}{PATH}/callback?code=x&state=y")
+    yield "connect-over"
+    leave()
+    page.goto(origin + there.issuer.agree(away[-1]))
+    yield "connected"
+    page.goto(origin + "/account")
+    yield "account-connected"
+    press(page, "Disconnect login.example")
+    yield "account-disconnected"
+    there.issuer.metadata["issuer"] = "https://somebody.else"
+    _forget(server.house)
+    page.goto(origin + PATH)
+    press(page, "Go on to login.example")
+    yield "connect-failed"
+    page.goto(origin + "/connect/agent/nothing")
+    yield "connect-nothing"
+
+
 @contextmanager
 def _provider(house: House) -> Generator[FakeProvider]:
     with provided(lambda: house.time) as fake:
@@ -724,4 +762,5 @@ TOURS: tuple[Tour, ...] = (
     acting,
     with_passkeys,
     with_providers,
+    connecting,
 )
