@@ -24,9 +24,7 @@ CALL_SECONDS = 300.0
 
 
 @click.command("call")
-@click.argument("url")
-@click.argument("tool")
-@click.argument("arguments", nargs=-1)
+@click.argument("words", nargs=-1, required=True, metavar="[URL] TOOL [ARGUMENTS]…")
 @click.option(
     "--timeout",
     type=spans.Seconds(shortest=0.1, longest=86_400),
@@ -44,21 +42,19 @@ CALL_SECONDS = 300.0
 @paying.pay_option
 @json_option
 def command(
-    url: str,
-    tool: str,
-    arguments: tuple[str, ...],
+    words: tuple[str, ...],
     timeout: float,
     answers: tuple[str, ...],
     pay: bool,
     as_json: bool,
 ) -> int:
-    """Call TOOL of the MCP server at URL.
+    """Call TOOL of the MCP server at URL; without a URL, of the one that you are logged in to, or were last.
 
     \b
-    ostiary call URL TOOL key=value other='[1, 2]'     each read by its schema
-    ostiary call URL TOOL '{"key": "value"}'           all arguments as JSON
-    ostiary call URL TOOL @file.json                   … from a file
-    ostiary call URL TOOL -                            … from stdin
+    ostiary call [URL] TOOL key=value other='[1, 2]'   each read by its schema
+    ostiary call [URL] TOOL '{"key": "value"}'         all arguments as JSON
+    ostiary call [URL] TOOL @file.json                 … from a file
+    ostiary call [URL] TOOL -                          … from stdin
 
     A tool may ask back. On a terminal, its questions are put to you; in a script, or with --json, only --answer answers.
 
@@ -67,14 +63,16 @@ def command(
 
     With --json the whole result is printed as JSON. Exit code 1 when the tool failed.
     """
-    from server.cli import target
+    from server.cli import target, which_server
     from server.cli.asking import GivenAnswers, QuestionScreen
     from server.cli.tools import pick
     from server.client.arguments import UnusableArguments, from_words
     from server.client.errors import NotLoggedIn
 
     given = GivenAnswers(answers)
-    address = target.logged_in_address(url)
+    typed, (tool, *left) = which_server.split(words, least=1)
+    arguments = tuple(left)
+    address = which_server.of(typed)
     whole = whole_arguments(arguments)
     status = StatusLine()
     by_hand = not as_json and terminal.is_terminal(sys.stdin) and terminal.is_terminal(sys.stderr)
@@ -89,7 +87,7 @@ def command(
 
     async def main() -> dict[str, Any]:
         async with target.connected(address.url, pays=pay) as mcp:
-            chosen = pick(await mcp.tools(), tool, address.url, nameless=mcp.nameless)
+            chosen = pick(await mcp.tools(), tool, address.url, typed=typed, nameless=mcp.nameless)
             try:
                 filled = from_words(chosen, arguments) if whole is None else whole
             except UnusableArguments as error:

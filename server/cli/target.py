@@ -22,7 +22,7 @@ from server.client.wire import open_client
 
 def address_of(typed: str) -> Address:
     """The address that was meant, or that has this name; where something was added to what was typed, that is said."""
-    return _told(meant(typed))
+    return told(meant(typed))
 
 
 def logged_in_address(typed: str) -> Address:
@@ -35,7 +35,7 @@ def logged_in_address(typed: str) -> Address:
     others = [url for url in logins if same_place(url, address.url)]
     if address.url not in logins and len(others) == 1:
         address = Address(url=others[0], completed=True)
-    return _told(address)
+    return told(address)
 
 
 def token_file() -> TokenFile:
@@ -52,7 +52,8 @@ def meant(typed: str) -> Address:
     return complete(typed) if named is None else Address(url=named, completed=True)
 
 
-def _told(address: Address) -> Address:
+def told(address: Address) -> Address:
+    """The address, once people know that more is meant than they typed."""
     # Only to people: what a script typed is in the script.
     if address.completed and terminal.is_terminal(sys.stderr):
         terminal.say(terminal.paint(f"using {address.url}", "dim", sys.stderr))

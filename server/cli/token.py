@@ -11,20 +11,20 @@ from server.cli.terminal import json_option
 
 
 @click.command("token")
-@click.argument("url")
+@click.argument("url", required=False)
 @json_option
-def command(url: str, as_json: bool) -> None:
-    """Print an access token for URL, refreshed if it is about to end.
+def command(url: str | None, as_json: bool) -> None:
+    """Print an access token for URL, refreshed if it is about to end. Without a URL: for the server that you are logged in to, or were last.
 
     \b
-    curl -H "Authorization: Bearer $(ostiary token URL)" …
+    curl -H "Authorization: Bearer $(ostiary token)" …
     """
-    from server.cli import target
+    from server.cli import target, which_server
     from server.client.access import Access
     from server.client.tokens import StoredLogin
     from server.client.wire import open_client
 
-    address = target.logged_in_address(url)
+    address = which_server.of(url or "")
 
     async def main() -> StoredLogin:
         async with open_client(address.url) as client:

@@ -18,14 +18,18 @@ NAMELESS: Final = "nobody is logged in here: this is what is sold without a logi
 
 
 @click.command("tools")
-@click.argument("url")
-@click.argument("tool", required=False)
+@click.argument("words", nargs=-1, metavar="[URL] [TOOL]")
 @json_option
-def command(url: str, tool: str | None, as_json: bool) -> None:
-    """List the tools of the MCP server at URL, or show one TOOL with its arguments."""
-    from server.cli import target
+def command(words: tuple[str, ...], as_json: bool) -> None:
+    """List the tools of the MCP server at URL, or show one TOOL with its arguments. Without a URL: those of the server that you
+    are logged in to, or were last."""
+    from server.cli import target, which_server
 
-    address = target.logged_in_address(url)
+    typed, rest = which_server.split(words, least=0)
+    if len(rest) > 1:
+        raise terminal.Misuse(f"one tool at a time: {clean(' '.join(rest))}", hint="ostiary tools [URL] TOOL")
+    tool = rest[0] if rest else None
+    address = which_server.of(typed)
 
     async def main() -> list[dict[str, Any]]:
         nonlocal nameless
@@ -40,16 +44,20 @@ def command(url: str, tool: str | None, as_json: bool) -> None:
     if nameless:
         terminal.say(NAMELESS)
     if tool is not None:
-        one = pick(found, tool, address.url, nameless=nameless)
-        terminal.out_json(one) if as_json else _show_one(one, address.url, nameless=nameless)
+        one = pick(found, tool, address.url, typed=typed, nameless=nameless)
+        terminal.out_json(one) if as_json else _show_one(one, typed, nameless=nameless)
     elif as_json:
         terminal.out_json({"url": address.url, "tools": found})
     else:
-        _show_all(found, address.url, nameless=nameless)
+        _show_all(found, typed, nameless=nameless)
 
 
-def pick(tools: list[dict[str, Any]], name: str, url: str, *, nameless: bool = False) -> dict[str, Any]:
-    """The tool of that name; where there is none, the nearest names are hinted at. `nameless`: these are those that are sold without a login."""
+def pick(
+    tools: list[dict[str, Any]], name: str, url: str, *, typed: str | None = None, nameless: bool = False
+) -> dict[str, Any]:
+    """The tool of that name; where there is none, the nearest names are hinted at. `typed`: for the server, where that is not its address.
+    `nameless`: these are those that are sold without a login."""
+    typed = url if typed is None else typed
     for tool in tools:
         if tool["name"] == name:
             return tool
@@ -63,11 +71,13 @@ def pick(tools: list[dict[str, Any]], name: str, url: str, *, nameless: bool = F
     near = get_close_matches(name, [str(tool["name"]) for tool in tools], n=1)
     raise terminal.CliError(
         f"{url} has no tool {name}",
-        hint=f"did you mean {quote(near[0])}?" if near else f"ostiary tools {quote(url)}",
+        hint=f"did you mean {quote(near[0])}?"
+        if near
+        else " ".join(["ostiary tools", *([quote(typed)] if typed else [])]),
     )
 
 
-def _show_all(tools: list[dict[str, Any]], url: str, *, nameless: bool = False) -> None:
+def _show_all(tools: list[dict[str, Any]], typed: str, *, nameless: bool = False) -> None:
     from server.client.arguments import names
 
     if not tools:
@@ -85,7 +95,7 @@ def _show_all(tools: list[dict[str, Any]], url: str, *, nameless: bool = False) 
     ]
     for line in terminal.columns(rows):
         out(terminal.cut(line, terminal.width(sys.stdout)))
-    terminal.say_hint(_example(tools[0], url, nameless=nameless))
+    terminal.say_hint(_example(tools[0], typed, nameless=nameless))
 
 
 def price_of(tool: Mapping[str, Any], *, whole: bool = False) -> str:
@@ -107,7 +117,7 @@ def _summary(tool: Mapping[str, Any]) -> str:
     return ""
 
 
-def _show_one(tool: Mapping[str, Any], url: str, *, nameless: bool = False) -> None:
+def _show_one(tool: Mapping[str, Any], typed: str, *, nameless: bool = False) -> None:
     from server.client.arguments import describe, names, type_name
 
     out(paint(clean(str(tool["name"])), "bold", sys.stdout))
@@ -130,17 +140,17 @@ def _show_one(tool: Mapping[str, Any], url: str, *, nameless: bool = False) -> N
     ]
     for line in terminal.columns(rows):
         out(line)
-    terminal.say_hint(_example(tool, url, nameless=nameless))
+    terminal.say_hint(_example(tool, typed, nameless=nameless))
 
 
-def _example(tool: Mapping[str, Any], url: str, *, nameless: bool) -> str:
-    """A call with everything that the tool requires."""
+def _example(tool: Mapping[str, Any], typed: str, *, nameless: bool) -> str:
+    """A call with everything that the tool requires, of the server as it was typed."""
     from server.client.arguments import names
 
     return " ".join(
         [
             "ostiary call --pay" if nameless else "ostiary call",
-            quote(url),
+            *([quote(typed)] if typed else []),
             quote(str(tool["name"])),
             *(f"{quote(key)}=…" for key, required in names(tool) if required),
         ]

@@ -201,7 +201,7 @@ async def remember(client: httpx2.AsyncClient, file: TokenFile, login: StoredLog
     lock = await trio.to_thread.run_sync(file.lock_of, login.url)
     async with lock.held_async():
         before = await trio.to_thread.run_sync(file.get, login.url)
-        await trio.to_thread.run_sync(file.put, login)
+        await trio.to_thread.run_sync(file.begin, login)
     if before is not None:
         with trio.move_on_after(FAREWELL_SECONDS):
             try:

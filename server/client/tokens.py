@@ -113,6 +113,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True):
     logins: dict[str, StoredLogin]
     registrations: dict[str, StoredRegistration] = {}
     codes: dict[str, StoredCode] = {}
+    latest: str = ""  # the address that was last logged in to
 
 
 class _Version(msgspec.Struct, frozen=True):
@@ -148,8 +149,16 @@ class TokenFile:
     def all(self) -> list[StoredLogin]:
         return list(self._read().logins.values())
 
+    def latest(self) -> str:
+        """The address of the login that was made last, if that is known."""
+        return self._read().latest
+
+    def begin(self, login: StoredLogin) -> None:
+        """A new login: it is the latest from now on. Durable when it returns."""
+        self._change(lambda kept: _with(kept, logins={**kept.logins, login.url: login}, latest=login.url))
+
     def put(self, login: StoredLogin) -> None:
-        """Durable when it returns."""
+        """The same login with other tokens. Durable when it returns."""
         self._change(lambda kept: _with(kept, logins={**kept.logins, login.url: login}))
 
     def drop(self, url: str) -> None:
