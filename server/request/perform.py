@@ -100,6 +100,7 @@ async def perform(
         raise said from error
     finally:
         _tell(request, name, outcome, perf_counter() - started, said)
+        said = None  # an error has this frame, which would hold it for as long
 
 
 def told(error: BackendError) -> McpError:
