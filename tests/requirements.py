@@ -278,6 +278,7 @@ SECTIONS: Final[Mapping[str, tuple[Requirement, ...]]] = MappingProxyType({
         _R("legacy.echo",               (*R2024_11, *R2025_03, *R2025_06, *R2025_11), ANY, "the version that was asked for is echoed where it has a handshake", "2025-11-25 basic/lifecycle, Version Negotiation"),
         _R("legacy.counter",            LEGACY, ANY,   "any other, also a modern one, is countered with our latest that has", "2025-11-25 basic/lifecycle, Version Negotiation; ours"),
         _R("legacy.introduced",         LEGACY, ANY,   "initialize without its version, capabilities or clientInfo is -32602", "2025-11-25 basic/lifecycle, Initialization"),
+        _R("legacy.nothing-said",       LEGACY, ANY,   "initialize that says nothing at all, as typed by hand, is answered with our latest that has a handshake", "ours"),
         _R("legacy.result",             LEGACY, ANY,   "initialize is answered with version, capabilities, who we are, and instructions", "2025-11-25 basic/lifecycle, Initialization"),
         _R("legacy.before-ready",       LEGACY, ANY,   "before notifications/initialized nothing but pings and log messages is sent", "2025-11-25 basic/lifecycle, Initialization"),
         _R("legacy.ping",               LEGACY, ANY,   "either side may ping the other at any time", "2025-11-25 basic/utilities/ping"),

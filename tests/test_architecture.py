@@ -60,7 +60,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "http": frozenset({
         "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
     }),
-    "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
+    "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
@@ -132,19 +132,22 @@ RULES = (
     ),
     Rule(
         package="server",
-        forbidden=frozenset({"server.program.app", "server.program.app_stdio"}),
-        exempt=("server/cli", "server/program/app.py", "server/program/app_stdio.py"),
+        forbidden=frozenset({"server.program.app", "server.program.app_stdio", "server.program.app_tcp"}),
+        exempt=("server/cli",),
     ),
-    # Nobody but `app` picks a concrete store; over stdio that is the one in memory.
+    # Nobody but `app` picks a concrete store; over stdio and TCP that is the one in memory.
     Rule(
         package="server",
         forbidden=frozenset({"server.store.sqlite", "server.store.inline"}),
-        exempt=("server/store", "server/program/app.py", "server/program/app_stdio.py"),
+        exempt=("server/store", "server/program/app.py", "server/program/alone.py"),
     ),
     # What stdio loads at its start is little: no pages, no login.
-    Rule(
-        package="server/program/app_stdio.py",
-        forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
+    *(
+        Rule(
+            package=f"server/program/{name}.py",
+            forbidden=frozenset({"server.program.app", "server.http", "server.program.services"}),
+        )
+        for name in ("alone", "app_stdio", "app_tcp")
     ),
     Rule(
         package="server/stdio/conversation.py",

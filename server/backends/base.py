@@ -22,6 +22,7 @@ from server.mcp.messages import (
 )
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.mcp.skills import ListedSkill
 
 LogLevel = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
 NO_ARGUMENTS: Mapping[str, str] = MappingProxyType({})
@@ -220,6 +221,23 @@ class LibraryBackend(Protocol):
 
 
 @runtime_checkable
+class Furnished(Protocol):
+    """A library that will never have all that one could have, so that the rest need not be declared."""
+
+    @property
+    def furnished(self) -> frozenset[str]:
+        """Some of "resources", "prompts" and "completions", and "skills" where it is a `SkillLibrary`."""
+        ...
+
+
+@runtime_checkable
+class SkillLibrary(Protocol):
+    """A library among whose resources are Agent Skills."""
+
+    def listed_skills(self) -> Sequence[ListedSkill]: ...
+
+
+@runtime_checkable
 class Pricing(Protocol):
     """A back-end whose author has functions that know what a call costs."""
 
@@ -307,7 +325,7 @@ class Introducing(Protocol):
     """A back-end that clients know by a name of its own: where it is all that a server has, they are told that one."""
 
     def introduction(self) -> tuple[str, str]:
-        """Name and version."""
+        """Name and version; ours for what is empty."""
         ...
 
 

@@ -18,8 +18,10 @@ from server.backends.base import (
     Backend,
     Elsewhere,
     Foreign,
+    Furnished,
     LibraryBackend,
     Paced,
+    SkillLibrary,
     Trouble,
     Watched,
     Withholding,
@@ -27,12 +29,15 @@ from server.backends.base import (
 from server.backends.terms import DEFAULT_TERMS, PRICE_META, BadTerms, CallTerms
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 from server.mcp.schema import BadTool, ToolSchema
+from server.mcp.skills import ListedSkill
 from server.mcp.uri_template import BadTemplate, UriTemplate
 
 T = TypeVar("T")
 
 # At shutdown a back-end that hangs while it is closed must not keep the others from being closed.
 CLOSE_SECONDS: Final = 5.0
+# What an agent may have besides tools.
+LIBRARY: Final = frozenset({"resources", "prompts", "completions"})
 
 
 class Source(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,7 +160,7 @@ class Catalog:
                 [f"the settings name the tool {name}, which no agent offers" for name in unknown]
             )
         # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
-        self.has_library = any(isinstance(source.backend, LibraryBackend) for source in self._sources)
+        self.furnished = frozenset().union(*(_furnished(source.backend) for source in self._sources))
 
     @property
     def awaits_more(self) -> bool:
@@ -202,6 +207,14 @@ class Catalog:
     def prompts(self) -> Sequence[PromptEntry]:
         return tuple(self._lists.prompts.values())
 
+    def skills(self) -> Sequence[ListedSkill]:
+        return [
+            skill
+            for source in self._sources
+            if isinstance(source.backend, SkillLibrary)
+            for skill in source.backend.listed_skills()
+        ]
+
     def resource(self, uri: str) -> ResourceEntry | None:
         return self._lists.resources.get(uri)
 
@@ -228,7 +241,7 @@ class Catalog:
     def take(self, newer: Catalog) -> frozenset[str]:
         """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
         self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
-        self._stand_ins, self.has_library = newer._stand_ins, newer.has_library
+        self._stand_ins, self.furnished = newer._stand_ins, newer.furnished
         return self._put(newer._lists)
 
     def _put(self, lists: _Lists) -> frozenset[str]:
@@ -361,6 +374,12 @@ def _lists(
         frozenset(named),
         tuple(left_out),
     )
+
+
+def _furnished(backend: Backend) -> frozenset[str]:
+    if not isinstance(backend, LibraryBackend):
+        return frozenset()
+    return backend.furnished if isinstance(backend, Furnished) else LIBRARY
 
 
 def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:

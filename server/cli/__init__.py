@@ -15,7 +15,6 @@ from typing import Any, Final, NamedTuple, cast
 
 import click
 
-from server import __version__
 from server.cli import terminal
 from server.client.errors import ClientError
 
@@ -174,12 +173,6 @@ def _voiced(command: click.Command) -> click.Command:
     return command
 
 
-def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    if wanted and not ctx.resilient_parsing:
-        terminal.out(f"ostiary {__version__}")
-        ctx.exit()
-
-
 def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if wanted and not ctx.resilient_parsing:
         code = _voiced(_load("server.cli.smoke")).main([], "ostiary --smoke-test", standalone_mode=False)
@@ -189,7 +182,7 @@ def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) ->
 @click.command(
     cls=_Table, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
-@click.option("-V", "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version)
+@terminal.version_option
 @click.option("--smoke-test", is_flag=True, is_eager=True, expose_value=False, callback=_smoke_test)
 @click.pass_context
 def root(ctx: click.Context) -> None:

@@ -105,8 +105,8 @@ class _ServeCommand(click.Command):
 
 @click.command(
     cls=_ServeCommand,
-    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file, a .3md document"
-    " or a folder of SKILL.md files, is served without any ostiary.toml.\n\n"
+    help="Start the server. Settings come from ostiary.toml, the environment (OSTIARY_PORT) and these flags. TARGET, a Python file, a .3md document,"
+    " a folder of SKILL.md files or a mock (.json), is served without any ostiary.toml.\n\n"
     "With -- COMMAND …, or with --upstream, it is the door in front of that MCP server, and needs no settings at all.",
 )
 @click.argument("target", required=False)
@@ -127,14 +127,29 @@ class _ServeCommand(click.Command):
 @click.option(
     "--expose", multiple=True, metavar="TOOL", help="offer this tool alone; may be given again (all of them)"
 )
-@click.option("--server", metavar="NAME", help="with --stdio: which [[server]] (the first)")
+@click.option(
+    "--tcp",
+    metavar="[HOST:]PORT",
+    help="serve lines of messages on this port: no login, so for this machine; 0 picks a free one",
+)
+@click.option(
+    "--mock",
+    "mocks",
+    multiple=True,
+    metavar="FILE",
+    help="answer the tools that this mock has out of it, in place of their agents; repeatable",
+)
+@click.option("--server", metavar="NAME", help="with --stdio or --tcp: which [[server]] (the first)")
 @_settings_as_flags
+@terminal.version_option
 @terminal.json_option
 def command(
     target: str | None,
     config: str | None,
     stdio: bool,
+    tcp: str | None,
     expose: tuple[str, ...],
+    mocks: tuple[str, ...],
     server: str | None,
     as_json: bool,
     upstream: str | None,
@@ -156,11 +171,14 @@ def command(
 
     if stdio and as_json:
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
-    if server is not None and not stdio:
-        raise terminal.Misuse("--server goes with --stdio: over HTTP all servers are served")
+    if stdio and tcp is not None:
+        raise terminal.Misuse("--stdio and --tcp are two ways: choose one")
+    one_server = stdio or tcp is not None
+    if server is not None and not one_server:
+        raise terminal.Misuse("--server goes with --stdio and --tcp: over HTTP all servers are served")
     after_dashes = click.get_current_context().meta.get(AFTER_DASHES, ())
     served = what_to_serve(target, upstream, after_dashes, variables)
-    if served is not None and stdio and served.max_body_kib and flags["max_body_kib"] is None:
+    if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 
     def read_settings(file: Path | None) -> Resolved:
@@ -171,9 +189,16 @@ def command(
                 hint="leave out the [[server]] there, or what is named here",
             )
         resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
-        if not expose:
+        if not expose and not mocks:
             return resolved
-        return replace(resolved, servers=_exposing(resolved, server if stdio else None, expose, stdio))
+        meant = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
+        changed = replace(meant, expose=expose) if expose else meant
+        if mocks:
+            from server.cli.targets import mocked
+
+            changed = mocked(changed, mocks)
+        servers = tuple(changed if each is meant else each for each in resolved.servers)
+        return replace(resolved, servers=servers)
 
     try:
         # A file that merely lies here describes another server; one that is named is meant.
@@ -193,6 +218,8 @@ def command(
         with lines.held():
             if stdio:
                 _over_pipes(resolved, log, _named(resolved, server))
+            elif tcp is not None:
+                _over_tcp(resolved, log, tcp, _named(resolved, server), as_json=as_json)
             else:
                 # The same file for as long as it runs: another one elsewhere is none of its business.
                 _over_http(resolved, log, lines, partial(read_settings, resolved.source), as_json=as_json)
@@ -200,19 +227,15 @@ def command(
         _let_go(sys.stderr, stuck=lines.stuck)
 
 
-def _exposing(
-    resolved: Resolved, named: str | None, expose: tuple[str, ...], stdio: bool
-) -> tuple[ServerConfig, ...]:
-    """The servers, the meant one with these tools alone, whatever its settings list."""
-    from msgspec.structs import replace
-
-    if len(resolved.servers) > 1 and not stdio:
+def _only_one(resolved: Resolved, named: str | None, one_server: bool, option: str) -> ServerConfig:
+    """The server that an option of the command line is about."""
+    if len(resolved.servers) > 1 and not one_server:
+        what = "expose = [...]" if option == "--expose" else 'mock = "FILE" of a tool'
         raise terminal.Misuse(
-            "--expose is for one server, and the settings have several",
-            hint="write expose = [...] at the one that is meant",
+            f"{option} is for one server, and the settings have several",
+            hint=f"write {what} at the one that is meant",
         )
-    meant = _named(resolved, named)
-    return tuple(replace(each, expose=expose) if each is meant else each for each in resolved.servers)
+    return _named(resolved, named)
 
 
 def _over_http(
@@ -242,6 +265,37 @@ def _over_pipes(resolved: Resolved, log: Logger, server: ServerConfig) -> None:
         terminal.say_hint("a program is meant to start this: type one JSON-RPC message a line, ctrl-d ends")
     try:
         app_stdio.run_stdio(resolved, log, server=server)
+    except CannotStart as problem:
+        raise _cannot_start(problem) from problem
+
+
+def _over_tcp(resolved: Resolved, log: Logger, written: str, server: ServerConfig, *, as_json: bool) -> None:
+    from server.endpoint.opening import CannotStart
+    from server.program import app_tcp
+
+    try:
+        place = app_tcp.read_place(written)
+    except ValueError as problem:
+        raise terminal.Misuse(
+            f"--tcp: {terminal.clean(str(problem))}", hint="--tcp 9000, or --tcp 127.0.0.1:9000"
+        ) from None
+    if resolved.sells:
+        raise terminal.Misuse("over TCP nobody can pay, and the settings have prices")
+    if not place.loopback and not resolved.open_to_all(server):
+        raise terminal.Misuse(
+            f"over TCP nobody logs in: --tcp {terminal.clean(written)} would let in whoever reaches it",
+            hint=f"--tcp {place.port} is for this machine; with --auth none it is for all",
+        )
+
+    def announce(found: app_tcp.TcpPlace) -> None:
+        if as_json:
+            terminal.out_json({"tcp": str(found)})
+        else:
+            terminal.out(f"Listening on tcp://{found}")
+        sys.stdout.flush()
+
+    try:
+        app_tcp.run_tcp(resolved, log, place, server=server, announce=announce)
     except CannotStart as problem:
         raise _cannot_start(problem) from problem
 
@@ -296,6 +350,7 @@ def _announce(started: StartedServer) -> None:
     program = os.environ.get("OSTIARY_PROGRAM", "ostiary")
     url = started.origin + started.paths[0]
     pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
+    pairs.append(("behind it", f"\n{' ' * 17}".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
     if started.sold:

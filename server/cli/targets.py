@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from shlex import quote
 from shutil import which
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from server.cli import terminal
 
@@ -64,9 +64,11 @@ def _target_of(written: str) -> Target:
         return _python(path)
     if path.suffix.lower() == ".3md" or path.is_dir():
         return _skills(written)
+    if path.suffix.lower() == ".json":
+        return _mock(path)
     raise terminal.Misuse(
         f"{written} is nothing that can be served by itself",
-        hint="a Python file, a .3md document, or a folder of SKILL.md files; a program comes after --",
+        hint="a Python file, a .3md document, a folder of SKILL.md files, or a mock (.json); a program comes after --",
     )
 
 
@@ -98,3 +100,39 @@ def _python(path: Path) -> Target:
         raise terminal.CliError(f"there is no file {path}")
     agent = agent_shape("python")(file=str(path.expanduser().absolute()))
     return Target(ServerConfig(name="main", title=path.stem[:TITLE], agents=(agent,)))
+
+
+def _mock(path: Path) -> Target:
+    from server.mock.backend import MockConfig
+    from server.settings.shapes import ServerConfig
+
+    file = path.expanduser().absolute()
+    name = _read_mock(file).name
+    return Target(ServerConfig(name="main", title=name[:TITLE], agents=(MockConfig(file=str(file)),)))
+
+
+def mocked(server: ServerConfig, files: tuple[str, ...]) -> ServerConfig:
+    """With the tools that these mocks have switched to them. Raises `CliError`."""
+    from msgspec.structs import replace
+
+    from server.settings.policies import ToolConfig
+
+    tools = dict(server.tools)
+    for file in files:
+        path = Path(file).expanduser().absolute()
+        for tool in _read_mock(path).tools:
+            if tool.enabled:
+                tools[tool.name] = replace(tools.get(tool.name, ToolConfig()), mock=str(path))
+    return replace(server, tools=tools)
+
+
+def _read_mock(path: Path) -> Any:
+    from server.mock.document import BadMock, read_mock
+
+    try:
+        return read_mock(path)
+    except BadMock as problem:
+        hint = "ostiary import URL --out FILE makes a mock of a server that runs"
+        if "`openapi`" in str(problem) or "`swagger`" in str(problem):
+            hint = 'an OpenAPI document is served by kind = "openapi" in ostiary.toml'
+        raise terminal.CliError(str(problem), hint=hint) from None

@@ -17,6 +17,7 @@ from typing import Final, TextIO, TypeVar, cast
 
 import click
 
+from server import __version__
 from server.observe.visible import clean, escaped
 
 T = TypeVar("T")
@@ -29,6 +30,23 @@ EXIT_TERMINATED: Final = 143
 EXIT_BROKEN_PIPE: Final = 141
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="print the result as JSON")
+
+
+def _version(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        out(f"ostiary {__version__}")
+        ctx.exit()
+
+
+version_option: Final = click.option(
+    "-V",
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_version,
+    help="name this version",
+)
 
 
 class CliError(Exception):

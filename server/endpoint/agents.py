@@ -58,11 +58,13 @@ def make_source(
 def make_stand_ins(server: ServerConfig) -> Mapping[str, Backend]:
     """Of tools that their owner has switched to a mock. Raises `ValueError` for mocks that turn out not to work."""
     found: dict[str, Backend] = {}
+    opened: dict[str, Backend] = {}
     for tool, settings in server.tools.items():
         if settings.mock:
             from server.mock.backend import open_mock
 
-            mock = open_mock(settings.mock)
+            mock = opened.get(settings.mock) or open_mock(settings.mock)
+            opened[settings.mock] = mock
             if tool not in {offered.name for offered in mock.tools()}:
                 raise ValueError(f"{server.name}: {settings.mock} has no mock of the tool {tool}")
             found[tool] = mock

@@ -84,12 +84,12 @@ class Endpoint:
     @property
     def has_resources(self) -> bool:
         """Whether there is anything that could be read."""
-        return self.me is not None or self.catalog.has_library
+        return self.me is not None or "resources" in self.catalog.furnished
 
     @property
     def lists(self) -> Sequence[str]:
         """Those that somebody could be told of."""
-        there = {"prompts": self.catalog.has_library, "resources": self.has_resources}
+        there = {"prompts": "prompts" in self.catalog.furnished, "resources": self.has_resources}
         return [kind for kind in LISTS if there.get(kind, True)]
 
     def task_face(self, revision: Revision) -> Face | None:

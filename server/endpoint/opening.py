@@ -410,7 +410,8 @@ def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implem
     unset = msgspec.UNSET
     name, version = "ostiary", __version__
     if len(sources) == 1 and isinstance(only := sources[0].backend, Introducing):
-        name, version = only.introduction()
+        own, its = only.introduction()
+        name, version = own or name, its or version
     return Implementation(
         name=name,
         version=settings.version or version,

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw
 
 from server.mcp.params import (
+    NOTHING_SAID,
     CallToolParams,
     CompleteParams,
     GetPromptParams,
@@ -25,6 +26,7 @@ from server.mcp.params import (
     ReadResourceParams,
     UriParams,
 )
+from server.mcp.skills import SkillListParams
 from server.mcp.task_params import (
     TaskCreateParams,
     TaskListParams,
@@ -64,17 +66,31 @@ def _row(
     named_by: str | None = None,
     streams: bool = False,
     waits: bool = False,
+    decode: Callable[[Raw], Params] | None = None,
 ) -> Method:
-    decode = msgspec.json.Decoder(params).decode
+    decode = decode or msgspec.json.Decoder(params).decode
     legacy, modern = Era.LEGACY in eras, Era.MODERN in eras
     return Method(
         name, params, decode, eras, legacy, modern, feature, session, named_by, streams, waits, name.encode()
     )
 
 
+_decode_hello: Final = msgspec.json.Decoder(InitializeParams).decode
+
+
+def _read_hello(raw: Raw) -> Params:
+    """Who types it by hand says nothing at all; a client that leaves a part out is told which."""
+    try:
+        return _decode_hello(raw)
+    except msgspec.ValidationError:
+        if bytes(raw).translate(None, b" \t\r\n") != b"{}":
+            raise
+        return NOTHING_SAID
+
+
 # fmt: off
 _TABLE: Final = (
-    _row("initialize",               InitializeParams,   LEGACY),
+    _row("initialize",               InitializeParams,   LEGACY, decode=_read_hello),
     _row("ping",                     Params,             LEGACY),
     _row("server/discover",          Params,             MODERN),
     _row("tools/list",               ListParams,         BOTH),
@@ -87,6 +103,8 @@ _TABLE: Final = (
     _row("resources/unsubscribe",    UriParams,          LEGACY, feature="resources", session=True),
     _row("prompts/list",             ListParams,         BOTH,   feature="prompts"),
     _row("prompts/get",              GetPromptParams,    BOTH,   feature="prompts", named_by="name", waits=True),
+    _row("skills/list",              SkillListParams,    BOTH,   feature="skills"),
+    _row("skills/get",               UriParams,          BOTH,   feature="skills"),
     _row("completion/complete",      CompleteParams,     BOTH,   feature="completions", waits=True),
     _row("logging/setLevel",         LevelParams,        LEGACY, feature="logging", session=True),
     _row("subscriptions/listen",     ListenParams,       MODERN, streams=True, waits=True),

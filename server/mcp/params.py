@@ -45,6 +45,9 @@ class InitializeParams(Params, frozen=True, kw_only=True, rename="camel"):
     client_info: Any
 
 
+NOTHING_SAID = InitializeParams(protocol_version="", capabilities={}, client_info={})
+
+
 class ListParams(Params, frozen=True, kw_only=True, rename="camel"):
     cursor: str | None = None
 

@@ -31,6 +31,7 @@ from server.mcp.messages import (
 )
 from server.mcp.params import Level
 from server.mcp.questions import Question
+from server.mcp.skills import SKILLS_EXTENSION
 from server.mcp.versions import MODERN_VERSIONS, Revision
 
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
@@ -68,6 +69,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     completions: bool = False
     logging: bool = False
     tasks: bool = False
+    skills: bool = False  # Agent Skills, as the extension has them
     payments: bool = False  # asks to be paid by a kind of result of its own (2026-07-28)
     wasmagent: bool = False  # the handshake era's tasks are those of `compat.tasks = "wasmagent"`
     task_list: bool = True
@@ -333,10 +335,16 @@ def _capabilities(offers: Offers, revision: Revision) -> dict[str, Any]:
     if offers.logging:
         declared["logging"] = {}
     if revision.modern:
-        there = {TASKS_EXTENSION: offers.tasks, PAYMENT_EXTENSION: offers.payments}
+        there = {
+            TASKS_EXTENSION: offers.tasks,
+            SKILLS_EXTENSION: offers.skills,
+            PAYMENT_EXTENSION: offers.payments,
+        }
         if extensions := {name: dict[str, Any]() for name, offered in there.items() if offered}:
             declared["extensions"] = extensions
         return declared
+    if offers.skills:  # clients of both eras look for it there
+        declared["extensions"] = {SKILLS_EXTENSION: {}}
     listed: dict[str, Any] = {"list": {}} if offers.task_list else {}
     if not offers.tasks:
         return declared

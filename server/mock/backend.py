@@ -55,7 +55,7 @@ class MockConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class MockBackend:
-    """A `Backend`, and a `LibraryBackend`."""
+    """A `Backend`, a `LibraryBackend`, `Furnished` with what the document has, and `Introducing` by its name."""
 
     def __init__(self, document: MockDocument) -> None:
         """Of a document that was checked."""
@@ -65,6 +65,10 @@ class MockBackend:
         self._resources = {resource.uri: resource for resource in document.resources}
         self._templates = {template.uri_template: template for template in document.resource_templates}
         self._prompts = {prompt.name: prompt for prompt in document.prompts}
+        self._introduction = (document.name, document.version)
+
+    def introduction(self) -> tuple[str, str]:
+        return self._introduction
 
     def tools(self) -> Sequence[Tool]:
         return self._tools
@@ -79,6 +83,11 @@ class MockBackend:
         """Nothing is held."""
 
     # ── what is read and filled in ──
+
+    @property
+    def furnished(self) -> frozenset[str]:
+        there = {"resources": self._resources or self._templates, "prompts": self._prompts}
+        return frozenset(kind for kind, entries in there.items() if entries)
 
     def resources(self) -> Sequence[Resource]:
         return [Resource(**_fields(each, Resource)) for each in self._resources.values()]

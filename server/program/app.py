@@ -35,7 +35,7 @@ from server.http.sockets import ListenError, open_listeners
 from server.http.tls import Tls, TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
-from server.program import store_watch, trail
+from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
@@ -81,7 +81,8 @@ class StartedServer(msgspec.Struct, frozen=True, kw_only=True):
     admin_origin: str | None
     claim_url: str | None  # a secret: for a terminal only
     needs_login: bool
-    first_call: str | None  # a call that works as typed, where the demo is served
+    serves: tuple[str, ...]  # how much, and what of it is out of order
+    first_call: str | None  # a call that works as typed, if there is one
     sold: str | None = None  # what costs money here, and to whom it is paid
 
 
@@ -449,14 +450,14 @@ async def _started(
 ) -> StartedServer:
     issuer = services.identity.parts.site.issuer
     needs_login = services.resolved.needs_login
-    has_echo = any(endpoint.catalog.get("echo") for endpoint in services.endpoints.values())
     return StartedServer(
         origin=issuer,
         paths=tuple(services.resolved.paths.values()),
         admin_origin=f"http://127.0.0.1:{admin.port}" if admin else None,
         claim_url=await _claim_link(services) if needs_login and shows_claim_link else None,
         needs_login=needs_login,
-        first_call="echo text=hello" if has_echo else None,
+        serves=first_words.serves(services.endpoints),
+        first_call=first_words.first_call(services.endpoints),
         sold=_sold(services),
     )
 

@@ -16,6 +16,7 @@ from server.request.listening import listen
 from server.request.prompts import complete, get_prompt
 from server.request.request import Outcome, Request
 from server.request.resources import read_resource, subscribe, unsubscribe
+from server.request.skills import get_skill, list_skills
 from server.request.tools import call_tool
 from server.store.jobs import StoreUnavailable
 
@@ -43,6 +44,8 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "resources/unsubscribe": unsubscribe,
         "prompts/list": lists.list_prompts,
         "prompts/get": get_prompt,
+        "skills/list": list_skills,
+        "skills/get": get_skill,
         "completion/complete": complete,
         "logging/setLevel": lists.set_level,
         "subscriptions/listen": listen,

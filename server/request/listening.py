@@ -120,7 +120,11 @@ def topics_of(request: Request, asked: ListenFilter, task_ids: Sequence[str] | N
     honoured: dict[str, Any] = {}
     for topic, name, is_wanted in (
         ("tools", "toolsListChanged", asked.tools_list_changed),
-        ("prompts", "promptsListChanged", asked.prompts_list_changed and endpoint.catalog.has_library),
+        (
+            "prompts",
+            "promptsListChanged",
+            asked.prompts_list_changed and "prompts" in endpoint.catalog.furnished,
+        ),
         ("resources", "resourcesListChanged", asked.resources_list_changed and endpoint.has_resources),
     ):
         if is_wanted:

@@ -67,15 +67,16 @@ def visible_tools(request: Request) -> Sequence[Tool]:
 def offers_of(request: Request) -> Offers:
     """What the server has, for this caller on this wire."""
     endpoint, modern = request.endpoint, request.revision.modern
-    library = endpoint.catalog.has_library
+    there = endpoint.catalog.furnished
     face = endpoint.task_face(request.revision)
     told_of_changes = modern or endpoint.sessions is not None
     return Offers(
         resources=endpoint.has_resources,
-        prompts=library,
-        completions=library,
-        logging=library and told_of_changes,
+        prompts="prompts" in there,
+        completions="completions" in there,
+        logging=told_of_changes if there else False,
         tasks=face is not None,
+        skills="skills" in there,
         payments=endpoint.x402_extension,
         wasmagent=face is Face.WASMAGENT,
         task_list=request.principal.identified,

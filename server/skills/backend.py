@@ -40,6 +40,7 @@ from server.mcp.messages import (
     ToolAnnotations,
 )
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.mcp.skills import ListedSkill
 from server.observe.log import Logger
 from server.skills.book import Skill, SkillBook, as_chain, as_prompt
 from server.skills.folder import MAX_FILES
@@ -51,6 +52,8 @@ INTRODUCED_VERSION: Final = "0.1.0"
 # The longest message that this kind of server takes on a pipe.
 LINE_KIB: Final = 10 * 1024
 TOLD_FAULTS: Final = 5
+DOCUMENT: Final = frozenset({"resources", "prompts"})
+FOLDER: Final = DOCUMENT | {"skills"}
 
 _READS: Final = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
 _INDENTED: Final = 2
@@ -78,7 +81,7 @@ class SkillsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class SkillsBackend:
-    """A `Backend`, a `LibraryBackend` and `Active`. Raises `ValueError` for a document that cannot be used."""
+    """A `Backend`, a `LibraryBackend`, a `SkillLibrary` and `Active`. Raises `ValueError` for a document that cannot be used."""
 
     def __init__(self, config: SkillsConfig, *, name: str, log: Logger) -> None:
         """`name` is for the log."""
@@ -176,6 +179,14 @@ class SkillsBackend:
 
     async def aclose(self) -> None:
         """Nothing is held."""
+
+    @property
+    def furnished(self) -> frozenset[str]:
+        """A document has skills in words of its own, a folder those of the protocol."""
+        return FOLDER if self._path.is_dir() else DOCUMENT
+
+    def listed_skills(self) -> Sequence[ListedSkill]:
+        return self._opened.book.listed
 
     # ── prompts and resources ────────────────────────────────────────────────────────────────────────────────────────
 

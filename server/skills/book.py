@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
+from server.mcp.skills import ListedSkill
 from server.skills.command_lines import filled
 from server.skills.planes import Position
 
@@ -74,6 +75,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     text: str | None = None
     data: bytes | None = None
+    digest: str = ""  # of its bytes, where it is a file of an Agent Skill
 
 
 class SkillBook:
@@ -89,6 +91,7 @@ class SkillBook:
         tools: Sequence[str] = (),
         persona: str = "",
         pages: Sequence[Page] = (),
+        listed: Sequence[ListedSkill] = (),
     ) -> None:
         self.name: Final = name
         self.identity: Final = identity
@@ -96,6 +99,7 @@ class SkillBook:
         self.tools: Final = tuple(tools)
         self.persona: Final = persona
         self.pages: Final = tuple(pages)
+        self.listed: Final = tuple(listed)
         self._by_name: Final = {skill.name: skill for skill in skills}
         self.skills: Final = tuple(self._by_name.values())
         self._by_z: Final = {skill.z: skill for skill in skills}

@@ -7,6 +7,7 @@ are not followed. Format: the Agent Skills specification; addresses: `skill://NA
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from server.mcp.skills import MOST_SKILL_BYTES, MOST_SKILL_FILES, ListedSkill, ListedSkillFile
 from server.skills.book import Page, Skill, SkillBook
 from server.skills.faults import SkillFault
 from server.skills.profile import csv
@@ -56,6 +58,7 @@ def book_in(root: Path) -> tuple[SkillBook, Sequence[SkillFault]]:
     files = sorted(_files(root))
     faults: list[SkillFault] = []
     found: dict[str, _Found] = {}
+    misnamed: set[str] = set()  # that the extension of the protocol cannot list
     for path in files:
         if path.name != FILE_NAME:
             continue
@@ -76,6 +79,7 @@ def book_in(root: Path) -> tuple[SkillBook, Sequence[SkillFault]]:
         ):
             message = f"{where}: its name is that of its folder: small letters, digits and dashes, at most {NAME_CHARACTERS}"
             faults.append(SkillFault(level="warning", rule="name", message=message))
+            misnamed.add(name)
         found[name] = skill
     if not found:
         raise NoSkills(f"there is no {FILE_NAME} that can be used in {root}")
@@ -91,7 +95,29 @@ def book_in(root: Path) -> tuple[SkillBook, Sequence[SkillFault]]:
                 faults.append(SkillFault(rule="dead-link", message=message, z=places[name]))
         skills.append(_skill(name, each, places, linked))
     pages = list(_pages(root, files, found))
-    return SkillBook(name=root.resolve().name or "skills", skills=skills, pages=pages), faults
+    listed: list[ListedSkill] = []
+    for name in found.keys() - misnamed:
+        entry = _listed(name, found[name], pages)
+        size = sum(each.size for each in entry.resources)
+        if len(entry.resources) <= MOST_SKILL_FILES and size <= MOST_SKILL_BYTES:
+            listed.append(entry)
+            continue
+        message = f'"{name}" is not listed: it has more than {MOST_SKILL_FILES} files, or {MOST_SKILL_BYTES // 1024 // 1024} MiB'
+        faults.append(SkillFault(level="warning", rule="size", message=message, z=places[name]))
+    listed.sort(key=lambda skill: skill.uri)
+    book = SkillBook(name=root.resolve().name or "skills", skills=skills, pages=pages, listed=listed)
+    return book, faults
+
+
+def _listed(name: str, found: _Found, pages: Sequence[Page]) -> ListedSkill:
+    """As its extension of the protocol has it. A skill inside another one's folder is served beside that, and is no part of it."""
+    place = f"skill://{name}/"
+    files = [
+        ListedSkillFile(uri=page.uri, digest=page.digest, size=page.size)
+        for page in pages
+        if page.uri.startswith(place)
+    ]
+    return ListedSkill(uri=place + FILE_NAME, frontmatter=found.fields, resources=files)
 
 
 def _files(root: Path) -> Iterator[Path]:
@@ -187,6 +213,7 @@ def _pages(root: Path, files: Sequence[Path], found: Mapping[str, _Found]) -> It
             size=len(data),
             text=text,
             data=data if text is None else None,
+            digest=f"sha256:{hashlib.sha256(data).hexdigest()}",
         )
 
 

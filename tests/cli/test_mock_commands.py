@@ -122,6 +122,41 @@ async def check(shell: Terminal, server: Serving, file: Path) -> None:
     }
 
 
+async def test_tools_are_switched_to_a_mock_for_one_run(shell: Terminal) -> None:
+    mock = shell.home / "mock.json"
+    mock.write_text(
+        json.dumps(
+            {
+                "tools": [
+                    {"name": "echo", "scenarios": [{"respond": "made up"}]},
+                    {"name": "clock", "enabled": False},
+                ]
+            }
+        )
+    )
+    async with serving(shell, "--mock", str(mock)) as server:
+        url = f"{server.origin}/mcp"
+        assert (await shell.run("call", url, "echo", "text=real")).stdout == "made up\n"
+        assert "utc_offset_minutes" in (await shell.run("call", url, "clock", "--json")).stdout
+        await server.logged("tool.mocked")
+    mock.write_text(json.dumps({"tools": [{"name": "nothing_like_it"}]}))
+    refused = await shell.run("serve", "--port", "0", "--data-dir", "data", "--mock", str(mock))
+    assert (refused.code, "nothing_like_it, which no agent offers" in refused.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('{"openapi": "3.1.0"}', 'hint: an OpenAPI document is served by kind = "openapi" in ostiary.toml'),
+        ("{", "hint: ostiary import URL --out FILE makes a mock of a server that runs"),
+    ],
+)
+async def test_a_document_that_is_no_mock_is_not_served_as_one(shell: Terminal, text: str, told: str) -> None:
+    (shell.home / "api.json").write_text(text)
+    refused = await shell.run("serve", "api.json", "--port", "0")
+    assert (refused.code, refused.stderr.splitlines()[-1]) == (1, told)
+
+
 async def test_an_import_without_a_file_is_printed(shell: Terminal) -> None:
     async with serving(shell, "--config", str(write(shell))) as server:
         printed = await shell.run("import", f"{server.origin}/mcp")

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 from programs import ROOT, SOURCE, Program
 from test_serve_stdio import piped
 
-from tests.stdio_talk import call, legacy, note, texts
+from tests.stdio_talk import call, legacy, modern, note, texts
 
 PAGE = (ROOT / "docs" / "from" / "agent-3md.md").read_text("utf-8")
 
@@ -63,6 +67,71 @@ async def test_a_client_of_agent_3md_lists_routes_gets_and_resolves(
     log = (program.home / "stderr").read_text("utf-8")
     line = f"[agent-3md mcp] dev: 2 skills from {program.home / 'agent.3md'}\n"
     assert log.startswith(line) is not configured
+
+
+@pytest.mark.parametrize("form", [modern, legacy])
+async def test_a_folder_of_skills_is_listed_by_the_protocols_own_extension_with_files_that_are_what_it_says(
+    program: Program, form: Callable[..., dict[str, Any]]
+) -> None:
+    for name in ("notes", "release"):
+        folder = program.home / "skills" / name
+        (folder / "data").mkdir(parents=True)
+        text = f"---\nname: {name}\ndescription: Writes {name}.\nlicense: MIT\nmetadata:\n  n: 1\n---\nRead data/a.csv.\r\n"
+        (folder / "SKILL.md").write_bytes(text.encode())
+        (folder / "data" / "a.csv").write_bytes(b"\xff\x00,1\n")
+    (program.home / "ostiary.toml").write_text(
+        '[[server]]\npage_size = 1\n[[server.agent]]\nkind = "skills"\npath = "skills"\n', "utf-8"
+    )
+    async with piped(program) as client:
+        await client.shake_hands()
+        found: list[Any] = []
+        asked: dict[str, Any] = {}
+        while True:
+            page = await client.result(form("skills/list", asked, id="list"))
+            assert ("ttlMs" in page, "cacheScope" in page, page.get("resultType")) == (
+                (True, True, "complete") if form is modern else (False, False, None)
+            )
+            found += page["skills"]
+            if "nextCursor" not in page:
+                break
+            asked = {"cursor": page["nextCursor"]}
+        assert [skill["uri"] for skill in found] == ["skill://notes/SKILL.md", "skill://release/SKILL.md"]
+        assert found[0]["frontmatter"] == {
+            "name": "notes",
+            "description": "Writes notes.",
+            "license": "MIT",
+            "metadata": {"n": 1},
+        }
+        for file in found[0]["resources"]:
+            read = await client.result(form("resources/read", {"uri": file["uri"]}, id="read"))
+            (content,) = read["contents"]
+            data = content["text"].encode() if "text" in content else b64decode(content["blob"])
+            assert (len(data), f"sha256:{sha256(data).hexdigest()}") == (file["size"], file["digest"])
+        assert [file["uri"] for file in found[0]["resources"]] == [
+            "skill://notes/SKILL.md",
+            "skill://notes/data/a.csv",
+        ]
+        got = await client.result(form("skills/get", {"uri": found[1]["uri"]}, id="get"))
+        assert got["skill"] == found[1]
+        await client.say(form("skills/get", {"uri": "skill://other/SKILL.md"}, id="none"))
+        assert (await client.hear())["error"]["code"] == -32602
+        discovered = await client.result(modern("server/discover", id="about"))
+        assert discovered["capabilities"]["extensions"]["io.modelcontextprotocol/skills"] == {}
+        await client.hang_up()
+
+
+async def test_a_document_has_no_skills_of_that_extension(program: Program) -> None:
+    async with piped(program, "agent.3md") as client:
+        hello = {
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
+        welcome = await client.result(legacy("initialize", hello, id="hands"))
+        assert "extensions" not in welcome["capabilities"]
+        await client.say(note("initialized"), legacy("skills/list", id=1))
+        assert (await client.hear())["error"]["code"] == -32601
+        await client.hang_up()
 
 
 async def test_a_message_of_nine_mebibytes_is_read_and_one_of_eleven_is_refused(program: Program) -> None:

@@ -90,6 +90,13 @@ async def test_a_handshake_in_which_something_is_left_out_is_refused_and_may_be_
         assert (await one.ask("initialize", whole)).result["protocolVersion"] == cell.version
 
 
+@pytest.mark.requirement("legacy.nothing-said")
+async def test_a_handshake_that_says_nothing_at_all_gets_our_latest(cell: Cell) -> None:
+    async with client(cell, handshake=False) as one:
+        answered = await one.raw(b'{"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { }}')
+        assert answered["result"]["protocolVersion"] == "2025-11-25"
+
+
 @pytest.mark.requirement("era.probe-first")
 @pytest.mark.requirement("discover.fields")
 async def test_discovery_works_before_anything_else(cell: Cell) -> None:

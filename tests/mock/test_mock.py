@@ -341,3 +341,15 @@ async def test_the_example_of_its_page_works(tmp_path: Path) -> None:
         await weather(Caller({"action": "accept", "content": {"unit": "F"}}), city="New York")
         == '{"degrees":68}'
     )
+
+
+def test_what_a_document_does_not_have_need_not_be_declared() -> None:
+    assert mock().furnished == frozenset()
+    assert mock(prompts=[{"name": "p"}]).furnished == {"prompts"}
+    template = {"uriTemplate": "a://{b}", "name": "t"}
+    assert mock(resourceTemplates=[template], prompts=[{"name": "p"}]).furnished == {"prompts", "resources"}
+
+
+def test_a_mock_introduces_itself_by_what_its_document_says() -> None:
+    assert mock(name="weather", version="2").introduction() == ("weather", "2")
+    assert mock().introduction() == ("", "")

@@ -72,6 +72,26 @@ def test_its_files_can_be_read_but_hidden_ones_and_those_of_no_skill(root: Path)
     assert pages["skill://read-pdf/scripts/run%20me.py"].media_type == "text/x-python"
 
 
+def test_what_no_host_need_take_is_left_out_of_what_the_protocols_extension_lists(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, _ = book_in(root)
+    assert [skill.uri for skill in book.listed] == [
+        "skill://read-pdf/SKILL.md",
+        "skill://take-notes/SKILL.md",
+    ]
+    assert [file.uri for file in book.listed[0].resources] == [
+        "skill://read-pdf/SKILL.md",
+        "skill://read-pdf/logo.bin",
+        "skill://read-pdf/scripts/run%20me.py",
+    ]
+    monkeypatch.setattr(folder, "MOST_SKILL_FILES", 2)
+    (root / "take-notes").rename(root / "takes-notes")
+    book, faults = book_in(root)
+    assert book.listed == ()
+    assert [fault.rule for fault in faults if fault.level == "warning"] == ["name", "size"]
+
+
 def test_nothing_outside_of_the_folder_is_read(root: Path, tmp_path: Path) -> None:
     (tmp_path / "private.md").write_text("secret")
     (root / "read-pdf" / "link.md").symlink_to(tmp_path / "private.md")
