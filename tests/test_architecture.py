@@ -66,9 +66,10 @@ FLOORS: dict[str, frozenset[str]] = {
         "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
         "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
+    "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
         "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "records",
-        "settings", "skills", "store", "till", "trust", "x402",
+        "service", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
@@ -87,6 +88,7 @@ WITHOUT_AUTH = (
     "yaml",
     "skills",
     "openapi",
+    "service",
 )
 
 

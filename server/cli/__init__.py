@@ -83,7 +83,15 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "install": CommandEntry(
                 "server.cli.install", "put a server into Claude, Cursor, VS Code, Codex …"
             ),
-            "uninstall": CommandEntry("server.cli.uninstall", "take it out again"),
+            "uninstall": CommandEntry("server.cli.uninstall", "take it out again; or see what is left here"),
+        },
+        "this program": {
+            "service": CommandEntry("server.cli.service", "have systemd run the server"),
+            "upgrade": CommandEntry("server.cli.upgrade", "see whether there is a newer version"),
+            "completion": CommandEntry("server.cli.completion", "complete commands in bash, zsh or fish"),
+            "man": CommandEntry("server.cli.man", "show the manual page, or print it"),
+            "help": CommandEntry("server.cli.help", "explain a command, or list them all"),
+            "version": CommandEntry("server.cli.version", "name this version"),
         },
     }
 )
@@ -103,6 +111,11 @@ def _in_our_voice(found: re.Match[str]) -> str:
     return f"({'; '.join(parts)})"
 
 
+def spoken(term: str, text: str) -> tuple[str, str]:
+    """A row of a table of options as help says it: what is typed, and what it is for."""
+    return term, "show this help" if term.endswith("--help") else _EXTRA.sub(_in_our_voice, text)
+
+
 class _Formatter(click.HelpFormatter):
     """Click's help in our voice."""
 
@@ -113,11 +126,7 @@ class _Formatter(click.HelpFormatter):
         super().write_heading(heading.lower())
 
     def write_dl(self, rows: Iterable[tuple[str, str]], col_max: int = 30, col_spacing: int = 2) -> None:
-        spoken = [
-            (term, "show this help" if term.endswith("--help") else _EXTRA.sub(_in_our_voice, text))
-            for term, text in rows
-        ]
-        super().write_dl(spoken, col_max, col_spacing)
+        super().write_dl([spoken(*row) for row in rows], col_max, col_spacing)
 
 
 class _Context(click.Context):
@@ -133,8 +142,7 @@ class _Table(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        entry = COMMANDS.get(cmd_name)
-        return None if entry is None else _voiced(_load(entry.module))
+        return load(cmd_name) if cmd_name in COMMANDS else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -155,6 +163,11 @@ class _Table(click.Group):
             with formatter.section(title):
                 formatter.write_dl([(name.ljust(longest), entry.help) for name, entry in commands.items()])
         formatter.write("\n`ostiary COMMAND --help` explains a command, `ostiary --version` names this one\n")
+
+
+def load(name: str) -> click.Command:
+    """A command of the table, in our voice."""
+    return _voiced(_load(COMMANDS[name].module))
 
 
 def _load(module: str) -> click.Command:
@@ -183,7 +196,14 @@ def _smoke_test(ctx: click.Context, parameter: click.Parameter, wanted: bool) ->
     cls=_Table, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
 )
 @terminal.version_option
-@click.option("--smoke-test", is_flag=True, is_eager=True, expose_value=False, callback=_smoke_test)
+@click.option(
+    "--smoke-test",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_smoke_test,
+    help="try out, on this machine alone, that the program is whole",
+)
 @click.pass_context
 def root(ctx: click.Context) -> None:
     if ctx.invoked_subcommand is None:

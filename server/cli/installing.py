@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from server.cli import terminal
+from server.cli.form import this_again
 from server.cli.terminal import say
 
 if TYPE_CHECKING:
@@ -68,14 +69,14 @@ def ledger() -> ProgramLedger:
 
 def this_program() -> list[str]:
     """How somebody else's program starts us, from whatever directory."""
-    if getattr(sys, "frozen", False):
-        return [sys.executable]
+    again = this_again()
+    if len(again) == 1:
+        return [*again]
     started = Path(sys.argv[0])
     if started.name.startswith("ostiary") and os.access(started, os.X_OK):
         return [str(started.resolve())]
     found = shutil.which("ostiary")
-    # -P: a folder called `server` where that program starts must not be taken for ours.
-    return [found] if found else [sys.executable, "-P", "-m", "server"]
+    return [found] if found else [*again]
 
 
 def name_for(url: str) -> str:

@@ -67,6 +67,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("max-connections", "N", "most connections at once (4096)"),
     ("max-connections-per-ip", "N", "most connections of one address (256)"),
     ("max-body-kib", "N", "largest request in KiB (2048)"),
+    ("releases", "URL", "where `ostiary upgrade --check` looks for a newer version"),
 )
 
 

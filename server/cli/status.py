@@ -28,13 +28,17 @@ STATES = {
 
 @click.command("status")
 @local.which_server
+@click.option("--ready", is_flag=True, help="only say whether the server here is ready, by the exit code too")
 @json_option
-def command(data_dir: str | None, config: str | None, as_json: bool) -> int:
+def command(data_dir: str | None, config: str | None, ready: bool, as_json: bool) -> int:
     """Show the server of this machine, and the logins from here.
 
-    Nothing is asked over the network. Ends with 0 if a server is running here or a login is good, with 1 if neither.
+    Nothing is asked over the network. Ends with 0 if a server is running here or a login is good, with 1 if neither; with --ready
+    with 0 if a server is running here and its store is well.
     """
     server, why = _server(data_dir, config)
+    if ready:
+        return _ready(server, why, as_json=as_json)
     logins = _logins()
     if as_json:
         terminal.out_json({"server": server, "logins": logins})
@@ -56,6 +60,18 @@ def _server(data_dir: str | None, config: str | None) -> tuple[dict[str, Any] | 
         if error.exit_code == terminal.EXIT_MISUSED:
             raise
         return None, str(error)
+
+
+def _ready(server: dict[str, Any] | None, why: str, *, as_json: bool) -> int:
+    """For whoever watches over it."""
+    trouble: str | None = why
+    if server is not None:
+        trouble = server["store"]["problem"] if "store" in server else None
+    if as_json:
+        terminal.out_json({"ready": not trouble, "why": trouble or None})
+    else:
+        out(f"not ready: {clean(trouble)}" if trouble else "ready")
+    return terminal.EXIT_FAILED if trouble else 0
 
 
 def _logins() -> list[dict[str, Any]]:

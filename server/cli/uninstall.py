@@ -1,4 +1,5 @@
-"""`ostiary uninstall CLIENT [NAME]`: take out of another program's configuration what `install` put there, and no more."""
+"""`ostiary uninstall CLIENT [NAME]`: take out of another program's configuration what `install` put there, and no more. Without
+CLIENT: what of Ostiary itself is on this machine (leftovers.py)."""
 
 from __future__ import annotations
 
@@ -6,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from server.cli import installing, terminal
-from server.cli.installing import which_file
-from server.cli.terminal import json_option, say
+from server.cli import installing, local, terminal
+from server.cli.installing import CLIENTS
+from server.cli.terminal import clean, json_option, out, say
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,13 +19,88 @@ if TYPE_CHECKING:
     from server.client.programs.table import Program
 
 
+# What may be named to be removed (leftovers.py).
+KINDS = ("service", "clients", "logins", "data")
+
+
 @click.command("uninstall")
-@which_file
+@click.argument(
+    "client", required=False, type=click.Choice(CLIENTS, case_sensitive=False), metavar="[CLIENT]"
+)
 @click.argument("name", required=False)
-@click.option("--yes", "-y", is_flag=True, help="do not ask back")
+@click.option("--project", is_flag=True, help="the file of the project in this directory")
+@click.option(
+    "--remove",
+    "kinds",
+    multiple=True,
+    type=click.Choice(KINDS),
+    metavar="WHAT",
+    help="without CLIENT: service, clients, logins or data; repeatable",
+)
+@click.option("--yes", "-y", is_flag=True, help="do not ask back; without CLIENT: do remove it")
+@local.which_server
 @json_option
-def command(client: str, project: bool, name: str | None, yes: bool, as_json: bool) -> None:
-    """Take out of CLIENT the servers that `ostiary install` put there, or only the one called NAME."""
+def command(
+    client: str | None,
+    name: str | None,
+    project: bool,
+    kinds: tuple[str, ...],
+    yes: bool,
+    data_dir: str | None,
+    config: str | None,
+    as_json: bool,
+) -> None:
+    """Take out of CLIENT the servers that `ostiary install` put there, or only the one called NAME.
+
+    Without CLIENT: say what of ostiary is on this machine. --remove WHAT says what of it would go, and with --yes it goes.
+    """
+    if client is None:
+        _ostiary_itself(kinds, yes=yes, data_dir=data_dir, config=config, as_json=as_json)
+        return
+    if kinds:
+        raise terminal.Misuse("--remove is for ostiary itself, without CLIENT")
+    _from_client(client, name, project=project, yes=yes, as_json=as_json)
+
+
+def _ostiary_itself(
+    kinds: tuple[str, ...], *, yes: bool, data_dir: str | None, config: str | None, as_json: bool
+) -> None:
+    from server.cli.leftovers import leftovers
+
+    if yes and not kinds:
+        raise terminal.Misuse(
+            "what is to be removed has to be named",
+            hint="ostiary uninstall says what there is; then --remove WHAT",
+        )
+    found = leftovers(data_dir=data_dir, config=config)
+    going = [each for each in found if each.kind in kinds and each.remove is not None]
+    for each in going if yes else ():
+        if not as_json:
+            say(f"removing {clean(each.where)}: {each.what}")
+        assert each.remove is not None
+        each.remove()
+    left = [each for each in found if each not in going or not yes]
+    if as_json:
+        told = [{"kind": each.kind, "what": each.what, "where": each.where} for each in left]
+        terminal.out_json({"left": told, "removed": [each.where for each in going] if yes else []})
+        return
+    say("this is left" if yes else "this is here")
+    rows = [(each.kind, clean(each.where), each.what) for each in left]
+    for line in terminal.columns(rows):
+        out(line)
+    if yes:
+        return
+    for each in going:
+        say(f"would remove {clean(each.where)}: {each.what}")
+    if going:
+        terminal.say_hint("the same with --yes removes it")
+    elif len(left) > 1:
+        terminal.say_hint(
+            "ostiary uninstall --remove WHAT --yes removes service, clients, logins or data; the rest is yours to remove"
+        )
+
+
+def _from_client(client: str, name: str | None, *, project: bool, yes: bool, as_json: bool) -> None:
     from server.client.programs.edit import UnreadableSettings
     from server.client.programs.file import FileRefused, remove, write
     from server.client.programs.plan import EDITORS, without

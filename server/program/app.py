@@ -42,6 +42,7 @@ from server.program.backups import BackupPlan, keep_backing_up
 from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
+from server.program.supervisor import supervisor_of
 from server.program.troubles import troubles
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
@@ -147,6 +148,7 @@ async def serve(
     read_settings: ReadSettings | None = None,
 ) -> None:
     config, draining = resolved.config, trio.Event()
+    supervisor = supervisor_of(os.environ)
     give_large_blocks_back()
     tls = _tls(resolved)
     public = _listen(config.host, config.port)
@@ -225,6 +227,7 @@ async def serve(
                             admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                             boot=services.boot_id,
                         )
+                        supervisor.ready(f"serving {services.identity.parts.site.issuer}")
                         _warn_of_open_servers(services)
                         _warn_of_prices(services)
                         background.start_soon(
@@ -236,6 +239,7 @@ async def serve(
                         store.hurry()
                         services.servers.begin_draining()
                         log.info("server.draining", seconds=config.drain_seconds)
+                        supervisor.stopping(config.drain_seconds)
                     with trio.move_on_at(drained_by):
                         await services.crew.wait_idle()
                 # Before the agents go: what runs is left to the next start, and does not fail for want of them.

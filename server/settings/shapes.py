@@ -91,6 +91,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
         int, Meta(ge=1, le=100_000, description="a number from 1 to 100000")
     ] = 256
     max_body_kib: Annotated[int, Meta(ge=1, le=65536, description="KiB from 1 to 65536")] = 2048
+    releases: Annotated[
+        str,
+        Meta(max_length=2048, description='an https address, e.g. "https://example.org/ostiary/latest.json"'),
+    ] = ""
 
 
 class Compat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -87,6 +87,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ("admin_port", "/healthz, /readyz and /metrics on 127.0.0.1, at this port; -1 for none."),
             ("log_format", '"auto" is readable text on a terminal and JSON lines otherwise.'),
             ("log_level", ""),
+            (
+                "releases",
+                "Where `ostiary upgrade --check` looks for a newer version. Nothing else asks there.",
+            ),
         ),
     ),
     (

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -58,6 +59,31 @@ def test_without_a_command_every_command_is_listed_with_one_line(capsys: pytest.
     for name, entry in COMMANDS.items():
         assert f"  {name.ljust(longest)}  {entry.help}\n" in overview
     assert "usage: ostiary COMMAND …" in overview
+
+
+@pytest.mark.parametrize("words", [[], ["login"], ["keys"], ["keys", "list"]], ids=" ".join)
+def test_help_can_be_asked_for_in_three_ways(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*words, "--help"]) == 0
+    explained = capsys.readouterr()
+    for asked in (["help", *words], [*words, "-h"]):
+        assert run(asked) == 0
+        assert capsys.readouterr() == explained
+
+
+def test_help_for_what_there_is_not_suggests_the_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["help", "logn"]) == 2
+    said = "error: no such command 'logn', did you mean 'login'?\nhint: ostiary --help\n"
+    assert capsys.readouterr() == ("", said)
+
+
+def test_version_is_a_command_as_well_and_says_more_to_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["version"]) == 0
+    assert capsys.readouterr() == (f"ostiary {__version__}\n", "")
+    assert run(["version", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["version"] == __version__
+    assert told["form"] == "checkout"
+    assert told["python"].startswith("3.")
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -43,6 +43,9 @@ class ProgramLedger:
         """By name, what we put into this file."""
         return {each.name: each for each in self._read().values() if each.file == str(file)}
 
+    def all(self) -> list[Installed]:
+        return list(self._read().values())
+
     def put(self, made: Installed) -> None:
         self._change(made.key, made)
 

@@ -1,0 +1,175 @@
+"""What Ostiary has on this machine, and how it goes: for `ostiary uninstall` without a program's name.
+
+Each kind is removed only where it is named. Only files of ours go, by their names; what else lies in a folder stays, and so does the
+folder then. The keys of wallets, and the file of settings, are their owner's to remove.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from server.cli import terminal
+from server.cli.form import Form, form_of_this
+
+# Of the folder of the command line: logins, names of servers, what was installed where, and their locks.
+OF_THE_CLIENT: Final = ("tokens.json", "servers.json", "installed.json")
+# Of the data directory, with what SQLite keeps beside the database.
+OF_THE_SERVER: Final = (
+    "ostiary.db", "ostiary.db-wal", "ostiary.db-shm", "master.key", "audit.head", "ledger.head", "ballast", "control",
+    "control.path", "lock",
+)  # fmt: skip
+
+PROGRAM: Final[dict[Form, str]] = {
+    "executable": "remove the executable",
+    "package": "pipx uninstall ostiary, uv tool uninstall ostiary or pip uninstall ostiary, as it was installed",
+    "checkout": "remove the checkout",
+}
+
+
+class Leftover(NamedTuple):
+    kind: str
+    what: str
+    where: str
+    remove: Callable[[], None] | None  # None: by hand
+
+
+def leftovers(*, data_dir: str | None, config: str | None) -> list[Leftover]:
+    """All that is here. Raises `CliError` for settings that cannot be read."""
+    found = [*_services(), *_clients(), *_logins(), *_data(data_dir, config)]
+    return [*found, *_settings(config), Leftover("program", PROGRAM[form_of_this()], _program(), None)]
+
+
+def _services() -> list[Leftover]:
+    from server.service.systemd import Systemd
+
+    found: list[Leftover] = []
+    for system in (True, False):
+        manager = Systemd(system=system, run=lambda _: (1, ""))
+        for file in sorted(manager.unit_file("ostiary").parent.glob("*.service")):
+            with suppress(OSError):
+                if "`ostiary service install`" in file.read_text("utf-8", "replace")[:300]:
+                    found.append(
+                        Leftover("service", "a service", str(file), _service_gone(file.stem, system))
+                    )
+    return found
+
+
+def _service_gone(name: str, system: bool) -> Callable[[], None]:
+    def remove() -> None:
+        from server.cli import run
+
+        code = run(["service", "uninstall", "--system" if system else "--user", "--name", name])
+        if code:
+            raise terminal.CliError(f"the service {name} was not taken out", exit_code=code)
+
+    return remove
+
+
+def _clients() -> list[Leftover]:
+    from server.cli import installing
+
+    found: dict[tuple[str, str], list[str]] = {}
+    for each in installing.ledger().all():
+        found.setdefault((each.program, each.file), []).append(each.name)
+    return [
+        Leftover(
+            "clients",
+            f"{', '.join(sorted(names))} in the settings of {program}",
+            file,
+            _client_gone(program, file),
+        )
+        for (program, file), names in sorted(found.items())
+    ]
+
+
+def _client_gone(program: str, file: str) -> Callable[[], None]:
+    def remove() -> None:
+        from server.cli import installing, run
+
+        _, usual = installing.file_of(program, project=False)
+        if Path(file) != usual.path:
+            raise terminal.CliError(
+                f"{file} belongs to a project", hint=f"there: ostiary uninstall {program} --project"
+            )
+        code = run(["uninstall", program, "--yes"])
+        if code:
+            raise terminal.CliError(f"{file} was left as it is", exit_code=code)
+
+    return remove
+
+
+def _logins() -> list[Leftover]:
+    from server.client.tokens import token_directory
+
+    folder = token_directory(os.environ)
+    files = _there(folder, [*OF_THE_CLIENT, *(f"{Path(name).stem}.lock" for name in OF_THE_CLIENT)])
+    if not any(file.suffix == ".json" for file in files):
+        return []
+    what = "logins from here, names of servers, records of `install`"
+    return [Leftover("logins", what, str(folder), lambda: _remove(files, folder))]
+
+
+def _data(data_dir: str | None, config: str | None) -> list[Leftover]:
+    from server.cli import local
+    from server.store.home import DataDirectory
+
+    home = DataDirectory(local.directory(data_dir=data_dir, config=config))
+    files = _there(home.path, OF_THE_SERVER)
+    if not home.database.exists() and not home.key_file.exists():
+        return []
+    size = terminal.size(sum(file.lstat().st_size for file in files))
+    copies = len(list(home.backups.glob("*.db"))) if home.backups.is_dir() else 0
+    what = f"people, logins, records, keys ({size})" + (f", {copies} back-ups" if copies else "")
+    return [Leftover("data", what, str(home.path), lambda: _data_gone(home.path))]
+
+
+def _data_gone(folder: Path) -> None:
+    from server.store.home import open_home
+    from server.store.jobs import CannotOpen
+
+    try:
+        # Held while it goes: no server is running on it, and none begins.
+        with open_home(folder) as home:
+            shutil.rmtree(home.backups)
+            _remove(_there(home.path, OF_THE_SERVER), home.path)
+    except CannotOpen as refused:
+        raise terminal.CliError(str(refused), hint=refused.hint or None) from None
+
+
+def _settings(config: str | None) -> list[Leftover]:
+    from server import paths
+    from server.settings.reading import FILE_NAME
+
+    places = [
+        *([Path(config)] if config else []),
+        paths.config_home() / FILE_NAME,
+        Path("/etc/ostiary") / FILE_NAME,
+    ]
+    return [
+        Leftover("settings", "settings", str(place), None)
+        for place in dict.fromkeys(places)
+        if place.is_file()
+    ]
+
+
+def _program() -> str:
+    from server.cli import installing
+
+    return installing.this_program()[0]
+
+
+def _there(folder: Path, names: Sequence[str]) -> list[Path]:
+    return [folder / name for name in names if os.path.lexists(folder / name)]
+
+
+def _remove(files: Sequence[Path], folder: Path) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+    # With something of somebody else's in it, it stays.
+    with suppress(OSError):
+        folder.rmdir()

@@ -1,0 +1,1 @@
+"""Ostiary as a service of systemd."""
