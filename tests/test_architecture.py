@@ -34,7 +34,9 @@ FLOORS: dict[str, frozenset[str]] = {
     "backends": frozenset({"limits", "mcp", "observe", "outgoing", "paying", "settings"}),
     "limits": frozenset({"store"}),  # how often, how many, and whose turn it is
     # MCP servers of others behind ours; how a stream of events is read is the client's, too
-    "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
+    "gateway": frozenset({
+        "backends", "client", "limits", "mcp", "money", "observe", "outgoing", "paying", "settings", "x402",
+    }),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
     "yaml": frozenset(),

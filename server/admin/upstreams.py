@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -27,7 +27,7 @@ LIST: Final = "ostiary upstream list shows them"
 
 class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
     store: Store
-    desk: TrustDesk | None  # None: this server has no upstream
+    find_desk: Callable[[], TrustDesk | None]  # None: this server has no upstream now
 
     def commands(self) -> dict[str, Handler]:
         return {
@@ -41,9 +41,8 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
         }
 
     async def listing(self, arguments: Mapping[str, Any], actor: str) -> Any:
-        if self.desk is None:
-            return []
-        return [await self._shown(each) for each in self.desk.known.values()]
+        desk = self.find_desk()
+        return [] if desk is None else [await self._shown(each) for each in desk.known.values()]
 
     async def diff(self, arguments: Mapping[str, Any], actor: str) -> Any:
         """What waits to be accepted: of `tools`, or all. `at`: how many came before. Each page says what all of them come to."""
@@ -122,9 +121,10 @@ class UpstreamAdmin(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def _desk(self) -> TrustDesk:
-        if self.desk is None:
+        desk = self.find_desk()
+        if desk is None or not desk.known:
             raise CommandRefused("this server has no upstream", 'an agent of kind = "mcp" has one')
-        return self.desk
+        return desk
 
     def _meant(self, arguments: Mapping[str, Any]) -> KnownUpstream:
         name = _text(arguments, "upstream")

@@ -59,6 +59,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     log_level: LogLevel | None = None  # None: the caller wants no log messages
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
     caller: CallerIdentity | None = None  # None: nobody in particular
+    came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
 
 
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
@@ -318,6 +319,24 @@ class Engaged(Protocol):
 
     @property
     def busy(self) -> bool: ...
+
+
+@runtime_checkable
+class Distant(Protocol):
+    """A back-end that offers what somebody else has, and is made whether that one is there or not."""
+
+    def absent(self) -> str | None:
+        """Why that one was not there when it was tried, where the settings want it to be; None where nothing is amiss."""
+        ...
+
+
+@runtime_checkable
+class Instructing(Protocol):
+    """A back-end that says how what it offers is meant to be used: where no other of a server does, its clients are told."""
+
+    def instructions(self) -> str:
+        """As they are now; "" for none."""
+        ...
 
 
 @runtime_checkable

@@ -6,7 +6,7 @@ in rights/standing.py from the terms kept here; which kinds of principal exist i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeVar
@@ -250,12 +250,14 @@ class Catalog:
         seen, now = before.offered(), lists.offered()
         return frozenset(name for name in now if seen[name] != now[name])
 
-    def troubles(self) -> Mapping[str, Trouble]:
-        """Agents that are out of order, as their owner knows them."""
+    def troubles(self, *, besides: Collection[object] = ()) -> Mapping[str, Trouble]:
+        """Agents that are out of order, as their owner knows them, but for the back-ends `besides`."""
         return {
             source.name: trouble
             for source in self._sources
-            if isinstance(source.backend, Watched) and (trouble := source.backend.trouble()) is not None
+            if source.backend not in besides
+            and isinstance(source.backend, Watched)
+            and (trouble := source.backend.trouble()) is not None
         }
 
     async def aclose(self) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import msgspec
 from msgspec import Meta
 
+from server.backends.base import CallerIdentity
 from server.observe.log import Logger
 from server.settings.secret import SecretUnreadable
 
@@ -35,6 +36,19 @@ _Amount = Annotated[str, Meta(max_length=40, description='an amount like "$0.05"
 _Names = Annotated[
     tuple[Annotated[str, Meta(max_length=100)], ...], Meta(max_length=100, description="a list")
 ]
+
+
+class Outlay(msgspec.Struct, frozen=True, kw_only=True):
+    """What was paid for one call, as the books are told of it."""
+
+    identifier: str  # of the payment: told of twice, it is booked once
+    amount: int  # millionths of a dollar
+    network: str  # CAIP-2
+    asset: str
+    tool: str  # as it is called here
+    call_id: str
+    caller: CallerIdentity | None
+    transaction: str = ""  # as the other side says
 
 
 class PayConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

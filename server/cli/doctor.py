@@ -131,7 +131,7 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
             report.add(_store(status["store"]))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
-        for step in (*_upstreams(status.get("upstreams") or []), *_agents(status.get("agents"))):
+        for step in _behind(status.get("upstreams") or [], status.get("agents")):
             report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
@@ -169,6 +169,13 @@ def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:
     from server.cli.doctor_money import unheard_step
 
     return unheard_step(tools)
+
+
+def _behind(upstreams: list[dict[str, Any]], agents: list[dict[str, Any]] | None) -> list[CheckStep]:
+    """Upstreams and other agents. Where some of either are out of order, nothing is said of all."""
+    found = [*_upstreams(upstreams), *_agents(agents)]
+    bad = [step for step in found if step.state != "ok"]
+    return bad or found
 
 
 def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:

@@ -18,7 +18,7 @@ from server.money.amounts import BadAmount, parse, shown
 
 PAGE: Final = 1_000
 HEADINGS: Final = ("number", "when", "what", "amount", "from", "to", "note")
-KINDS: Final = ("payment", "deposit", "charge", "grant", "voucher", "refund", "payout")
+KINDS: Final = ("payment", "deposit", "charge", "grant", "voucher", "refund", "payout", "purchase")
 FIELDS: Final = (
     "seq", "at", "time", "kind", "source", "target", "amount", "micros", "currency", "principal", "client_id",
     "grant_id", "server", "tool", "call_id", "charge_id", "payment_id", "price", "refers", "note", "mac",

@@ -15,12 +15,15 @@ from server.backends.base import Backend
 from server.backends.catalog import Source
 from server.backends.demo import DEMO_TERMS, Demo, DemoConfig
 from server.backends.terms import CallTerms
+from server.endpoint.desk_place import DeskPlace
 from server.observe.log import Logger
 from server.settings.reading import kind_of
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
 
 if TYPE_CHECKING:
+    from server.backends.wallet import PayConfig
+    from server.gateway.backend import MakeBuyer
     from server.trust.desk import TrustDesk
 
 # A back-end with a deadline of its own answers by itself when that passes; ours, a little later, is only the net below it.
@@ -40,9 +43,9 @@ def make_source(
     subkey: Subkey,
     log: Logger,
     data_dir: Path,
-    trust: TrustDesk | None = None,
+    trust: DeskPlace | None = None,
 ) -> Source:
-    """`data_dir` is where what an agent was paid is kept; `trust` is there where an agent has an upstream. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
+    """`data_dir` is where what an agent was paid is kept; `trust`: where what is known of upstreams is. Raises `SecretUnreadable` and `ValueError` for settings that turn out not to work on this machine."""
     short = f"{server}[{position}]"
     name = f"{short} ({_what(agent)})"
     try:
@@ -91,7 +94,7 @@ def _source(
     log: Logger,
     data_dir: Path,
     server: str,
-    trust: TrustDesk | None,
+    trust: DeskPlace | None,
 ) -> Source:
     """`name` is for the log of the agent's own."""
     if isinstance(agent, DemoConfig):
@@ -147,18 +150,47 @@ def _source(
         from server.trust.opening import open_upstream
 
         assert trust is not None
+        assert trust.desk is not None  # opened for the settings that have this agent
         upstream = open_upstream(
             agent,
-            trust,
+            trust.desk,
             server=server,
             headers=read_headers(agent.headers),
             environment=child_environment(agent.env),
             name=name,
             log=log,
+            buying=_buying(agent.pay, trust.desk, subkey, data_dir, server=server, name=name, log=log),
         )
         terms = CallTerms(deadline_seconds=agent.deadline_seconds)
         return Source(name=name, backend=upstream, terms=terms)
     raise TypeError(f"no back-end for {type(agent).__name__}")
+
+
+def _buying(
+    config: PayConfig,
+    desk: TrustDesk,
+    subkey: Subkey,
+    data_dir: Path,
+    *,
+    server: str,
+    name: str,
+    log: Logger,
+) -> MakeBuyer | None:
+    """Who pays for the calls of an upstream; None: nobody, and then nothing of it is loaded. Raises `SecretUnreadable`."""
+    from server.backends.wallet import open_wallet
+
+    payer = open_wallet(config, data_dir, agent=name, log=log)
+    if payer is None:
+        return None
+    from server.gateway.buying import Buyer
+    from server.store.ledger_chain import KEY_PURPOSE
+    from server.till.ledger import Books
+    from server.till.purchases import PurchaseBook
+
+    # Over stdio nothing is kept, and there are no books.
+    books = None if desk.issuer is None else Books(subkey(KEY_PURPOSE))
+    book = PurchaseBook(server, desk.store, books, clock=desk.clock, log=log)
+    return lambda place, dearer: Buyer(payer, place, book.book, dearer=dearer)
 
 
 def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:

@@ -51,6 +51,10 @@ class RunningAgents:
         self._log = log
         self._agents: tuple[RunningAgent, ...] = ()
 
+    @property
+    def sources(self) -> Sequence[Source]:
+        return [agent.source for agent in self._agents]
+
     async def start(
         self, settings: Sequence[msgspec.Struct], renewed: Callable[[msgspec.Struct], bool] = lambda _: False
     ) -> Lineup:

@@ -17,10 +17,11 @@ import trio
 
 from auth.values.model import Millis
 from server import __version__
-from server.backends.base import Announce, BackendError, Introducing, Outlet
+from server.backends.base import Announce, BackendError, Distant, Instructing, Introducing, Outlet
 from server.backends.catalog import Catalog, CatalogError, Source, ToolPrices
 from server.backends.terms import PRICE_META
 from server.endpoint.agents import Subkey, make_source, make_stand_ins
+from server.endpoint.desk_place import DeskPlace
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.lineup import Lineup, RunningAgents
 from server.endpoint.me import Me
@@ -42,7 +43,6 @@ from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
-from server.settings.reading import AGENT_KINDS
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
@@ -105,24 +105,28 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     log: Logger
     tasks: Tasks
     boot_id: str
-    trust: TrustDesk | None = None  # where an agent has an upstream
+    trust: DeskPlace
 
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
     ) -> Sequence[Offering]:
         """What these servers would offer with other settings, running already beside what they offer now. Raises what
         `open_offering` raises, and then nothing has happened."""
+        changed = tuple(changed)
         offerings: list[Offering] = []
         try:
+            await self.trust.begin_change(changed)
             for settings in changed:
                 agents = self.agents[settings.name]
                 offerings.append(
                     await open_offering(settings, agents, self.prices(settings), self.log, renewed)
                 )
+                _refuse_absent(offerings[-1].lineup)
         except BaseException:
             with trio.CancelScope(shield=True):
                 for offering in offerings:
                     await self.agents[offering.settings.name].dismiss(offering.lineup)
+            self.trust.dismiss()
             raise
         return offerings
 
@@ -133,6 +137,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             self.settings[name] = offering.settings
             self.agents[name].take(offering.lineup)
             self.endpoints[name].take(offering.identity, offering.catalog, offering.rights)
+        self.trust.take([source.backend for agents in self.agents.values() for source in agents.sources])
 
     def begin_draining(self) -> None:
         """What waits for something that cannot come any more is told so."""
@@ -198,7 +203,8 @@ async def open_servers(
     )
     ended = EndedSessions(store)
     await ended.load()
-    trust = await _open_trust(servers, store, subkey, log, issuer, connections, background)
+    trust = _desk_place(store, subkey, log, issuer, connections, background)
+    await trust.start(servers)
     try:
         for server in servers:
             settings[server.name] = server
@@ -237,24 +243,30 @@ async def open_servers(
     )
 
 
-async def _open_trust(
-    servers: Sequence[ServerConfig],
+def _desk_place(
     store: Store,
     subkey: Subkey,
     log: Logger,
     issuer: Callable[[], TokenIssuer] | None,
     connections: PersonConnections | None,
     background: trio.Nursery,
-) -> TrustDesk | None:
-    """None where no agent has an upstream: then nothing of it is loaded."""
-    upstreams = AGENT_KINDS["mcp"][1]
-    if not any(type(agent).__name__ == upstreams for server in servers for agent in server.agents):
-        return None
-    from server.trust.opening import open_desk
+) -> DeskPlace:
+    def make() -> TrustDesk:
+        from server.trust.opening import open_desk
 
-    desk = await open_desk(servers, store, subkey, log, issuer, clock=now_millis, connections=connections)
-    background.start_soon(desk.run)
-    return desk
+        desk = open_desk(store, subkey, log, issuer, clock=now_millis, connections=connections)
+        background.start_soon(desk.run)
+        return desk
+
+    return DeskPlace(make)
+
+
+def _refuse_absent(lineup: Lineup) -> None:
+    """Of what is new, what should be there and is not: what serves now is better. Raises `BackendError`."""
+    for agent in lineup.fresh:
+        backend = agent.source.backend
+        if isinstance(backend, Distant) and (why := backend.absent()) is not None:
+            raise BackendError(f"{agent.source.name}: {why}")
 
 
 async def open_endpoint(
@@ -271,7 +283,7 @@ async def open_endpoint(
     payments: PaymentsConfig | None = None,
     till: Till | None = None,
     limits: ServerLimits | None = None,
-    trust: TrustDesk | None = None,
+    trust: DeskPlace | None = None,
     calls: CallBook | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
@@ -358,7 +370,9 @@ async def open_offering(
         settings=settings,
         lineup=lineup,
         identity=ServerIdentity(
-            _implementation(settings, lineup.sources), instructions=settings.instructions or None
+            _implementation(settings, lineup.sources),
+            instructions=settings.instructions or None,
+            further=_further(lineup.sources),
         ),
         catalog=catalog,
         rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
@@ -404,6 +418,12 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
     ]
     if problems:
         raise CatalogError(problems)
+
+
+def _further(sources: Sequence[Source]) -> Callable[[], str]:
+    """The instructions of the one agent that has such. Of several nobody could tell whose tools are meant."""
+    found = [source.backend for source in sources if isinstance(source.backend, Instructing)]
+    return found[0].instructions if len(found) == 1 else str
 
 
 def _implementation(settings: ServerConfig, sources: Sequence[Source]) -> Implementation:

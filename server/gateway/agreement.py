@@ -6,6 +6,7 @@ Spec: basic/versioning (2026-07-28), basic/lifecycle (2025-11-25 and before).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, cast
 
 import msgspec
@@ -21,6 +22,7 @@ from server.gateway.messages import (
     NotAnUpstream,
     UpstreamRefusal,
     members,
+    said,
 )
 from server.mcp.results import TASKS_EXTENSION
 from server.mcp.versions import LATEST, LATEST_LEGACY, REVISIONS
@@ -29,7 +31,10 @@ PREFIX: Final = "io.modelcontextprotocol"
 CLIENT_INFO: Final = {"name": "ostiary", "version": __version__}
 # Of this one can be sure that the other side is of the stateless era, even though it refuses.
 MODERN_REFUSALS: Final = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+NOBODY_CAN: Final = frozenset[str]()
 _SHOWN: Final = 200
+# Every client has them before its model, in every conversation.
+INSTRUCTIONS: Final = 8_000
 
 
 class Agreement(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +42,7 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
     modern: bool
     capabilities: Mapping[str, Any]
     server: str = ""  # what it calls itself, for the log
+    instructions: str = ""  # for whoever uses it: as much as is passed on
 
     def has(self, *path: str) -> bool:
         """Whether it declared this; `has("tools", "listChanged")` wants it to be true or an object."""
@@ -76,7 +82,9 @@ def read_discovered(answer: Raw | UpstreamRefusal, *, not_found: bool = False) -
         return None
     meta = found.get("_meta")
     info = cast("Mapping[str, Any]", meta).get(f"{PREFIX}/serverInfo") if isinstance(meta, Mapping) else None
-    return _modern(_mapping(found.get("capabilities")), _name_in(info))
+    return _modern(
+        _mapping(found.get("capabilities")), _name_in(info), said(found.get("instructions"), INSTRUCTIONS)
+    )
 
 
 def modern_params(
@@ -87,13 +95,29 @@ def modern_params(
     tasks: bool,
     token: int | None,
 ) -> dict[str, Any]:
-    """`questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted."""
-    meta = _modern_meta({} if call is None else capabilities_of(call.can, questions, tasks=tasks))
-    if call is not None and call.log_level is not None:
-        meta[f"{PREFIX}/logLevel"] = call.log_level
+    """`questions`: the kinds that may be passed on to callers. `token` None: no progress is wanted. What `params` have as `_meta` goes
+    along, below what is ours."""
+    if call is None:
+        meta = _meta_for(NOBODY_CAN, questions, False, None)
+    else:
+        meta = _meta_for(call.can, questions, tasks, call.log_level)
+    carried: Mapping[str, Any] | None = params.get("_meta")
+    if carried is not None:
+        meta = {**carried, **meta}
     if token is not None:
-        meta["progressToken"] = token
+        meta = {**meta, "progressToken": token}
     return {**params, "_meta": meta}
+
+
+@lru_cache(maxsize=256)
+def _meta_for(
+    can: frozenset[str], questions: frozenset[str], tasks: bool, level: str | None
+) -> Mapping[str, Any]:
+    """Callers differ in little: what is said of one is said of many, and put together once. Nobody changes it."""
+    meta = _modern_meta(capabilities_of(can, questions, tasks=tasks))
+    if level is not None:
+        meta[f"{PREFIX}/logLevel"] = level
+    return meta
 
 
 def capabilities_of(can: frozenset[str], questions: frozenset[str], *, tasks: bool) -> dict[str, Any]:
@@ -123,8 +147,14 @@ def _modern_meta(capabilities: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _modern(capabilities: Mapping[str, Any], server: str = "") -> Agreement:
-    return Agreement(version=LATEST.version, modern=True, capabilities=capabilities, server=server)
+def _modern(capabilities: Mapping[str, Any], server: str = "", instructions: str = "") -> Agreement:
+    return Agreement(
+        version=LATEST.version,
+        modern=True,
+        capabilities=capabilities,
+        server=server,
+        instructions=instructions,
+    )
 
 
 # ── the handshake era ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,11 +184,14 @@ def read_initialized(result: Raw) -> Agreement:
         modern=False,
         capabilities=_mapping(found.get("capabilities")),
         server=_name_in(found.get("serverInfo")),
+        instructions=said(found.get("instructions"), INSTRUCTIONS),
     )
 
 
 def handshake_params(params: Mapping[str, Any], token: int | None) -> Mapping[str, Any]:
-    return params if token is None else {**params, "_meta": {"progressToken": token}}
+    return (
+        params if token is None else {**params, "_meta": {**params.get("_meta", {}), "progressToken": token}}
+    )
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

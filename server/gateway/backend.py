@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import Any, Final
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import trio
@@ -15,17 +16,21 @@ from server.backends.base import (
     AgentRequest,
     Announce,
     BackendError,
+    Busy,
     Completing,
     Outlet,
+    PriceAsked,
     PromptGet,
     ResourceRead,
     ToolCall,
     Trouble,
     Watched,
 )
-from server.backends.turns import SharedPlaces
+from server.backends.outlets import Nobody
 from server.client.headers import parameter_headers
 from server.gateway import results
+from server.gateway.asked_prices import UPSTREAM_PRICE, MarkUp, read_mark_up
+from server.gateway.carried import CarriedMeta
 from server.gateway.credentials import AccountNeeded, Credential
 from server.gateway.guard import OfferGuard
 from server.gateway.http import name_header
@@ -36,21 +41,32 @@ from server.gateway.rounds import use
 from server.gateway.settings import McpConfig
 from server.gateway.tasks import TASK, cancel_task, created, follow_task, kept_task
 from server.gateway.upstream import Upstream
+from server.limits.turns import NoTurn, Turns
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.money.amounts import shown
 from server.observe.log import Logger
+
+if TYPE_CHECKING:
+    from server.gateway.buying import Buyer
 
 FOLLOWED_WAITING: Final = 64
 GIVEN_UP_WAITING: Final = 256
 CANCEL_SECONDS: Final = 15.0
 TASK_TTL_MS: Final = 24 * 3_600_000
 ACCOUNT: Final = "io.ostiary/account"  # the key of our own question, which no upstream uses
+NO_META: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_FUNCTIONS: Final = frozenset[str]()
+PRICE_FUNCTIONS: Final = frozenset({UPSTREAM_PRICE})
+NOBODY: Final = Nobody("nobody can be asked what a call costs them")
+
+MakeBuyer: TypeAlias = Callable[[str, Callable[[], None]], "Buyer"]
 
 
 class McpBackend:
-    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Foreign`, `Withholding`, `Elsewhere` and `Following`: it offers nothing until its
-    upstream is there."""
+    """A `Backend`, a `LibraryBackend`, `Active`, `Watched`, `Distant`, `Engaged`, `Foreign`, `Withholding`, `Instructing`, `Elsewhere` and `Following`: it offers
+    nothing until its upstream is there."""
 
     def __init__(
         self,
@@ -61,17 +77,22 @@ class McpBackend:
         environment: Mapping[str, str],
         name: str,
         log: Logger,
+        buying: MakeBuyer | None = None,
     ) -> None:
-        """`environment` is what a child process gets to see, `name` is for the log. Raises `ValueError` for settings that turn
-        out not to work."""
+        """`environment` is what a child process gets to see, `name` is for the log. `buying`: who pays for its calls, given where they are
+        made and whom to tell that its prices have risen. Raises `ValueError` for settings that turn out not to work."""
         self._upstream = Upstream(
             config, credential=credential, guard=guard, environment=environment, name=name, log=log
         )
         self._questions = frozenset(config.questions)
         self._called = f"the upstream {config.id}" if config.id else "the upstream"
         self._elsewhere = config.id.replace("_", "-") + "+" if config.id else ""
-        self._places = SharedPlaces(config.calls_at_once)
+        self._turns = Turns(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
+        self._excused = False
+        self._carried = CarriedMeta(config.meta)
+        self._mark_up = _mark_up(config.mark_up)
+        self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
         self._config = config
         self._guard = guard
         self._credential = credential
@@ -94,6 +115,28 @@ class McpBackend:
         return guard.trouble() if isinstance(guard, Watched) else None
 
     @property
+    def busy(self) -> bool:
+        return self._turns.free < self._config.calls_at_once
+
+    def absent(self) -> str | None:
+        credential = self._credential
+        if self._excused:  # it was not there before either
+            return None
+        wants_login = isinstance(credential, Watched) and credential.trouble() is not None
+        trouble = self._upstream.trouble
+        if trouble is None or wants_login or self._config.connect == "lazy":
+            return None
+        return f'{trouble.words} (with connect = "lazy" it need not be there yet)'
+
+    def succeed(self, other: McpBackend) -> None:
+        """It comes in that one's place: what somebody listens for there is listened for here."""
+        for uri in other._upstream.followed:
+            self._upstream.remember_followed(uri)
+        ours, theirs = self._config, other._config
+        same = (ours.url, ours.command, ours.tcp) == (theirs.url, theirs.command, theirs.tcp)
+        self._excused = same and other.trouble() is not None
+
+    @property
     def speaks_for(self) -> str:
         return self._called
 
@@ -103,6 +146,9 @@ class McpBackend:
 
     def try_again(self) -> None:
         self._upstream.try_again()
+
+    def instructions(self) -> str:
+        return self._upstream.lists.instructions
 
     def tools(self) -> Sequence[Tool]:
         return self._upstream.lists.tools
@@ -157,22 +203,75 @@ class McpBackend:
         theirs = lists.tool_names.get(call.tool)
         if theirs is None:
             raise BackendError(f"{self._called} does not offer this tool any more")
-        with self._in_words("tool"):
-            task_id = kept_task(call)
-            if task_id is None:
-                async with self._link(call) as link:
-                    raw = await self._begin(link, call, theirs, lists, outlet)
-                    if call.tool in lists.tasks:
-                        task_id = created(raw, modern=link.agreement.modern)
-                if task_id is None:
-                    return results.tool_result(raw)
-            return results.tool_result(await self._as_task(task_id, call, outlet))
+        buyer = self._buyer
+        try:
+            if buyer is None:
+                return results.tool_result(
+                    await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS)
+                )
+            price = lists.prices.get(call.tool)
+            send = partial(self._answer, call, theirs, lists, outlet)
+            resold = price is not None and self._mark_up is not None
+            told = None if price is None else price.amount
+            return results.tool_result(await buyer.buy(call, theirs, send, told, resold=resold))
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
+        except UpstreamRefusal as refusal:
+            raise results.error_of(refusal, about="tool") from refusal
+
+    async def _answer(
+        self,
+        call: ToolCall,
+        theirs: str,
+        lists: NamedLists,
+        outlet: Outlet,
+        meta: Mapping[str, Any],
+        paid: Mapping[str, str],
+    ) -> Raw:
+        """The result that is final. `meta` and `paid`: what goes along in `_meta`, and in headers."""
+        task_id = None if call.resumed is None else kept_task(call)
+        if task_id is not None:
+            return await self._as_task(task_id, call, outlet)
+        # Every call comes by here, and a block around it would cost more than what is in it.
+        link = await self._take_link(call)
+        try:
+            raw = await self._begin(link, call, theirs, lists, outlet, meta, paid)
+            if call.tool in lists.tasks:
+                task_id = created(raw, modern=link.agreement.modern)
+        finally:
+            self._turns.give_back(call.sharer)
+        return raw if task_id is None else await self._as_task(task_id, call, outlet)
+
+    @property
+    def price_functions(self) -> frozenset[str]:
+        return NO_FUNCTIONS if self._mark_up is None else PRICE_FUNCTIONS
+
+    async def price(self, asked: PriceAsked) -> str:
+        """Where it depends on the call, the upstream says what that costs when it is made without a payment."""
+        lists, buyer, mark_up = self._upstream.lists, self._buyer, self._mark_up
+        theirs = lists.tool_names.get(asked.tool)
+        if theirs is None or buyer is None or mark_up is None or asked.tool not in lists.prices:
+            raise BackendError(f"{self._called} does not say what this costs")
+        call = ToolCall(
+            tool=asked.tool,
+            arguments=asked.arguments,
+            subject=asked.subject,
+            sharer=asked.sharer,
+            call_id=asked.call_id,
+            caller=asked.caller,
+        )
+        try:
+            amount = await buyer.ask(call, theirs, partial(self._answer, call, theirs, lists, NOBODY))
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
+        return shown(mark_up.on(amount))
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         theirs = self._theirs(read.uri)
         async with self._turn(read, "resource") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
-            raw = await self._use(link, "resources/read", {"uri": theirs}, read, outlet, headers)
+            params = self._with_meta({"uri": theirs}, read)
+            raw = await self._use(link, "resources/read", params, read, outlet, headers)
             found = results.contents(raw)
         if theirs == read.uri:
             return found
@@ -182,7 +281,7 @@ class McpBackend:
         theirs = self._upstream.lists.prompt_names.get(get.prompt)
         if theirs is None:
             raise BackendError(f"{self._called} does not offer this prompt any more")
-        params: Mapping[str, Any] = {"name": theirs, "arguments": get.arguments}
+        params = self._with_meta({"name": theirs, "arguments": get.arguments}, get)
         async with self._turn(get, "prompt") as link:
             headers = name_header(theirs) if link.agreement.modern else NO_HEADERS
             raw = await self._use(link, "prompts/get", params, get, outlet, headers)
@@ -203,18 +302,45 @@ class McpBackend:
     async def aclose(self) -> None:
         """Nothing is held beyond `run`."""
 
-    async def _begin(self, link: Link, call: ToolCall, theirs: str, lists: NamedLists, outlet: Outlet) -> Raw:
+    def _with_meta(self, params: dict[str, Any], call: AgentRequest) -> Mapping[str, Any]:
+        carried = self._carried.of(call.came)
+        return params if carried is None else {**params, "_meta": carried}
+
+    async def _begin(
+        self,
+        link: Link,
+        call: ToolCall,
+        theirs: str,
+        lists: NamedLists,
+        outlet: Outlet,
+        meta: Mapping[str, Any],
+        paid: Mapping[str, str],
+    ) -> Raw:
         params: dict[str, Any] = {"name": theirs, "arguments": call.arguments}
+        if call.came is not None and (carried := self._carried.of(call.came)) is not None:
+            meta = {**carried, **meta}
+        if meta:
+            params["_meta"] = meta
         support = lists.tasks.get(call.tool)
-        headers = NO_HEADERS
+        headers = paid
         if link.agreement.modern:
-            headers = name_header(theirs)
+            headers = {**name_header(theirs), **paid} if paid else name_header(theirs)
             schema = lists.input_schemas.get(call.tool)
             if schema is not None:  # some arguments are repeated in headers
                 headers = {**headers, **parameter_headers(schema, call.arguments)}
         elif support == "required" or (support is not None and call.unhurried):
             params["task"] = {"ttl": TASK_TTL_MS}
-        return await self._use(link, "tools/call", params, call, outlet, headers, tasks=support is not None)
+        return await use(
+            link,
+            "tools/call",
+            params,
+            call,
+            outlet,
+            parking=self._upstream.parking,
+            questions=self._questions,
+            headers=headers,
+            tasks=support is not None,
+        )
 
     async def _as_task(self, task_id: str, call: ToolCall, outlet: Outlet) -> Raw:
         async def wait(link: Link, params: Mapping[str, Any], line: Outlet) -> Raw:
@@ -238,8 +364,6 @@ class McpBackend:
         call: AgentRequest,
         outlet: Outlet,
         headers: Mapping[str, str],
-        *,
-        tasks: bool = False,
     ) -> Raw:
         return await use(
             link,
@@ -250,33 +374,45 @@ class McpBackend:
             parking=self._upstream.parking,
             questions=self._questions,
             headers=headers,
-            tasks=tasks,
         )
 
     @asynccontextmanager
     async def _turn(self, call: AgentRequest, about: str) -> AsyncGenerator[Link]:
-        with self._in_words(about):
+        """What goes wrong in it, as callers are told it."""
+        try:
             async with self._link(call) as link:
                 yield link
-
-    @contextmanager
-    def _in_words(self, about: str) -> Generator[None]:
-        """What goes wrong, as callers are told it."""
-        try:
-            yield
-        except UpstreamFailure as error:
-            self._upstream.refuse(error)
-            raise BackendError(f"{self._called} {error}") from error
+        except UpstreamFailure as failure:
+            raise self._told(failure) from failure
         except UpstreamRefusal as refusal:
             raise results.error_of(refusal, about=about) from refusal
 
+    def _told(self, failure: UpstreamFailure) -> BackendError:
+        self._upstream.refuse(failure)
+        return BackendError(f"{self._called} {failure}")
+
     @asynccontextmanager
     async def _link(self, call: AgentRequest) -> AsyncGenerator[Link]:
-        """With a place among those that run at once."""
+        link = await self._take_link(call)
+        try:
+            yield link
+        finally:
+            self._turns.give_back(call.sharer)
+
+    async def _take_link(self, call: AgentRequest) -> Link:
+        """With a place among those that run at once, which is to be given back. Raises `Busy` and `UpstreamFailure`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
-        async with self._places.taken(call.sharer, unhurried=call.unhurried):
-            yield self._upstream.link_nowait() or await self._upstream.link()
+        if not self._turns.take_nowait(call.sharer):
+            try:
+                await self._turns.take(call.sharer, unhurried=call.unhurried)
+            except NoTurn as error:
+                raise Busy(str(error)) from error
+        try:
+            return self._upstream.link_nowait() or await self._upstream.link()
+        except BaseException:
+            self._turns.give_back(call.sharer)
+            raise
 
     async def _run_upstream(self, announce: Announce, *, task_status: trio.TaskStatus[None]) -> None:
         def updated(uri: str) -> None:
@@ -302,3 +438,7 @@ class McpBackend:
                 await link.follow_resource(uri)
             except (BackendError, UpstreamRefusal):
                 continue  # as in `follow`
+
+
+def _mark_up(written: str) -> MarkUp | None:
+    return read_mark_up(written) if written else None

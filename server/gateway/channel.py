@@ -158,7 +158,13 @@ class ChannelLink:
             await self.give_up(running)
 
     async def begin(
-        self, method: str, params: Mapping[str, Any], call: AgentRequest, *, tasks: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
     ) -> UpstreamCall:
         return await self._send(method, params, call, tasks)
 

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import msgspec
 
+from server.gateway.asked_prices import AskedPrice
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
 
 
@@ -23,6 +24,8 @@ class UpstreamLists(msgspec.Struct, frozen=True, kw_only=True):
         {}
     )  # its tools whose calls can be tasks: "optional" or "required"
     completes: bool = False  # it can be asked what an argument could be
+    instructions: str = ""  # how it is meant to be used
+    prices: Mapping[str, AskedPrice] = MappingProxyType({})  # of its tools, where it says them
 
 
 NO_LISTS: Final = UpstreamLists()

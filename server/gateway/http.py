@@ -10,7 +10,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
-from functools import partial
+from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -59,6 +60,8 @@ from server.outgoing.fetch import UpstreamAnswer
 
 FAREWELL_SECONDS: Final = 1.0
 RESOURCES_FOLLOWED: Final = 256
+NAME_HEADER: Final = "Mcp-Name"
+HEADS_KEPT: Final = 512
 
 
 class HttpLink:
@@ -95,7 +98,7 @@ class HttpLink:
             number=lambda: next(self._numbers),
             take=lambda number: self._taker(number, None),
         )
-        self._methods: dict[str, bytes] = {}
+        self._heads: dict[tuple[str, str], bytes] = {}  # of requests, by method and name
         self._followed: dict[str, None] = {}
         self._changes = HttpChanges(
             wire,
@@ -171,7 +174,7 @@ class HttpLink:
     ) -> Raw:
         if call is not None and outlet is not None and call.can and not self.agreement.modern:
             # It may ask on its stream, and its caller may not wait there.
-            running = await self.begin(method, params, call, tasks=tasks)
+            running = await self.begin(method, params, call, headers=headers, tasks=tasks)
             try:
                 return await self.follow(running, outlet)
             finally:
@@ -186,7 +189,13 @@ class HttpLink:
             self._forget(running)
 
     async def begin(
-        self, method: str, params: Mapping[str, Any], call: AgentRequest, *, tasks: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
     ) -> UpstreamCall:
         running = self._start(call)
         scope = self._scopes[running.number] = trio.CancelScope()
@@ -194,7 +203,7 @@ class HttpLink:
         async def carry_out() -> None:
             with scope:
                 try:
-                    running.end(await self._carry_out(running, method, params, call, None, NO_HEADERS, tasks))
+                    running.end(await self._carry_out(running, method, params, call, None, headers, tasks))
                 except (BackendError, UpstreamRefusal) as error:
                     running.end(error)
                 finally:
@@ -252,15 +261,20 @@ class HttpLink:
         message = request_message(number, method, told)
         if len(message) > MESSAGE_BYTES:
             raise BackendError("this is more than can be passed on at once")
-        lines = self._method_lines(method) + lines_of(headers) if modern else b""
-        take = self._taker(number, running, outlet)
+        # In the handshake era no header names the request; a payment goes along in either.
+        lines = self._lines_of(method, headers) if modern else lines_of(headers) if headers else b""
+        take = partial(self._take, number, running, outlet)
         try:
             for _ in range(2):
                 session = self._sessions.own if modern else await self._sessions.of(call)
+                read = partial(
+                    answer_of,
+                    take=take,
+                    go_on=None if modern else self._go_on(session, call),
+                    in_session=session.id is not None,
+                )
                 try:
-                    async with self._wire.post(message, session.head + lines, call) as answer:
-                        go_on = self._go_on(session, call)
-                        return await answer_of(answer, take, go_on, in_session=session.id is not None)
+                    return await self._wire.ask(message, session.head + lines, call, read)
                 except UpstreamSessionLost:
                     await self._renew(session, call)
                 except NotReached as error:
@@ -274,10 +288,8 @@ class HttpLink:
             raise refusal from None
         raise UpstreamGone("forgets each session that is begun")
 
-    def _go_on(self, session: HttpSession, call: AgentRequest | None) -> GoOn | None:
+    def _go_on(self, session: HttpSession, call: AgentRequest | None) -> GoOn:
         """In the handshake era a stream may be come back to."""
-        if self.agreement.modern:
-            return None
 
         def go_on(last_id: str) -> AbstractAsyncContextManager[UpstreamAnswer]:
             return self._wire.stream(None, session.head + lines_of({"Last-Event-ID": last_id}), call)
@@ -313,10 +325,17 @@ class HttpLink:
                 pass
         return None
 
-    def _method_lines(self, method: str) -> bytes:
-        lines = self._methods.get(method)
+    def _lines_of(self, method: str, headers: Mapping[str, str]) -> bytes:
+        """What names a request is the same for many; arguments that are repeated in headers are not."""
+        key = (method, headers.get(NAME_HEADER, ""))
+        known = len(headers) == (NAME_HEADER in headers)
+        lines = self._heads.get(key) if known else None
         if lines is None:
-            lines = self._methods[method] = lines_of({"Mcp-Method": method})
+            lines = lines_of({"Mcp-Method": method, **headers})
+            if known:
+                if len(self._heads) >= HEADS_KEPT:
+                    self._heads.clear()
+                self._heads[key] = lines
         return lines
 
     async def _set_level(self, call: AgentRequest, wanted: LogLevel) -> None:
@@ -361,6 +380,7 @@ class HttpLink:
                 return
 
 
+@lru_cache(maxsize=512)
 def name_header(name: str) -> Mapping[str, str]:
     """What a request of the stateless era is about, for whoever looks at its head alone."""
-    return {"Mcp-Name": header_value(name)}
+    return MappingProxyType({NAME_HEADER: header_value(name)})

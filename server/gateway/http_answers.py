@@ -13,12 +13,13 @@ from msgspec import Raw
 
 from server.client.errors import BadAnswer
 from server.client.sse import EventDecoder
-from server.gateway.http_wire import EVENTS, UpstreamSessionLost, refusal_in, status_problem
+from server.gateway.http_wire import ERROR_BYTES, EVENTS, UpstreamSessionLost, refusal_in, status_problem
 from server.gateway.messages import (
     MESSAGE_BYTES,
     Answered,
     HeardMessage,
     NotAnUpstream,
+    PaymentAsked,
     UpstreamGone,
     read_message,
 )
@@ -27,6 +28,7 @@ from server.outgoing.fetch import UpstreamAnswer
 # The end of a stream comes right behind its answer; whoever lets us wait longer gets another connection the next time.
 STREAM_END_SECONDS: Final = 0.02
 RESUMED_AT_MOST: Final = 100
+PAYMENT_REQUIRED: Final = 402
 SHORTEST_WAIT_SECONDS: Final = 0.1
 LONGEST_WAIT_SECONDS: Final = 30.0
 
@@ -43,6 +45,8 @@ async def answer_of(
     status = answer.status
     if status < 300:
         return await answer_in(answer, take, go_on)
+    if status == PAYMENT_REQUIRED:
+        raise PaymentAsked(answer.header, await answer.beginning(ERROR_BYTES))
     refusal = await refusal_in(answer)
     if status == 404 and in_session:
         raise UpstreamSessionLost

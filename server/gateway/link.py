@@ -55,11 +55,17 @@ class Link(Protocol):
         tasks: bool = False,
     ) -> Raw:
         """One request and its answer. Of a caller that can be asked, `begin` and `follow` are the same in two steps. `headers`
-        go along over HTTP in the stateless era; `tasks`: the answer may be a task."""
+        go along over HTTP; `tasks`: the answer may be a task."""
         ...
 
     async def begin(
-        self, method: str, params: Mapping[str, Any], call: AgentRequest, *, tasks: bool = False
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        call: AgentRequest,
+        *,
+        headers: Mapping[str, str] = NO_HEADERS,
+        tasks: bool = False,
     ) -> UpstreamCall:
         """A request that goes on while nobody follows it, until it is given up."""
         ...

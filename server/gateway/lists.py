@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET, Raw
 
 from server.gateway.agreement import Agreement
+from server.gateway.asked_prices import AskedPrice, asked_price
 from server.gateway.guard import UpstreamLists
 from server.gateway.link import Link
 from server.gateway.messages import METHOD_NOT_FOUND, NotAnUpstream, UpstreamRefusal
@@ -87,9 +88,12 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
         return list(found.values())
 
     supported: dict[str, str] = {}
+    prices: dict[str, AskedPrice] = {}
 
     def tool_of(tool: Tool) -> Tool:
         clean = _tool(tool)
+        if (price := asked_price(tool.meta)) is not None:
+            prices[tool.name] = price
         support = _task_support(tool, agreed)
         if support == "forbidden":
             return clean
@@ -104,6 +108,8 @@ async def read_lists(link: Link, *, name: str, log: Logger) -> UpstreamLists:
         resource_templates=entries("template", templates, _decode_template, "uri_template", _template),
         prompts=entries("prompt", prompts, _decode_prompt, "name", _prompt),
         completes=agreed.has("completions"),
+        instructions=agreed.instructions,
+        prices=prices,
     )
 
 

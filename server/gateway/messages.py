@@ -6,7 +6,7 @@ which wire (channel.py, http.py). Spec: basic/index (2026-07-28).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
 import msgspec
@@ -54,6 +54,20 @@ class UpstreamGone(UpstreamFailure):
 
 class NotAnUpstream(UpstreamFailure):
     """Whatever answers there does not speak MCP, or no version of it that is known here."""
+
+
+class PaymentAsked(UpstreamFailure):
+    """Over HTTP, with its status for that. `header` has what came; the body may ask in words of its own."""
+
+    def __init__(self, header: Callable[[bytes], str], body: bytes) -> None:
+        super().__init__(
+            "wants to be paid for this, and was not", more=": [server.agent.pay] says what may be paid"
+        )
+        self._header = header
+        self.body = body
+
+    def header(self, name: str) -> str:
+        return self._header(name.lower().encode("ascii"))
 
 
 class Asked(msgspec.Struct, frozen=True):

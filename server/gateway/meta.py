@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec import UNSET, UnsetType
 
 # About the exchange between it and us, or words by which our own settings, prices and payments are read.
-_NOT_PASSED: Final = ("io.modelcontextprotocol/", "io.ostiary/", "x402/", "org.x402/")
+NOT_PASSED: Final = ("io.modelcontextprotocol/", "io.ostiary/", "x402/", "org.x402/", "agents-x402/")
 _NOT_PASSED_NAMES: Final = frozenset({"progressToken", "traceparent", "tracestate", "baggage"})
 
 
@@ -18,6 +18,6 @@ def passed_on(meta: Mapping[str, Any] | UnsetType | None) -> Mapping[str, Any] |
     kept = {
         key: value
         for key, value in meta.items()
-        if key not in _NOT_PASSED_NAMES and not key.startswith(_NOT_PASSED)
+        if key not in _NOT_PASSED_NAMES and not key.startswith(NOT_PASSED)
     }
     return kept or None

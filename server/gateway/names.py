@@ -13,6 +13,7 @@ from typing import Any, Final, Self
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from server.gateway.asked_prices import AskedPrice, read_mark_up, tag_of
 from server.gateway.guard import UpstreamLists
 from server.gateway.settings import NAME, McpConfig
 from server.mcp.messages import Prompt, Resource, ResourceTemplate, Tool
@@ -34,11 +35,14 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
     input_schemas: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
     tasks: Mapping[str, str] = _NONE
     completes: frozenset[tuple[str, str]] = frozenset()
+    instructions: str = ""
+    prices: Mapping[str, AskedPrice] = MappingProxyType({})  # what it asks for them, by their names here
     left_out: Sequence[str] = ()  # whose name cannot be one here
 
     @classmethod
     def of(cls, lists: UpstreamLists, config: McpConfig) -> Self:
         prefix = config.id + config.separator if config.id else ""
+        mark_up = read_mark_up(config.mark_up) if config.mark_up else None
         banner = f"[{config.id}] " if config.banner and config.id else ""
         tools: dict[str, Tool] = {}
         tool_names: dict[str, str] = {}
@@ -50,8 +54,12 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             if not NAME.fullmatch(name) or name in tools:
                 left_out.append(tool.name)
                 continue
+            price = lists.prices.get(tool.name)
+            meta = tool.meta
+            if mark_up is not None and price is not None:
+                meta = {**({} if meta is UNSET else meta), **tag_of(price, mark_up)}
             tools[name] = msgspec.structs.replace(
-                tool, name=name, description=_with_banner(tool.description, banner)
+                tool, name=name, description=_with_banner(tool.description, banner), meta=meta
             )
             tool_names[name] = tool.name
         prompts = {
@@ -75,6 +83,10 @@ class NamedLists(msgspec.Struct, frozen=True, kw_only=True):
             completes=frozenset(completes),
             input_schemas={
                 name: tool.input_schema for name, tool in tools.items() if ToolSchema(tool).mirrored
+            },
+            instructions=lists.instructions,
+            prices={
+                name: lists.prices[theirs] for name, theirs in tool_names.items() if theirs in lists.prices
             },
             left_out=left_out,
         )

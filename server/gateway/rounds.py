@@ -88,7 +88,7 @@ async def use(
         return await _in_rounds(link, method, params, call, outlet, questions, headers, tasks)
     for attempt in range(1, PAGES + 1):
         try:
-            return await _waiting(link, method, params, call, outlet, parking, tasks)
+            return await _waiting(link, method, params, call, outlet, parking, headers, tasks)
         except UpstreamRefusal as refusal:
             pages = _pages(refusal, attempt) if "elicitation" in questions else NO_QUESTIONS
             if not pages or attempt == PAGES:
@@ -107,6 +107,7 @@ async def _waiting(
     call: AgentRequest,
     outlet: Outlet,
     parking: Parking,
+    headers: Mapping[str, str],
     tasks: bool,
 ) -> Raw:
     """In the handshake era."""
@@ -115,9 +116,9 @@ async def _waiting(
         running = parking.take(ticket, call.subject)
         running.put_again()
     elif not call.can:
-        return await link.request(method, params, call=call, outlet=outlet, tasks=tasks)
+        return await link.request(method, params, call=call, outlet=outlet, headers=headers, tasks=tasks)
     else:
-        running = await link.begin(method, params, call, tasks=tasks)
+        running = await link.begin(method, params, call, headers=headers, tasks=tasks)
     parked = False
     try:
         return await link.follow(running, outlet)
@@ -142,16 +143,12 @@ async def _in_rounds(
     headers: Mapping[str, str],
     tasks: bool,
 ) -> Raw:
-    waiting = _open_round(call)
+    waiting = None if call.resumed is None else _open_round(call)
     number = 0 if waiting is None else waiting.number
     taken: dict[str, Mapping[str, Any]] = {}  # our keys, and what they stand for in this call
     while True:
-        again: Mapping[str, Any] = {}
-        if waiting is not None:
-            again = await _answered(waiting, outlet)
-        raw = await link.request(
-            method, {**params, **again}, call=call, outlet=outlet, headers=headers, tasks=tasks
-        )
+        told = params if waiting is None else {**params, **await _answered(waiting, outlet)}
+        raw = await link.request(method, told, call=call, outlet=outlet, headers=headers, tasks=tasks)
         try:
             kind = _decode_kind(raw)
         except (ValueError, RecursionError):

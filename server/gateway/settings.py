@@ -11,6 +11,8 @@ import msgspec
 from msgspec import Meta
 
 from server.backends.environment import environment_problems
+from server.backends.wallet import PayConfig, pay_problems
+from server.gateway.carried import TRACE_CONTEXT, meta_problems
 from server.gateway.identity import NO_OAUTH, IdentityKind, UpstreamOAuth, identity_problems
 from server.outgoing.fetch import url_problem
 
@@ -68,6 +70,11 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     oauth: Annotated[
         UpstreamOAuth, Meta(description='a table, e.g. { audience = "https://mcp.example.com" }')
     ] = NO_OAUTH
+    # what it may be paid, and what is asked for it here
+    pay: Annotated[PayConfig, Meta(description="a table, [server.agent.pay]")] = PayConfig()
+    mark_up: Annotated[str, Meta(max_length=40, description='a part or an amount, e.g. "20%" or "$0.01"')] = (
+        ""
+    )
     # how it is spoken to
     connect: Annotated[Literal["start", "lazy"], Meta(description='"start" or "lazy"')] = "start"
     era: Annotated[
@@ -80,6 +87,10 @@ class McpConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     deadline_seconds: Annotated[float, Meta(ge=1, le=86_400, description="seconds from 1 to 86400")] = 300.0
     start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 30.0
     calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 256
+    meta: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=200)], ...],
+        Meta(max_length=50, description='keys of a call\'s _meta, e.g. ["traceparent", "example.com/*"]'),
+    ] = TRACE_CONTEXT
     # what of it is offered, and how it is called
     trust: Annotated[
         Literal["pinned", "first-use", "always"], Meta(description='"pinned", "first-use" or "always"')
@@ -158,7 +169,27 @@ def problems(config: McpConfig) -> list[tuple[str, str]]:
         named=bool(config.id),
         sends_authorization=config.sends_authorization,
     )
-    return found + _header_problems(config) + _name_problems(config)
+    found += pay_problems(config.pay)
+    if config.mark_up:
+        found += _mark_up_problems(config)
+    return found + meta_problems(config.meta) + _header_problems(config) + _name_problems(config)
+
+
+def _mark_up_problems(config: McpConfig) -> list[tuple[str, str]]:
+    from server.gateway.asked_prices import read_mark_up
+
+    if not config.pay.written:
+        return [
+            (
+                "mark_up",
+                "is on what an upstream is paid; write [server.agent.pay], which says what that may be",
+            )
+        ]
+    try:
+        read_mark_up(config.mark_up)
+    except ValueError as problem:
+        return [("mark_up", str(problem))]
+    return []
 
 
 def _header_problems(config: McpConfig) -> list[tuple[str, str]]:

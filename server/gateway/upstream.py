@@ -131,6 +131,10 @@ class Upstream:
         self._wanted.set()
         self._relist.set()
 
+    def read_again(self) -> None:
+        """What it says of itself is not what it does."""
+        self._relist.set()
+
     def refuse(self, error: UpstreamFailure) -> None:
         """A call found out that it is not as it was."""
         self._log.warning("upstream.failed", agent=self._name, reason=f"{error}{error.more}"[:500])

@@ -73,6 +73,9 @@ class Route(msgspec.Struct, frozen=True):
     revision: Revision
     problem: McpError | None = None  # with the parameters: said only if the method is offered at all
     size: int = 0  # of the parameters as they came, in bytes; 0: not known
+    came: Raw | None = (
+        None  # as they came, where they are not large: for whoever hands on what is not read here
+    )
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -92,6 +95,9 @@ Verdict: TypeAlias = Route | Acknowledged | Rejection
 
 _VISIBLE: Final = re.compile(rb"[\x20-\x7e]*").fullmatch
 _DATE: Final = re.compile(r"\d{4}-\d{2}-\d{2}").fullmatch
+# Held for as long as a request runs. What is larger is arguments, which are held as they were read.
+CAME_BYTES: Final = 64 * 1024
+
 _decode_any: Final = msgspec.json.Decoder(Params).decode
 _decode_loose: Final = msgspec.json.Decoder(dict[str, Raw]).decode
 _BY_HEADER: Final = MappingProxyType({row.version.encode(): row for row in REVISIONS.values()})
@@ -284,7 +290,15 @@ def _modern(
                 LATEST,
             )
     if row is not None and row.modern and not row.streams:
-        return Route(row, message.id, params, revision or LATEST, problem, len(message.params))
+        return Route(
+            row,
+            message.id,
+            params,
+            revision or LATEST,
+            problem,
+            len(message.params),
+            message.params if len(message.params) <= CAME_BYTES else None,
+        )
     return _route(message, row, params, problem, revision or LATEST)
 
 
@@ -295,7 +309,10 @@ def _route(
         return Rejection(MethodNotFound(message.method), message.id, revision)
     if row.streams:
         params = _lean(params)
-    return Route(row, message.id, params, revision, problem, len(message.params))
+    kept = not row.streams and len(message.params) <= CAME_BYTES  # a stream may last for days
+    return Route(
+        row, message.id, params, revision, problem, len(message.params), message.params if kept else None
+    )
 
 
 def _lean(params: Params) -> Params:

@@ -6,7 +6,7 @@ each revision added. Legacy results carry none of the modern fields: clients com
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -47,18 +47,29 @@ CACHE_SCOPE: Final = "private"
 
 
 class ServerIdentity:
-    """Who we are, encoded once for as long as it stays what it is."""
+    """Who we are, encoded once for as long as it stays what it is. `further`: what somebody behind us says today."""
 
-    __slots__ = ("info", "instructions", "meta")
+    __slots__ = ("_further", "_instructions", "info", "meta")
 
-    def __init__(self, info: Implementation, *, instructions: str | None = None) -> None:
+    def __init__(
+        self, info: Implementation, *, instructions: str | None = None, further: Callable[[], str] = str
+    ) -> None:
         self.info = info
-        self.instructions = instructions
+        self._instructions = instructions
+        self._further = further
         self.meta = Raw(_encode({SERVER_INFO: info}))
 
     def take(self, newer: ServerIdentity) -> None:
         """From now on this is who we are."""
-        self.info, self.instructions, self.meta = newer.info, newer.instructions, newer.meta
+        self.info, self.meta = newer.info, newer.meta
+        self._instructions, self._further = newer._instructions, newer._further
+
+    @property
+    def instructions(self) -> str | None:
+        further = self._further()
+        if self._instructions is None:
+            return further or None
+        return f"{self._instructions}\n\n{further}" if further else self._instructions
 
 
 class Offers(msgspec.Struct, frozen=True, kw_only=True):

@@ -76,11 +76,11 @@ def with_body(head: bytes, body: bytes) -> bytes:
 class UpstreamAnswer:
     """Status and headers have arrived; the body is read on demand, and only up to its limit."""
 
-    __slots__ = ("_connection", "_head", "_limit", "_seen", "status")
+    __slots__ = ("_head", "_limit", "_seen", "connection", "status")
 
     def __init__(self, connection: UpstreamConnection, head: ResponseHead, limit: int) -> None:
         self.status = head.status
-        self._connection = connection
+        self.connection = connection  # whose it is, for the fetcher
         self._head = head
         self._limit = limit
         self._seen = 0
@@ -97,7 +97,7 @@ class UpstreamAnswer:
         """The body as it arrives. Raises `TooLarge` before more than the limit has been handed on."""
         most = self._bound(limit)
         size = 0
-        while part := await self._connection.part():
+        while part := await self.connection.part():
             size += len(part)
             if size > most:
                 raise _too_large(most)
@@ -106,7 +106,7 @@ class UpstreamAnswer:
     async def part(self) -> bytes:
         """The next piece of the body, empty at its end: for whoever may stop anywhere. Raises as `chunks` does."""
         most = self._bound(None)
-        part = await self._connection.part()
+        part = await self.connection.part()
         self._seen += len(part)
         if self._seen > most:
             raise _too_large(most)
@@ -114,7 +114,7 @@ class UpstreamAnswer:
 
     async def read(self, limit: int | None = None) -> bytes:
         most = self._bound(limit)
-        connection = self._connection
+        connection = self.connection
         body = await connection.part()
         if not connection.complete:
             parts = [body]
@@ -129,11 +129,11 @@ class UpstreamAnswer:
 
     async def finish(self, seconds: float) -> None:
         """Read past what is left, if it comes to its end soon: then the connection can be used again."""
-        if self._connection.complete:
+        if self.connection.complete:
             return
         try:
             with trio.move_on_after(seconds):
-                while await self._connection.part():
+                while await self.connection.part():
                     pass
         except FetchFailed:
             pass
@@ -214,6 +214,21 @@ class Fetcher:
         # Nothing else leaves the block without returning or raising.
         assert scope.cancelled_caught
         raise DeadlinePassed
+
+    async def begin(self, head: bytes, body: bytes, *, limit: int) -> UpstreamAnswer:
+        """The answer, until whoever has it gives it to `end`; nothing here bounds how long it takes. Raises as `open` does, and then
+        there is nothing to be ended. For whoever makes so many requests that a block for each costs too much."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # as in `open`
+        connection = await self._pool.take()
+        try:
+            return UpstreamAnswer(connection, await connection.begin(with_body(head, body)), limit)
+        except BaseException:
+            self._pool.give_back(connection)
+            raise
+
+    def end(self, answer: UpstreamAnswer) -> None:
+        """Nobody reads any more of it."""
+        self._pool.give_back(answer.connection)
 
     @asynccontextmanager
     async def open(

@@ -21,7 +21,7 @@ from server.evm.eip712 import NONCE_BYTES
 from server.evm.secp256k1 import PrivateKey
 from server.money.amounts import Micros, shown
 from server.paying.choice import Purchase, choose, in_words
-from server.paying.policy import CannotPay, Changing, SpendPolicy
+from server.paying.policy import CannotPay, Changing, Dearer, SpendPolicy
 from server.paying.signing import sign_payment
 from server.paying.spending import SignedPayment, SpendingFile, check_day
 from server.x402.envelopes import UnreadableEnvelope, open_envelope
@@ -72,6 +72,7 @@ class Errand(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""  # kept with the payment, for whoever makes the call again
     deposit: Micros | None = None  # it is no call: exactly so much is put on a balance
     asks: bool = False  # a person has to agree, however little it is
+    most: Micros | None = None  # what was said before that it costs: beyond it nothing is paid
 
 
 class Payer:
@@ -100,9 +101,17 @@ class Payer:
         self._change = change
         self._agree = agree
 
-    def call(self, place: str, what: str, arguments: object, *, note: str = "") -> PaidCall:
-        """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again."""
-        return PaidCall(self, Errand(purpose=purpose_of(place, what, arguments), what=what, note=note))
+    def call(
+        self, place: str, what: str, arguments: object, *, note: str = "", most: Micros | None = None
+    ) -> PaidCall:
+        """`what` is for people: what is bought at `place`. `note` is kept with the payment, for whoever makes the call again. `most`: what
+        was said before that it costs."""
+        errand = Errand(purpose=purpose_of(place, what, arguments), what=what, note=note, most=most)
+        return PaidCall(self, errand)
+
+    def price(self, challenge: Mapping[str, Any]) -> Micros:
+        """What would be paid for this. Raises `CannotPay`."""
+        return choose(challenge, self.policy, self._change).amount
 
     def deposit(self, place: str, amount: Micros, *, asks: bool, nameless: bool) -> PaidCall:
         """So much for a balance at `place`. While a deposit of as much has no answer, it is the same one. `asks`: a person has to agree.
@@ -136,6 +145,8 @@ class Payer:
         """Raises `CannotPay`; then nothing was signed that anybody has seen."""
         purchase = choose(challenge, self.policy, self._change, deposit=errand.deposit)
         words = in_words(purchase, errand.what)
+        if errand.most is not None and purchase.amount > errand.most:
+            raise Dearer(f"it costs {words}, and {shown(errand.most)} was said before")
         # Before anybody is asked whether they want what they cannot have; it counts when it is written down.
         spent = await self._in_thread(partial(self._spending.spent, self.address, self.now()))
         check_day(purchase.amount, spent, self.policy.per_day, self._change)
@@ -200,6 +211,11 @@ class PaidCall:
     @property
     def paying(self) -> bool:
         return self._signed is not None
+
+    @property
+    def signed(self) -> SignedPayment | None:
+        """What goes along, if anything does."""
+        return self._signed
 
     @property
     def note(self) -> str:

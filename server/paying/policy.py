@@ -27,6 +27,10 @@ class CannotPay(Exception):
         self.hint = hint
 
 
+class Dearer(CannotPay):
+    """It costs more than the other side had said before."""
+
+
 class SpendPolicy(msgspec.Struct, frozen=True, kw_only=True):
     per_call: Micros
     per_day: Micros  # of UTC

@@ -31,13 +31,19 @@ from server.till.plans import Plans
 
 def _upstreams(services: Services) -> list[Mapping[str, Any]] | None:
     """None where there are none."""
-    desk = services.servers.trust
-    if desk is None:
+    desk = services.servers.trust.desk
+    if desk is None or not desk.known:
         return None
     return [
         {"name": str(key), "trouble": None if (found := each.trouble()) is None else asdict(found)}
         for key, each in desk.known.items()
     ]
+
+
+def _upstream_backends(services: Services) -> list[object]:
+    """Of those that are told of as upstreams."""
+    desk = services.servers.trust.desk
+    return [] if desk is None else [each.backend for each in desk.known.values()]
 
 
 def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handler]:
@@ -59,7 +65,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 if endpoint.unheard_prices
             },
             "upstreams": _upstreams(services),
-            "agents": described_agents(services.endpoints),
+            "agents": described_agents(services.endpoints, besides=_upstream_backends(services)),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
@@ -117,7 +123,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
             ).commands(),
-            **UpstreamAdmin(store=services.store, desk=services.servers.trust).commands(),
+            **UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk).commands(),
             **VoucherAdmin(
                 store=services.store,
                 clock=now_millis,

@@ -22,6 +22,7 @@ from server.settings.changes import change
 from server.settings.reading import ConfigInvalid, kind_of
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
+from server.store.jobs import StoreError
 
 # Reads everything again as it was read at the start: the same file, the same flags. Raises `ConfigInvalid`.
 ReadSettings: TypeAlias = Callable[[], Resolved]
@@ -65,7 +66,7 @@ class Reloading:
                 self._stay([str(problem) for problem in invalid.problems])
             except CatalogError as error:
                 self._stay(error.problems)
-            except (BackendError, SecretUnreadable, ValueError) as error:
+            except (BackendError, SecretUnreadable, StoreError, ValueError) as error:
                 self._stay([str(error)])
 
     async def _take(self, *, renew: bool) -> None:
@@ -102,5 +103,6 @@ def _followed(file: Path) -> list[str]:
 
 
 def _refers_to_files(agent: msgspec.Struct) -> bool:
-    # What belongs to an upstream is looked up at the start.
-    return kind_of(agent) != "mcp" and _FILE_REFERENCE in msgspec.json.encode(agent, enc_hook=str)
+    # Where people connect their accounts is settled at the start.
+    personal = kind_of(agent) == "mcp" and getattr(agent, "identity", "") == "person"
+    return not personal and _FILE_REFERENCE in msgspec.json.encode(agent, enc_hook=str)

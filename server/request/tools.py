@@ -260,6 +260,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             log_level="debug" if hears else request.log_level(),
             unhurried=request.unhurried,
             caller=request.principal,
+            came=request.route.came,
         )
     )
     try:

@@ -64,10 +64,12 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         if now is None:
             continue
         taken = msgspec.structs.replace(now, **{name: getattr(server, name) for name in TAKEN})
-        if _upstreams(now) != _upstreams(server):
-            # What was accepted of them, and who is logged in there, is looked up at the start.
+        if _personal(now) != _personal(server):
+            # Where people connect their accounts is settled at the start.
             taken = msgspec.structs.replace(taken, agents=now.agents)
-            waits.append(f"server {server.name}: its MCP upstreams, and the agents beside them")
+            waits.append(
+                f'server {server.name}: its upstreams with identity = "person", and the agents beside them'
+            )
         tools, bounded = _tools(now, server)
         taken = msgspec.structs.replace(taken, tools=tools)
         waits += [f"server {server.name}: {name}" for name in bounded]
@@ -81,8 +83,12 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
     return SettingsChange(servers=tuple(changed), waits=tuple(waits))
 
 
-def _upstreams(server: ServerConfig) -> list[tuple[int, msgspec.Struct]]:
-    return [(place, agent) for place, agent in enumerate(server.agents) if kind_of(agent) == "mcp"]
+def _personal(server: ServerConfig) -> list[msgspec.Struct]:
+    return [
+        agent
+        for agent in server.agents
+        if kind_of(agent) == "mcp" and getattr(agent, "identity", "") == "person"
+    ]
 
 
 def _tools(now: ServerConfig, newer: ServerConfig) -> tuple[dict[str, ToolConfig], list[str]]:

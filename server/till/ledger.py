@@ -29,7 +29,9 @@ PIECE: Final = 1_000
 _REVENUE: Final = "revenue:"
 _CHAIN: Final = "chain:"
 
-MovementKind: TypeAlias = Literal["payment", "deposit", "charge", "grant", "voucher", "refund", "payout"]
+MovementKind: TypeAlias = Literal[
+    "payment", "deposit", "charge", "grant", "voucher", "refund", "payout", "purchase"
+]
 
 # The hold becomes money spent.
 _SPEND_HELD: Final = (

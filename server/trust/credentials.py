@@ -50,6 +50,7 @@ class TokenCredential:
         self._log = log
         self._cache = TokenCache(clock)
         self._trouble: Trouble | None = None
+        self.shared: Final = whose is for_everybody
 
     def trouble(self) -> Trouble | None:
         return self._trouble
@@ -83,12 +84,24 @@ class WithHeaders:
     def __init__(self, own: OwnCredential, static: StaticCredential) -> None:
         self._own = own
         self._static = static
+        # What was last shown of its own, and the same with what the settings send: made once, and not for each call.
+        self._last: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+
+    @property
+    def shared(self) -> bool:
+        return self._own.shared
 
     def trouble(self) -> Trouble | None:
         return self._own.trouble()
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
-        return {**await self._static.headers(call), **await self._own.headers(call)}
+        own = await self._own.headers(call)
+        last = self._last
+        if last is not None and last[0] is own:
+            return last[1]
+        both = {**await self._static.headers(call), **own}
+        self._last = (own, both)
+        return both
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         return await self._own.refused(call, challenge)

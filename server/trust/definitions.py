@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
-DefinitionKind: TypeAlias = Literal["tool", "prompt", "template"]
-KINDS: Final[tuple[DefinitionKind, ...]] = ("tool", "prompt", "template")
+DefinitionKind: TypeAlias = Literal["tool", "prompt", "template", "instructions"]
+KINDS: Final[tuple[DefinitionKind, ...]] = ("tool", "prompt", "template", "instructions")
 
 # Kept to be shown beside its successor. The digest is of all of it, however long.
 MAX_KEPT: Final = 64 * 1024
@@ -23,7 +23,11 @@ MAX_KEPT: Final = 64 * 1024
 
 class DefinitionKey(msgspec.Struct, frozen=True, order=True):
     kind: DefinitionKind
-    name: str  # as the upstream has it; of a template, its URI template
+    name: str  # as the upstream has it; of a template, its URI template; of instructions, "text"
+
+
+# How the upstream as a whole is meant to be used. There is one such text.
+INSTRUCTIONS: Final = DefinitionKey("instructions", "text")
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True):

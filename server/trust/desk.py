@@ -2,12 +2,13 @@
 is at the machine and decides about it.
 
 What is decided is written first and counts then. What an upstream offered when it was met is pinned at once and written behind: a crash
-between the two meets it again.
+between the two meets it again. While other settings are tried, theirs stand beside those that serve: nobody sees them, and nothing that they
+were met with is written, before `take`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -30,10 +31,16 @@ from server.trust.pins import PinnedUpstream, UpstreamKey
 from server.trust.token_endpoint import AskForTokens
 
 AGAIN_SECONDS: Final = 30.0  # after a store that could not write
+SAME_ID: Final = "another upstream of this server has the same id; give each of them one of its own"
 
 
 class NotAsShown(Exception):
     """What is offered is not what somebody looked at: it changed meanwhile, or is gone."""
+
+
+class _Met(msgspec.Struct, frozen=True):
+    source: str
+    definitions: Sequence[Definition]
 
 
 class KnownUpstream(msgspec.Struct, kw_only=True):
@@ -76,8 +83,10 @@ class TrustDesk:
         self.vault: Final = LoginVault(subkey, entropy)
         self._entropy = entropy
         self._known: dict[UpstreamKey, KnownUpstream] = {}
+        self._coming: dict[UpstreamKey, KnownUpstream] | None = None  # while other settings are tried
         self._pinned: dict[UpstreamKey, PinnedUpstream] = {}
-        self._met: dict[UpstreamKey, Sequence[Definition]] = {}  # not written yet
+        self._met: dict[UpstreamKey, _Met] = {}  # not written yet
+        self._met_coming: dict[UpstreamKey, _Met] = {}  # nor to be, before they serve
         self._woken = trio.Event()
 
     # ── for the agents ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -85,6 +94,10 @@ class TrustDesk:
     async def prepare(self, sources: Mapping[UpstreamKey, str]) -> None:
         """Before their guards are asked for; `sources`: digests of where they are. Raises `StoreError`."""
         for key, source in sources.items():
+            served = self._known.get(key)
+            if served is not None and served.guard.source == source:
+                self._pinned[key] = served.guard.pinned()
+                continue
             self._pinned[key] = await self.store.read(partial(pins.load, upstream=key, source=source))
 
     def guard(self, key: UpstreamKey, mode: TrustMode) -> PinGuard:
@@ -94,17 +107,20 @@ class TrustDesk:
                 'trust = "pinned" needs a server that keeps what was accepted, and nothing is kept over stdio;'
                 ' write trust = "first-use"'
             )
+        pinned = self._pinned[key]
         return PinGuard(
             key,
             mode,
-            self._pinned[key],
-            first=partial(self._first, key),
+            pinned,
+            first=partial(self._first, key, pinned.source),
             clock=self.clock,
             log=self.log,
         )
 
     def owner_login(self, key: UpstreamKey) -> OwnerLogin:
-        return self.login_of(key, OURS)
+        """One for all that are called with it: its refresh token is good for one use."""
+        served = self._known.get(key)
+        return self.login_of(key, OURS) if served is None or served.login is None else served.login
 
     def login_of(self, key: UpstreamKey, person: str) -> OwnerLogin:
         return OwnerLogin(
@@ -113,11 +129,34 @@ class TrustDesk:
 
     def enter(self, upstream: KnownUpstream) -> None:
         """Raises `ValueError` where its name is another's."""
-        if upstream.key in self._known:
-            raise ValueError(
-                "another upstream of this server has the same id; give each of them one of its own"
-            )
-        self._known[upstream.key] = upstream
+        those = self._known if self._coming is None else self._coming
+        if upstream.key in those:
+            raise ValueError(SAME_ID)
+        those[upstream.key] = upstream
+
+    async def begin_change(self, sources: Sequence[tuple[UpstreamKey, str]]) -> None:
+        """Other settings are tried, whose upstreams at the servers that they change are these: from here to `take` or `dismiss`.
+        Raises `ValueError` and `StoreError`."""
+        if len({key for key, _ in sources}) < len(sources):
+            raise ValueError(SAME_ID)
+        await self.prepare(dict(sources))
+        self._coming = {}
+
+    def take(self, backends: Collection[object]) -> None:
+        """These serve from now on."""
+        coming, self._coming = self._coming or {}, None
+        those = [*self._known.values(), *coming.values()]
+        self._known = {each.key: each for each in those if any(each.backend is one for one in backends)}
+        for key in self._met.keys() - self._known.keys():
+            del self._met[key]
+        self._met |= {key: met for key, met in self._met_coming.items() if key in self._known}
+        self._met_coming = {}
+        if self._met:
+            self._woken.set()
+
+    def dismiss(self) -> None:
+        """All stays as it was."""
+        self._coming, self._met_coming = None, {}
 
     async def run(self) -> None:
         """Writes what was offered when an upstream was met. For as long as the server runs."""
@@ -125,12 +164,12 @@ class TrustDesk:
             await self._woken.wait()
             self._woken = trio.Event()
             while self._met:
-                key, definitions = next(iter(self._met.items()))
+                key, met = next(iter(self._met.items()))
                 job = partial(
                     pins.accept_first,
                     upstream=key,
-                    source=self._pinned[key].source,
-                    definitions=definitions,
+                    source=met.source,
+                    definitions=met.definitions,
                     now=self.clock(),
                 )
                 try:
@@ -139,11 +178,17 @@ class TrustDesk:
                     self.log.warning("upstream.not_pinned", upstream=str(key), reason=str(error))
                     await trio.sleep(AGAIN_SECONDS)
                     continue
-                del self._met[key]
+                if self._met.get(key) is met:
+                    del self._met[key]
 
-    def _first(self, key: UpstreamKey, definitions: Sequence[Definition]) -> None:
+    def _first(self, key: UpstreamKey, source: str, definitions: Sequence[Definition]) -> None:
         self.log.warning("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
-        self._met[key] = definitions
+        met = _Met(source, definitions)
+        served = self._known.get(key)
+        if self._coming is not None and (served is None or served.guard.source != source):
+            self._met_coming[key] = met
+            return
+        self._met[key] = met
         self._woken.set()
 
     # ── for whoever is at the machine ────────────────────────────────────────────────────────────────────────────────
@@ -175,14 +220,15 @@ class TrustDesk:
             partial(
                 pins.accept,
                 upstream=upstream.key,
-                source=self._pinned[upstream.key].source,
+                source=upstream.guard.source,
                 definitions=chosen,
                 by=by,
                 now=now,
             )
         )
         self._met.pop(upstream.key, None)
-        upstream.guard.accepted(chosen, by, now)
+        for guard in self._guards(upstream):
+            guard.accepted(chosen, by, now)
         return chosen
 
     async def forget(
@@ -199,8 +245,16 @@ class TrustDesk:
             now=self.clock(),
         )
         await self.store.write(job)
-        upstream.guard.forgotten(None if keys is None else found)
+        for guard in self._guards(upstream):
+            guard.forgotten(None if keys is None else found)
         return found
+
+    def _guards(self, upstream: KnownUpstream) -> list[PinGuard]:
+        """Its own, and that of what may come in its place."""
+        coming = (self._coming or {}).get(upstream.key)
+        if coming is None or coming.guard.source != upstream.guard.source:
+            return [upstream.guard]
+        return [upstream.guard, coming.guard]
 
     async def log_in(self, upstream: KnownUpstream, login: UpstreamLogin, *, by: str) -> None:
         """Raises what the store raises."""

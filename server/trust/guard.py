@@ -16,7 +16,15 @@ from server.backends.base import Trouble
 from server.gateway.guard import UpstreamLists
 from server.observe.log import Logger
 from server.observe.visible import clean
-from server.trust.definitions import Definition, DefinitionKey, DefinitionKind, Verdict, define, judge
+from server.trust.definitions import (
+    INSTRUCTIONS,
+    Definition,
+    DefinitionKey,
+    DefinitionKind,
+    Verdict,
+    define,
+    judge,
+)
 from server.trust.pins import BY_SETTINGS, Pin, PinnedUpstream, UpstreamKey
 
 TrustMode: TypeAlias = Literal["pinned", "first-use", "always"]
@@ -40,6 +48,7 @@ class PinGuard:
     ) -> None:
         self.upstream = upstream
         self.mode: Final = mode
+        self.source: Final = pinned.source
         self._pins = dict(pinned.pins)
         self._met = pinned.met
         self._first = first
@@ -93,6 +102,10 @@ class PinGuard:
     @property
     def pins(self) -> Mapping[DefinitionKey, Pin]:
         return self._pins
+
+    def pinned(self) -> PinnedUpstream:
+        """All that is known of it, for whoever comes in its place: not all of it need be written yet."""
+        return PinnedUpstream(source=self.source, met=self._met, pins=dict(self._pins))
 
     @property
     def offered(self) -> Mapping[DefinitionKey, Definition]:
@@ -170,6 +183,7 @@ def _said(offered: UpstreamLists) -> list[tuple[DefinitionKind, str, Any]]:
         *(("tool", tool.name, tool) for tool in offered.tools),
         *(("prompt", prompt.name, prompt) for prompt in offered.prompts),
         *(("template", template.uri_template, template) for template in offered.resource_templates),
+        *((INSTRUCTIONS.kind, INSTRUCTIONS.name, text) for text in (offered.instructions,) if text),
     ]
 
 
@@ -183,6 +197,7 @@ def _those(offered: UpstreamLists, allowed: frozenset[DefinitionKey]) -> Upstrea
             for each in offered.resource_templates
             if DefinitionKey("template", each.uri_template) in allowed
         ],
+        instructions=offered.instructions if INSTRUCTIONS in allowed else "",
     )
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from auth.values.model import Millis
 from server.client.identity import BASIC, NONE, POST, ClientIdentity
-from server.gateway.backend import McpBackend
+from server.gateway.backend import MakeBuyer, McpBackend
 from server.gateway.credentials import Credential, StaticCredential
 from server.gateway.settings import McpConfig
 from server.observe.log import Logger
@@ -45,8 +45,7 @@ STATIC: Final = "the credential in the settings"
 NOBODY: Final = "nobody"
 
 
-async def open_desk(
-    servers: Sequence[ServerConfig],
+def open_desk(
     store: Store,
     subkey: Callable[[str], bytes],
     log: Logger,
@@ -55,8 +54,8 @@ async def open_desk(
     clock: Callable[[], Millis],
     connections: PersonConnections | None = None,
 ) -> TrustDesk:
-    """`issuer` None: nothing is kept beyond this process. Raises what the store raises."""
-    desk = TrustDesk(
+    """`issuer` None: nothing is kept beyond this process."""
+    return TrustDesk(
         store,
         clock=clock,
         subkey=subkey,
@@ -66,15 +65,16 @@ async def open_desk(
         tokens=TokenEndpoints(ProviderClient(), clock),
         connections=connections,
     )
-    await desk.prepare(
-        {
-            UpstreamKey(server.name, agent.id): _source_of(agent)
-            for server in servers
-            for agent in server.agents
-            if isinstance(agent, McpConfig)
-        }
-    )
-    return desk
+
+
+def sources_of(servers: Iterable[ServerConfig]) -> list[tuple[UpstreamKey, str]]:
+    """Their upstreams, and digests of where these are."""
+    return [
+        (UpstreamKey(server.name, agent.id), _source_of(agent))
+        for server in servers
+        for agent in server.agents
+        if isinstance(agent, McpConfig)
+    ]
 
 
 def open_upstream(
@@ -86,6 +86,7 @@ def open_upstream(
     environment: Mapping[str, str],
     name: str,
     log: Logger,
+    buying: MakeBuyer | None = None,
 ) -> McpBackend:
     """Raises `ValueError` and `SecretUnreadable` for settings that turn out not to work."""
     key = UpstreamKey(server, config.id)
@@ -107,8 +108,17 @@ def open_upstream(
             token = TokenCredential(key, _make(config, desk, server), whose, clock=desk.clock, log=log)
             credential = WithHeaders(token, static)
     backend = McpBackend(
-        config, credential=credential, guard=guard, environment=environment, name=name, log=log
+        config,
+        credential=credential,
+        guard=guard,
+        environment=environment,
+        name=name,
+        log=log,
+        buying=buying,
     )
+    served = desk.known.get(key)
+    if served is not None and isinstance(served.backend, McpBackend):
+        backend.succeed(served.backend)
     desk.enter(
         KnownUpstream(
             key=key,

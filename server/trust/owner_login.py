@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from shlex import quote
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -31,9 +32,13 @@ JUST_NOW: Final[Millis] = 60_000
 # Of calls that were sent together with an old token, the later ones are refused after the first has refreshed it.
 TOGETHER: Final[Millis] = 5_000
 
+_NOTHING_SHOWN: Final[Mapping[str, str]] = MappingProxyType({})
+
 
 class OwnerLogin:
     """A `Credential`. Nobody logged in: calls go out without one, and the upstream says whether it wants one."""
+
+    shared = True
 
     def __init__(
         self,
@@ -58,6 +63,7 @@ class OwnerLogin:
         self._renewed_at: Millis = 0
         self._one_at_a_time = trio.Lock()
         self._trouble: Trouble | None = None
+        self._shown: tuple[UpstreamLogin, Mapping[str, str]] | None = None  # of the login that was shown last
 
     def trouble(self) -> Trouble | None:
         return self._trouble
@@ -65,6 +71,7 @@ class OwnerLogin:
     def changed(self) -> None:
         """Somebody logged in, or out."""
         self._read, self._kept, self._trouble, self._renewed_at = False, None, None, 0
+        self._shown = None
 
     @property
     def over(self) -> bool:
@@ -90,7 +97,13 @@ class OwnerLogin:
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
         login = await self.current()
-        return {} if login is None else {"Authorization": f"Bearer {login.access_token.reveal()}"}
+        if login is None:
+            return _NOTHING_SHOWN
+        shown = self._shown
+        if shown is None or shown[0] is not login:
+            shown = (login, {"Authorization": f"Bearer {login.access_token.reveal()}"})
+            self._shown = shown
+        return shown[1]
 
     async def refused(self, call: AgentRequest | None, challenge: str) -> bool:
         kept = self._kept if self._read else await self._load()

@@ -22,6 +22,8 @@ PATIENCE_SECONDS: Final = 120.0
 class PersonCredential:
     """`ours` is for what the server asks in its own name; `login_of` opens a person's."""
 
+    shared = False
+
     def __init__(
         self, label: str, url: str, *, ours: OwnerLogin, login_of: Callable[[str], OwnerLogin]
     ) -> None:

@@ -19,7 +19,7 @@ from tests.trust.trust_fakes import FakeAuthorizationServer, House, a_tool, list
 async def table(house: House) -> tuple[TrustDesk, KnownUpstream, Mapping[str, Handler]]:
     desk, known = await house.desk()
     known.login = owner(house, desk, FakeAuthorizationServer(tokens("never")))
-    return desk, known, UpstreamAdmin(store=house.store, desk=desk).commands()
+    return desk, known, UpstreamAdmin(store=house.store, find_desk=lambda: desk).commands()
 
 
 async def test_what_waits_is_listed_shown_accepted_and_then_waits_no_more() -> None:
@@ -132,7 +132,7 @@ async def test_what_cannot_be_done_is_said_in_words(
 
 async def test_a_server_without_upstreams_says_so() -> None:
     async with open_house() as house:
-        commands = UpstreamAdmin(store=house.store, desk=None).commands()
+        commands = UpstreamAdmin(store=house.store, find_desk=lambda: None).commands()
         assert await commands["upstreams"]({}, "local:0") == []
         with pytest.raises(CommandRefused, match="has no upstream"):
             await commands["upstreams.diff"]({"upstream": "files"}, "local:0")

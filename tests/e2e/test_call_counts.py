@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import socket
+import sys
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
 from urllib.parse import urlencode
+
+import pytest
 
 from server.admin import control
 from tests.call_counts import WARM, Counted, Talk, counting, tool_call
@@ -24,11 +27,29 @@ def echo(text: str) -> str:
     return text
 """
 
+# An MCP server of the stateless era over its pipes.
+CHILD = """import json, sys
+
+RESULTS = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "hello"}], "isError": False},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": RESULTS[message["method"]]}
+        print(json.dumps(answer), flush=True)
+"""
+
 # What one request may cost in all, the event loop's share (27 for a request that waits for nothing) with it.
 DEMO = 75
 BEARER = 90
 PYTHON_FILE = 240
 CHAT = 450
+GATEWAY = 280
+GATEWAY_HANDSHAKE = 285
+GATEWAY_COMMAND = 315
 REFRESH = 180
 
 
@@ -65,14 +86,53 @@ def log_in(talk: Talk, port: int, data: Path) -> dict[str, str]:
     return post(talk, port, "/token", form)
 
 
+def chatting(_: bytes) -> bytes:
+    return b'{"text": "hello"}'
+
+
+STATELESS = {
+    "server/discover": {"supportedVersions": ["2026-07-28"], "capabilities": {"tools": {}}},
+}
+HANDSHAKE = {
+    "initialize": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {"tools": {}},
+        "serverInfo": {"name": "canned", "version": "1"},
+    },
+}
+EVERY_ERA = {
+    "tools/list": {"tools": [{"name": "echo", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "hello"}], "isError": False},
+}
+
+
+def mcp_of(era: Mapping[str, object]) -> Callable[[bytes], bytes]:
+    """An MCP server that says the same to everybody; nothing to what needs no answer."""
+    results = {**era, **EVERY_ERA}
+
+    def answer(body: bytes) -> bytes:
+        message = json.loads(body)
+        if "id" not in message:
+            return b""
+        found = {"jsonrpc": "2.0", "id": message["id"]}
+        if message["method"] in results:
+            return json.dumps({**found, "result": results[message["method"]]}).encode()
+        return json.dumps({**found, "error": {"code": -32601, "message": "unknown"}}).encode()
+
+    return answer
+
+
 @contextmanager
-def upstream() -> Generator[int]:
-    """A chat endpoint that answers the same to everything, on connections that stay open."""
-    body = b'{"text": "hello"}'
-    answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n%s" % (
-        len(body),
-        body,
-    )
+def upstream(says: Callable[[bytes], bytes] = chatting) -> Generator[int]:
+    """One over HTTP, on connections that stay open. In the handshake era it gives a session."""
+
+    def answer(asked: bytes) -> bytes:
+        body = says(asked)
+        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n%scontent-length: %d\r\n\r\n%s" % (
+            b"mcp-session-id: s1\r\n" if b'"initialize"' in asked else b"",
+            len(body),
+            body,
+        )
 
     def serve(connection: socket.socket) -> None:
         with connection:
@@ -83,8 +143,8 @@ def upstream() -> Generator[int]:
                     length = int(data[:end].lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
                     if len(data) < end + 4 + length:
                         break
-                    data = data[end + 4 + length :]
-                    connection.sendall(answer)
+                    asked, data = data[end + 4 : end + 4 + length], data[end + 4 + length :]
+                    connection.sendall(answer(asked))
 
     def accept() -> None:
         while True:
@@ -153,6 +213,26 @@ def test_a_chat_upstream_costs_little_more_than_the_way_to_it(tmp_path: Path) ->
         with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
             request = tool_call(server.port, "chat_with_agent", {"message": "hello"})
             held(server, called(talk, request), CHAT)
+
+
+@pytest.mark.parametrize(
+    ("era", "ceiling"), [(STATELESS, GATEWAY), (HANDSHAKE, GATEWAY_HANDSHAKE)], ids=["stateless", "handshake"]
+)
+def test_an_mcp_upstream_over_http_costs_little_more_than_the_way_to_it(
+    tmp_path: Path, era: Mapping[str, object], ceiling: int
+) -> None:
+    with upstream(mcp_of(era)) as port:
+        agent = f'kind = "mcp"\nurl = "http://127.0.0.1:{port}/mcp"\ntrust = "always"'
+        with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+            held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), ceiling)
+
+
+def test_an_mcp_upstream_that_is_a_command_costs_little_more_than_the_way_to_it(tmp_path: Path) -> None:
+    (tmp_path / "child.py").write_text(CHILD, "utf-8")
+    command = json.dumps([sys.executable, str(tmp_path / "child.py")])
+    agent = f'kind = "mcp"\ncommand = {command}\ntrust = "always"'
+    with counting(tmp_path, configured(tmp_path, agent)) as server, closing(Talk(server.port)) as talk:
+        held(server, called(talk, tool_call(server.port, "echo", {"text": "hello"})), GATEWAY_COMMAND)
 
 
 def test_what_is_counted_is_there(tmp_path: Path) -> None:

@@ -237,6 +237,8 @@ async def test_a_credential_is_sent_and_never_shown() -> None:
 class Renewed:
     """A credential that is another once the first was refused."""
 
+    shared = False
+
     def __init__(self) -> None:
         self.challenges: list[str] = []
         self.callers: list[str | None] = []
@@ -260,6 +262,8 @@ async def test_a_credential_that_was_refused_may_be_renewed_once() -> None:
 
 class EachTheirOwn:
     """Who calls is who the upstream sees; nobody else is told from the owner."""
+
+    shared = False
 
     async def headers(self, call: AgentRequest | None) -> Mapping[str, str]:
         return {"X-User": "owner" if call is None else call.subject}

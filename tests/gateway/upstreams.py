@@ -17,7 +17,7 @@ import structlog
 import trio
 
 from server.backends.base import Announce, LogMessage, Progress, ToolCall
-from server.gateway.backend import McpBackend
+from server.gateway.backend import MakeBuyer, McpBackend
 from server.gateway.credentials import Credential, StaticCredential
 from server.gateway.guard import OfferGuard, OpenGuard
 from server.gateway.settings import McpConfig, problems
@@ -397,7 +397,11 @@ def words(result: ToolResult) -> str:
 
 @asynccontextmanager
 async def gate(
-    *, credential: Credential | None = None, guard: OfferGuard | None = None, **settings: Any
+    *,
+    credential: Credential | None = None,
+    guard: OfferGuard | None = None,
+    buying: MakeBuyer | None = None,
+    **settings: Any,
 ) -> AsyncGenerator[Gate]:
     config = msgspec.convert({"start_seconds": PATIENCE, **settings}, McpConfig)
     assert problems(config) == []
@@ -409,6 +413,7 @@ async def gate(
         environment={"PATH": "/usr/bin:/bin"},
         name="test[1]",
         log=log.logger,
+        buying=buying,
     )
     found = Gate(backend, log)
 

@@ -18,6 +18,8 @@ URL = "https://here.example/connect/main/mail"
 class Account:
     """A credential of one person, who connects when they are asked for it."""
 
+    shared = False
+
     def __init__(self, *, comes: bool = True) -> None:
         self.there = False
         self.comes = comes

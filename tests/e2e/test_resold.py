@@ -1,0 +1,224 @@
+"""A tool that is bought from one server and sold by another: at whose price, paid how often, and what both books say of it."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+import signal
+import sqlite3
+import sys
+import threading
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from textwrap import dedent
+from typing import Any, cast
+
+import httpx2
+from paid_shop import Customer
+from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+from task_clients import Wire
+from walk import free_port
+
+from server.evm.secp256k1 import PrivateKey
+
+TAKER = "0x209693Bc6afc0C5328bA36FaF03C514EF312287C"
+MAKER = "0x52908400098527886E0F7030069857D2E4169EE7"
+AGENT = """
+    import pathlib, time
+    from ostiary import tool
+
+    HERE = pathlib.Path(__file__).parent
+
+    @tool
+    def sell(name: str) -> str:
+        with (HERE / "runs").open("a") as runs:
+            runs.write(name + "\\n")
+        while (HERE / "wait").exists():
+            time.sleep(0.02)
+        return "sold " + name
+"""
+MONEY = """
+    auth = "none"
+    [payments]
+    pay_to = "{pay_to}"
+    networks = ["base-sepolia"]
+    [[payments.facilitator]]
+    url = "{facilitator}"
+    [[server]]
+    name = "main"
+    anonymous_pay = true
+"""
+THEIRS = """
+    price = "$0.02"
+    [server.tools.sell]
+    flow = "upfront"
+    [[server.agent]]
+    kind = "python"
+    file = "agent.py"
+"""
+OURS = """
+    [[server.agent]]
+    kind = "mcp"
+    id = "shop"
+    url = "{url}"
+    trust = "always"
+    mark_up = "20%"
+    [server.agent.pay]
+    key = "file:{key}"
+    per_call = "$0.05"
+    per_day = "$1"
+    networks = ["base-sepolia"]
+    payees = ["{payee}"]
+"""
+
+
+@dataclass(kw_only=True)
+class Chain:
+    """Of a maker, who sells to us, and us, who sell on."""
+
+    theirs: Program
+    ours: Program
+    facilitator: str
+    buyer: PrivateKey
+    port: int
+    running: ExitStack = field(default_factory=ExitStack)
+    served: Server | None = None
+
+    def open(self) -> None:
+        self.served = self.running.enter_context(self.ours.serving("--port", str(self.port)))
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/mcp"
+
+    def settled(self, payer: str) -> list[int]:
+        """What this payer's authorizations moved."""
+        found = httpx2.get(self.facilitator + "/test/ledger", trust_env=False, timeout=WAIT_SECONDS).json()
+        return [
+            int(row["value"])
+            for row in found["authorizations"]
+            if row["from"].lower() == payer.lower() and row["settled"]
+        ]
+
+    def customer(self) -> Customer:
+        return Customer(wire=Wire(url=self.url), shop=cast("Any", None))
+
+    @property
+    def runs(self) -> list[str]:
+        file = self.theirs.home / "runs"
+        return file.read_text("utf-8").split() if file.exists() else []
+
+
+def movements(program: Program) -> list[dict[str, Any]]:
+    path = f"file:{program.data_dir / 'ostiary.db'}?mode=ro"
+    with closing(sqlite3.connect(path, uri=True)) as connection:
+        connection.row_factory = sqlite3.Row
+        return [dict(row) for row in connection.execute("SELECT * FROM movements ORDER BY seq")]
+
+
+@contextmanager
+def open_chain(home: Path) -> Generator[Chain]:
+    theirs, ours = (Program(command=SOURCE, home=home / name) for name in ("theirs", "ours"))
+    for each in (theirs, ours):
+        each.home.mkdir()
+    facilitating = free_port()
+    facilitator = f"http://127.0.0.1:{facilitating}"
+    key = ours.home / "buyer.key"
+    secret = secrets.token_bytes(31).rjust(32, b"\1")
+    key.write_text(secret.hex(), "utf-8")
+    key.chmod(0o600)
+    (theirs.home / "agent.py").write_text(dedent(AGENT), "utf-8")
+    selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
+    selling += f"python = {json.dumps(sys.executable)}\n"
+    (theirs.home / "ostiary.toml").write_text(selling, "utf-8")
+    with ExitStack() as stack:
+        options = ("--test", "--port", str(facilitating), "--state", "coins.json")
+        stack.enter_context(theirs.starting("facilitator", *options)).await_words(
+            re.compile(r"Listening on http://")
+        )
+        behind = stack.enter_context(theirs.serving())
+        reselling = dedent(MONEY).format(pay_to=TAKER, facilitator=facilitator)
+        reselling += dedent(OURS).format(url=behind.endpoint, key=key, payee=MAKER)
+        (ours.home / "ostiary.toml").write_text(reselling, "utf-8")
+        chain = Chain(
+            theirs=theirs, ours=ours, facilitator=facilitator, buyer=PrivateKey(secret), port=free_port()
+        )
+        stack.enter_context(chain.running)
+        chain.open()
+        yield chain
+
+
+def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one_call(home: Path) -> None:
+    with open_chain(home) as chain:
+        (listed,) = chain.ours.ask("tools", chain.url)["tools"]
+        assert listed["_meta"]["io.ostiary/price"]["amount"] == "0.024"
+        customer = chain.customer()
+        asked = customer.wire.call("shop.sell", "tea").result
+        assert asked["isError"] and asked["structuredContent"]["accepts"][0]["amount"] == "24000"
+        assert chain.runs == [] and chain.settled(chain.buyer.address) == []
+        payment = customer.sign_for(asked["structuredContent"])
+        answered = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
+        assert answered["content"][0]["text"] == "sold tea", answered
+        assert chain.runs == ["tea"]
+        assert chain.settled(chain.buyer.address) == [20_000]
+        assert chain.settled(customer.payer.address) == [24_000]
+        bought, sold = sorted(movements(chain.ours), key=lambda row: row["amount"])
+        assert (bought["kind"], bought["amount"], bought["source"]) == (
+            "purchase",
+            20_000,
+            "cost:main/shop.sell",
+        )
+        assert (sold["kind"], sold["amount"], sold["target"]) == ("payment", 24_000, "revenue:main/shop.sell")
+        assert bought["call_id"] == sold["call_id"]
+        assert bought["target"] == sold["source"]  # the chain, which has four thousandths of ours more now
+        assert chain.ours.at_machine("ledger", "check")["sound"]
+        shown = chain.ours.at_machine("ledger", "list", "--kind", "purchase")
+        assert len(shown) == 1
+        customer.wire.close()
+
+
+def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None:
+    with open_chain(home) as chain:
+        (chain.theirs.home / "wait").touch()
+        customer = chain.customer()
+        asked = customer.wire.call("shop.sell", "tea").result
+        payment = customer.sign_for(asked["structuredContent"])
+
+        def lost() -> None:
+            try:
+                customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment})
+            except Exception:  # the server is killed under it
+                return
+
+        calling = threading.Thread(target=lost)
+        calling.start()
+        until("their tool to run", lambda: chain.runs or None)
+        assert chain.settled(chain.buyer.address) == [20_000]  # paid beforehand, and nothing came of it yet
+        assert chain.served is not None
+        chain.served.end(signal.SIGKILL)
+        calling.join(WAIT_SECONDS)
+        assert [row["kind"] for row in movements(chain.ours)] == []
+        (kept,) = json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"]
+        assert kept["amount"] == 20_000
+        (chain.theirs.home / "wait").unlink()
+        chain.open()
+
+        def served() -> str | None:
+            again = chain.customer()
+            try:
+                heard = again.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
+            finally:
+                again.wire.close()
+            return None if heard.get("isError") else heard["content"][0]["text"]
+
+        assert until("the answer", served) == "sold tea"
+        assert chain.settled(chain.buyer.address) == [20_000]
+        assert chain.settled(customer.payer.address) == [24_000]
+        assert sorted((row["kind"], row["amount"]) for row in movements(chain.ours)) == [
+            ("payment", 24_000),
+            ("purchase", 20_000),
+        ]
+        assert json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"] == []

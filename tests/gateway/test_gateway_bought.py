@@ -1,0 +1,280 @@
+"""An upstream that charges is paid within its limits, once for each call, and what it asks is sold on with a mark-up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from upstreams import Caller, Double, Gate, Refused, Turn, gate, over_http, over_tcp, soon, text, tool, words
+
+from server.backends.base import BackendError, PriceAsked
+from server.backends.terms import PRICE_META
+from server.backends.wallet import Outlay
+from server.gateway.asked_prices import AskedPrice, MarkUp, asked_price, read_mark_up, tag_of
+from server.gateway.buying import Buyer
+from server.gateway.settings import McpConfig, problems
+from server.money.amounts import BadAmount
+from server.x402.in_band import PAYMENT_KEY, RECEIPT_KEY
+from tests.paying.purses import Wallet
+from tests.paying.shop import Shop, as_result, offer
+
+PAY = {
+    "key": "env:KEY",
+    "per_call": "$0.05",
+    "per_day": "$1",
+    "networks": ["base-sepolia"],
+    "payees": ["any"],
+}
+TAG = {PRICE_META: {"currency": "USD", "amount": "0.02", "networks": ["eip155:84532"]}}
+
+
+class Till:
+    """What the books are told."""
+
+    def __init__(self) -> None:
+        self.booked: list[Outlay] = []
+
+    async def book(self, outlay: Outlay) -> None:
+        await trio.lowlevel.checkpoint()
+        self.booked.append(outlay)
+
+
+def seller(shop: Shop, *, way: str = "result", **lists: Any) -> Double:
+    """Sells `say`. `way`: how it asks."""
+    answered: dict[str, Any] = {}
+
+    async def say(turn: Turn) -> Any:
+        payment = turn.params.get("_meta", {}).get(PAYMENT_KEY)
+        if payment is None:
+            if way == "error":
+                raise Refused(402, "pay", shop.challenge)
+            return as_result(shop.challenge)
+        nonce = payment["payload"]["authorization"]["nonce"]
+        if nonce in answered:
+            return answered[nonce]
+        receipt, refused = shop.take(payment)
+        if receipt is None:
+            return as_result(refused)
+        answered[nonce] = text(f"sold {len(shop.cashed)}", _meta={RECEIPT_KEY: receipt})
+        return answered[nonce]
+
+    return Double(handlers={"say": say}, lists={"tools": [tool("say", _meta=TAG)], **lists})
+
+
+@asynccontextmanager
+async def buying(wallet: Wallet, till: Till, **settings: Any) -> AsyncGenerator[Gate]:
+    def make(place: str, dearer: Any) -> Buyer:
+        return Buyer(wallet.payer(), place, till.book, dearer=dearer)
+
+    async with gate(pay=PAY, buying=make, **settings) as door:
+        yield door
+
+
+@pytest.mark.parametrize("way", ["result", "error"])
+@pytest.mark.parametrize("over", ["tcp", "http"])
+async def test_a_call_is_paid_for_once_and_told_to_the_books(tmp_path: Path, way: str, over: str) -> None:
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    double = seller(shop, way=way)
+    async with (over_tcp if over == "tcp" else over_http)(double) as there:
+        where = {"tcp": there} if over == "tcp" else {"url": there}
+        async with buying(wallet, till, **where) as door:
+            assert await door.say("a") == "sold 1"
+            assert await door.say("b") == "sold 2"
+    assert (len(shop.cashed), shop.taken, wallet.spent) == (2, 40_000, "$0.04")
+    assert [(each.amount, each.tool, each.network) for each in till.booked] == [
+        (20_000, "say", "eip155:84532"),
+        (20_000, "say", "eip155:84532"),
+    ]
+    assert len({each.identifier for each in till.booked}) == 2
+    assert wallet.spending.unanswered() == ()
+
+
+async def test_a_call_whose_answer_got_lost_shows_the_same_payment_again_also_from_another_process(
+    tmp_path: Path,
+) -> None:
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    double = seller(shop)
+    sells = double.handlers["say"]
+
+    async def breaks(turn: Turn) -> Any:
+        found = await sells(turn)
+        if not found.get("isError"):  # it has the money, and its answer gets lost
+            for hang_up in double.hang_up:
+                hang_up()
+            await trio.sleep_forever()
+        return found
+
+    async with over_tcp(double) as there:
+        double.handlers["say"] = breaks
+        async with buying(wallet, till, tcp=there) as door:
+            with pytest.raises(BackendError, match="has ended"):
+                await door.say("a")
+            assert len(wallet.spending.unanswered()) == 1
+            assert till.booked == []
+        double.handlers["say"] = sells
+        async with buying(wallet, till, tcp=there) as door:
+            assert await door.say("a") == "sold 1"
+    assert (len(shop.cashed), wallet.spent, len(till.booked)) == (1, "$0.02", 1)
+    assert wallet.spending.unanswered() == ()
+
+
+async def test_beyond_the_limits_it_is_refused_in_our_words_and_the_owner_is_told(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(accepts=[offer(amount="60000")]), Wallet(tmp_path), Till()
+    async with over_tcp(seller(shop)) as there, buying(wallet, till, tcp=there) as door:
+        with pytest.raises(BackendError, match="the upstream wants to be paid for this, and was not"):
+            await door.say("a")
+    assert (shop.shown, till.booked, wallet.spent) == ([], [], "$0.00")
+    assert "a call may cost $0.05" in wallet.told[-1]
+
+
+async def test_http_that_asks_with_its_status_is_paid_in_a_header(tmp_path: Path) -> None:
+    from upstreams import read_request
+
+    from tests.paying.shop import packed, unpacked
+
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    double = seller(shop)
+    seen: list[str] = []
+
+    async def serve(stream: trio.SocketStream) -> None:
+        async with stream:
+            while (request := await read_request(stream)) is not None:
+                _, headers, body = request
+                message, head, answers = json.loads(body), "HTTP/1.1 200 OK\r\n", list[Any]()
+                if message["method"] == "tools/call":
+                    shown = headers.get("payment-signature")
+                    if shown is None:
+                        head = (
+                            f"HTTP/1.1 402 Payment Required\r\nPAYMENT-REQUIRED: {packed(shop.challenge)}\r\n"
+                        )
+                    else:
+                        seen.append(shown)
+                        receipt, _refused = shop.take(unpacked(shown))
+                        head += f"PAYMENT-RESPONSE: {packed(receipt)}\r\n"
+                        answers.append({"jsonrpc": "2.0", "id": message["id"], "result": text("sold")})
+                elif "id" in message:
+
+                    async def keep(answer: Any, answers: list[Any] = answers) -> None:
+                        answers.append(answer)
+
+                    await double.take(message, keep, headers)
+                raw = json.dumps(answers[0]).encode() if answers else b""
+                kind = f"Content-Type: application/json\r\nContent-Length: {len(raw)}\r\n\r\n"
+                await stream.send_all((head + kind).encode() + raw)
+
+    async with trio.open_nursery() as nursery:
+        listeners = await nursery.start(lambda **more: trio.serve_tcp(serve, 0, host="127.0.0.1", **more))
+        url = f"http://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
+        async with buying(wallet, till, url=url) as door:
+            assert await door.say("a") == "sold"
+        async with gate(url=url) as door:
+            with pytest.raises(BackendError, match="wants to be paid for this, and was not"):
+                await door.say("b")
+        nursery.cancel_scope.cancel()
+    assert (len(seen), len(shop.cashed), len(till.booked)) == (1, 1, 1)
+
+
+async def test_its_price_is_sold_on_with_a_mark_up_and_a_change_changes_ours(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    double = seller(shop)
+    double.capabilities["tools"] = {"listChanged": True}
+    double.lists["tools"].append(tool("free"))
+    async with (
+        over_tcp(double) as there,
+        buying(wallet, till, tcp=there, mark_up="20%", id="up") as door,
+    ):
+
+        def price(name: str) -> Any:
+            (found,) = [each for each in door.backend.tools() if each.name == name]
+            return found.meta.get(PRICE_META) if isinstance(found.meta, dict) else None
+
+        assert (price("up.say"), price("up.free")) == ("$0.024", None)
+        double.lists["tools"][0] = tool("say", _meta={PRICE_META: {"currency": "USD", "amount": "0.03"}})
+        await double.listeners[0]({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        await soon(lambda: price("up.say") == "$0.036")
+
+
+async def test_more_than_it_said_is_not_paid_for_what_is_sold_on(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(accepts=[offer(amount="30000")]), Wallet(tmp_path), Till()
+    double = seller(shop)
+    async with over_tcp(double) as there, buying(wallet, till, tcp=there, mark_up="$0.01") as door:
+        before = len(double.of("tools/list"))
+        with pytest.raises(BackendError, match="asks more for this than it said"):
+            await door.say("a")
+        assert shop.shown == []
+        await soon(lambda: len(double.of("tools/list")) > before)
+
+
+async def test_a_price_that_depends_on_the_call_is_asked_without_a_payment(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    double = seller(shop, tools=[tool("say", _meta={PRICE_META: {"currency": "USD", "dynamic": True}})])
+    async with over_tcp(double) as there, buying(wallet, till, tcp=there, mark_up="50%") as door:
+        (offered,) = door.backend.tools()
+        assert offered.meta == {PRICE_META: {"function": "upstream"}}
+        assert door.backend.price_functions == {"upstream"}
+        asked: dict[str, Any] = {"subject": "ada", "call_id": "c", "tool": "say"}
+        price = PriceAsked(function="upstream", arguments={"word": "a"}, **asked)
+        assert await door.backend.price(price) == "$0.03"
+        assert shop.shown == []
+        shop.accepts = [offer(amount="40000")]  # dearer than what it just said for this very call
+        with pytest.raises(BackendError, match="asks more"):
+            await door.say("a")
+        assert await door.say("b") == "sold 1"  # of this one nothing was told
+
+
+@pytest.mark.parametrize(
+    ("text_", "on", "comes_to"),
+    [("20%", 20_000, 24_000), ("2.5%", 1, 2), ("$0.01", 20_000, 30_000), ("0%", 7, 7), ("33.33 %", 3, 4)],
+)
+def test_a_mark_up_is_a_part_or_an_amount_and_never_less(text_: str, on: int, comes_to: int) -> None:
+    assert read_mark_up(text_).on(on) == comes_to
+
+
+@pytest.mark.parametrize("wrong", ["", "20", "-1%", "1.234%", "%", "ten", "$0.0000001", "99999%"])
+def test_what_is_neither_is_refused(wrong: str) -> None:
+    if wrong == "20":  # twenty dollars
+        assert read_mark_up(wrong) == MarkUp(fixed=20_000_000)
+        return
+    with pytest.raises(BadAmount):
+        read_mark_up(wrong)
+
+
+@pytest.mark.parametrize(
+    ("meta", "found"),
+    [
+        ({}, None),
+        ({"mine": 1}, None),
+        (TAG, AskedPrice(20_000)),
+        ({PRICE_META: {"currency": "EUR", "amount": "1"}}, AskedPrice(None)),
+        ({PRICE_META: {"currency": "USD", "amount": "lots"}}, AskedPrice(None)),
+        ({PRICE_META: {"currency": "USD", "planOnly": True}}, AskedPrice(None)),
+        ({"agents-x402/paymentRequired": True, "agents-x402/priceUSD": 0.015}, AskedPrice(15_000)),
+        ({"agents-x402/paymentRequired": True}, AskedPrice(None)),
+        ({"agents-x402/priceUSD": 1e300}, AskedPrice(None)),
+        ({"agents-x402/priceUSD": -1}, AskedPrice(None)),
+    ],
+)
+def test_what_a_tool_says_of_its_price_is_read_as_a_strangers(meta: Any, found: AskedPrice | None) -> None:
+    assert asked_price(meta) == found
+
+
+def test_settings_that_sell_on_what_is_not_bought_are_refused() -> None:
+    config = McpConfig(url="http://127.0.0.1/mcp", mark_up="20%")
+    assert [key for key, _ in problems(config)] == ["mark_up"]
+    assert tag_of(AskedPrice(10_000), MarkUp(fixed=5_000)) == {PRICE_META: "$0.015"}
+
+
+async def test_the_caller_of_a_free_tool_pays_nothing_and_hears_nothing_of_it(tmp_path: Path) -> None:
+    wallet, till = Wallet(tmp_path), Till()
+    async with over_tcp(Double()) as there, buying(wallet, till, tcp=there) as door:
+        assert words(await door.call("say", Caller(), arguments={"word": "hi"})) == "hi"
+    assert (till.booked, wallet.spent) == ([], "$0.00")
