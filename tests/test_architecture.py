@@ -49,24 +49,26 @@ FLOORS: dict[str, frozenset[str]] = {
     "client": frozenset({"paying", "settings"}),
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
-    "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
+    "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
+    "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "records", "rights", "sessions", "settings",
-        "skills", "store", "tasks", "till", "trust",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "records", "repeats", "rights", "sessions",
+        "settings", "skills", "store", "tasks", "till", "trust",
     }),
     "request": frozenset({
-        "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "rights", "sessions", "store", "tasks", "till",
-        "x402",
+        "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "repeats", "rights", "sessions", "store", "tasks",
+        "till", "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
-        "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
+        "admission", "endpoint", "limits", "mcp", "money", "observe", "repeats", "request", "rights", "sessions", "settings", "store",
+        "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
-        "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
+        "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({

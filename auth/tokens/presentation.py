@@ -67,6 +67,8 @@ class Presentation(msgspec.Struct, frozen=True, kw_only=True):
     tools: str | None = None
     # It brings a payment, and nothing to log in with: where that is enough, it is somebody who pays.
     pays: bool = False
+    # It brings nothing to log in with, and asks for something that may need no login.
+    visits: bool = False
 
 
 def present(
@@ -80,6 +82,7 @@ def present(
     proof: PresentedProof | None = None,
     tools: str | None = None,
     pays: bool = False,
+    visits: bool = False,
 ) -> Presentation:
     return Presentation(
         credential=read(authorization, api_key),
@@ -90,6 +93,7 @@ def present(
         proof=proof,
         tools=tools,
         pays=pays,
+        visits=visits,
     )
 
 

@@ -14,6 +14,8 @@ from auth.tokens.presentation import Presentation
 from auth.values.model import ANONYMOUS, STRANGER, Principal
 from auth.values.scopes import Vocabulary
 from server.rights.selection import MAX_TEXTS, BadSelection, parse
+from server.rights.standing import Rights
+from server.rights.visitors import VISITOR
 from server.store.jobs import StoreDamaged, StoreError
 
 
@@ -42,14 +44,19 @@ def anybody(vocabulary: Vocabulary) -> Principal:
 
 
 class Admission(msgspec.Struct, frozen=True):
+    """Of one server."""
+
     identity: Identity
     everybody: Principal | None = None  # who everybody is, at a server that asks nobody to log in
     sells_to_all: bool = False  # whoever pays comes in without a login, to what is paid for
+    rights: Rights | None = None  # of the server: whether there is anything for those who show nothing
 
     def who_nowait(self, shown: Presentation) -> Principal | EntryRefusal | None:
         """Who presents this, decided from memory; None if the store must be asked: then `authenticate`."""
         if shown.pays and self.sells_to_all and self.everybody is None:
             found = STRANGER
+        elif shown.visits and self.rights is not None and self.rights.visitors is not None:
+            found = self.everybody or VISITOR
         else:
             found = self.everybody or self.identity.check_nowait(shown)
         if found is None:

@@ -314,6 +314,14 @@ class Following(Protocol):
 
 
 @runtime_checkable
+class Costless(Protocol):
+    """A back-end of the server's own, whose tools cost nothing whatever the others do."""
+
+    @property
+    def costless(self) -> bool: ...
+
+
+@runtime_checkable
 class Engaged(Protocol):
     """A back-end that knows whether anything of it is still under way."""
 

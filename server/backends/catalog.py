@@ -16,6 +16,7 @@ import trio
 
 from server.backends.base import (
     Backend,
+    Costless,
     Elsewhere,
     Foreign,
     Furnished,
@@ -330,7 +331,9 @@ def _lists(
             own = _terms_of(tool, source)
             try:
                 bound = own if rules is None else rules.terms(tool, own)
-                price = None if prices is None else prices.price(tool, backend)
+                price = (
+                    None if prices is None or isinstance(backend, Costless) else prices.price(tool, backend)
+                )
             except BadTerms as error:
                 blame(source, f"{source.name}: {error}")
                 continue

@@ -22,6 +22,9 @@ class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
     # has to watch whether its caller is still there: these cost more than such a call does. Only for code of our own.
     quick: bool = False
     tier: Tier = "write"  # of a tool: how much it can do
+    # Of a tool that costs nothing: a call that was answered stands for the same call for so long.
+    dedupe_seconds: int = 0
+    idempotent: bool = False  # and making the same call twice comes to the same
 
 
 DEFAULT_TERMS: Final = CallTerms()

@@ -27,12 +27,18 @@ from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
+    from server.repeats.adrift_calls import AdriftCall
+    from server.repeats.keeper import CallKeeper
     from server.till.till import Till
 
 # What a session of the handshake era is told by name; tasks are polled there.
 LISTS: Final = ("tools", "prompts", "resources")
 
 Measure: TypeAlias = Callable[[str, str, float], None]  # tool or method, outcome, seconds
+
+
+def _nothing_adrift() -> dict[bytes, AdriftCall]:
+    return {}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,6 +75,10 @@ class Endpoint:
     x402_extension: bool = False  # and clients that know `org.x402/payment` are asked to pay by that
     calls: CallBook | None = None  # where each call is written down, where that is done
     me: Me | None = None  # what callers with a login or a key are told of themselves, where there are any
+    # By what makes them the same call: those that run on without their client (server/request/adrift.py).
+    adrift: dict[bytes, AdriftCall] = field(default_factory=_nothing_adrift, repr=False)
+    # Of calls that are made once although they cost nothing; it is made when the first comes.
+    keeper: Callable[[], CallKeeper] | None = None
     limits: ServerLimits | None = None  # what bounds its callers; None: nothing does
     # Wrong arguments are a protocol error, as they were before 2025-11-25, instead of a result to learn from.
     refuses_invalid: bool = False

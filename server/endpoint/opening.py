@@ -37,6 +37,7 @@ from server.records.call_book import CallBook
 from server.rights.selection import Selections, unknown
 from server.rights.standing import Rights, rights_of
 from server.rights.tiers import ServerRules
+from server.rights.visitors import visitor_tools
 from server.sessions.crew import Crew
 from server.sessions.ended import EndedSessions
 from server.sessions.session_ids import SessionIds
@@ -52,6 +53,7 @@ from server.tasks.order import TaskOrder
 
 if TYPE_CHECKING:
     from server.limits.gate import ServerLimits
+    from server.repeats.keeper import CallKeeper
     from server.till.till import Till
     from server.trust.connections import PersonConnections
     from server.trust.desk import TrustDesk
@@ -119,7 +121,14 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             for settings in changed:
                 agents = self.agents[settings.name]
                 offerings.append(
-                    await open_offering(settings, agents, self.prices(settings), self.log, renewed)
+                    await open_offering(
+                        settings,
+                        agents,
+                        self.prices(settings),
+                        self.log,
+                        renewed,
+                        endpoint=partial(self.endpoints.__getitem__, settings.name),
+                    )
                 )
                 _refuse_absent(offerings[-1].lineup)
         except BaseException:
@@ -205,6 +214,7 @@ async def open_servers(
     await ended.load()
     trust = _desk_place(store, subkey, log, issuer, connections, background)
     await trust.start(servers)
+    keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
     try:
         for server in servers:
             settings[server.name] = server
@@ -225,6 +235,7 @@ async def open_servers(
                 limits=limits(server),
                 trust=trust,
                 calls=calls,
+                keeper=keeper,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -240,6 +251,21 @@ async def open_servers(
         tasks=tasks,
         boot_id=boot_id,
         trust=trust,
+    )
+
+
+def _open_keeper(store: Store, subkey: Subkey, boot_id: str, log: Logger) -> CallKeeper:
+    from server.repeats.answers import AnswerVault
+    from server.repeats.keeper import CallKeeper
+
+    return CallKeeper(
+        store=store,
+        vault=AnswerVault(subkey("kept-answers"), secrets.token_bytes),
+        key=subkey("kept-calls"),
+        clock=now_millis,
+        entropy=secrets.token_bytes,
+        boot_id=boot_id,
+        log=log,
     )
 
 
@@ -285,6 +311,7 @@ async def open_endpoint(
     limits: ServerLimits | None = None,
     trust: DeskPlace | None = None,
     calls: CallBook | None = None,
+    keeper: Callable[[], CallKeeper] | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -299,7 +326,9 @@ async def open_endpoint(
     )
     make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
     agents = RunningAgents(make, announce, nursery, log)
-    offering = await open_offering(settings, agents, _prices(settings, payments), log)
+    offering = await open_offering(
+        settings, agents, _prices(settings, payments), log, endpoint=lambda: made[0]
+    )
     agents.take(offering.lineup)
     catalog = offering.catalog
     in_vain = _with_prices(catalog, offering.lineup.sources) if payments is None else []
@@ -330,6 +359,7 @@ async def open_endpoint(
         till=till,
         x402_extension=settings.x402_extension and till is not None,
         calls=calls,
+        keeper=keeper,
         me=me,
         limits=limits,
         refuses_invalid=compat.invalid_arguments is not None,
@@ -346,8 +376,10 @@ async def open_offering(
     prices: ToolPrices | None,
     log: Logger,
     renewed: Callable[[msgspec.Struct], bool] = lambda _: False,
+    *,
+    endpoint: Callable[[], Endpoint],
 ) -> Offering:
-    """Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
+    """`endpoint`: who will offer it. Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
     `ValueError` for agents that cannot be used, and then none is left of those that were started."""
     lineup = await agents.start(settings.agents, renewed)
     try:
@@ -359,7 +391,8 @@ async def open_offering(
         )
         if stand_ins := make_stand_ins(settings):
             log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
-        catalog = Catalog(lineup.sources, rules, prices, stand_ins)
+        sources = (*lineup.sources, *_own_tools(settings, endpoint))
+        catalog = Catalog(sources, rules, prices, stand_ins)
         if not catalog.awaits_more:
             check_words(settings, catalog.named)
     except ValueError:  # `CatalogError` is one
@@ -375,8 +408,23 @@ async def open_offering(
             further=_further(lineup.sources),
         ),
         catalog=catalog,
-        rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),
+        rights=rights_of(
+            Selections(default=settings.default_tools, groups=settings.groups),
+            visitor_tools(settings.anonymous_tools),
+        ),
     )
+
+
+def _own_tools(settings: ServerConfig, endpoint: Callable[[], Endpoint]) -> Iterable[Source]:
+    """What the server itself offers, last: a name that an agent has is the agent's, and a clash is one of the settings."""
+    if settings.getting_started:
+        from server.endpoint.getting_started import guide
+
+        yield guide("" if settings.getting_started is True else settings.getting_started, endpoint)
+    if settings.read_resource:
+        from server.endpoint.resource_reader import reader
+
+        yield reader("" if settings.read_resource is True else settings.read_resource, endpoint)
 
 
 def _prices(settings: ServerConfig, payments: PaymentsConfig | None) -> ToolPrices | None:
@@ -415,6 +463,11 @@ def check_words(settings: ServerConfig, tools: Collection[str]) -> None:
         f"{settings.name}: expose names {name}, which no agent offers"
         for name in settings.expose
         if name not in tools
+    ]
+    problems += [
+        f"{settings.name}: anonymous_tools names {name}, which no agent offers"
+        for name in settings.anonymous_tools
+        if "*" not in name and name not in tools
     ]
     if problems:
         raise CatalogError(problems)

@@ -42,10 +42,12 @@ from server.mcp.messages import Content
 from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.mcp.versions import LATEST
+from server.repeats.keys import IDEMPOTENT, REPEAT, REPLAYED
 from server.request.dispatch import gate_of, make_request, too_many_running
 from server.request.line import Line
 from server.request.request import Request
 from server.request.tools import INVALID_ARGUMENTS, TOOL_CALL, call_tool
+from server.rights.visitors import VISITOR
 from server.store.jobs import StoreUnavailable
 
 # What JSON-RPC says with 200 and a code, HTTP has a status for.
@@ -65,6 +67,15 @@ STATUS: Final[Mapping[type[McpError], int]] = MappingProxyType(
     }
 )
 NOT_NOW: Final = "this cannot be written down right now, so nothing was done: try again in a moment"
+# Of calls that are not made again, or with a key that is none; of all others it is 409.
+REPEAT_STATUS: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "invalid_idempotency_key": 400,
+        "invalid_arguments": 400,
+        "too_many_keys": 429,
+        "temporarily_unavailable": 503,
+    }
+)
 _NOT_HERE: Final = "this tool asks its caller, or answers later: it is to be called over MCP"
 
 
@@ -91,12 +102,17 @@ class ToolCalls:
 
     def resolve(self, scope: Scope) -> PlainHandler:
         tool = scope["path"].removeprefix(self._prefix)
-        return PlainHandler(self._threshold, scope, partial(self._serve, tool), tool)
+        return PlainHandler(self._threshold, scope, partial(self._serve, tool), tool, visitors=True)
 
     async def _serve(self, tool: str, visit: PlainVisit) -> None:
         request = self._request(tool, visit, {})
         if request.tool is None:
             if visit.principal.kind is PrincipalKind.PAYER and not visit.principal.identified:
+                other = await visit.plain_head.as_visitor(visit)
+                if other is not None and self._request(tool, other, {}).tool is not None:
+                    return await self._answer_visitor(tool, other)
+                return await visit.plain_head.ask_login(visit)
+            if visit.principal.subject == VISITOR.subject:
                 return await visit.plain_head.ask_login(visit)
             return await visit.plain.say(404, "not_found", str(UnknownTool(tool)))
         if visit.head.verb != "POST":
@@ -107,6 +123,13 @@ class ToolCalls:
         request = self._request(tool, visit, arguments)
         result = await answer_in_place(partial(_call, request), visit.reply, visit.cycle, cancels=True)
         return await self._answer(request, visit, result)
+
+    async def _answer_visitor(self, tool: str, visit: PlainVisit) -> None:
+        try:
+            await self._serve(tool, visit)
+        finally:
+            if visit.load is not None:
+                visit.load.let_go()
 
     def _request(self, tool: str, visit: PlainVisit, arguments: Mapping[str, Any]) -> Request:
         params = CallToolParams(name=tool, arguments=dict(arguments))
@@ -122,6 +145,8 @@ class ToolCalls:
             load=visit.load,
         )
         request.payment, request.idempotency_key = visit.payment, visit.idempotency_key
+        if visit.idempotency_key is not None and request.tool is not None and not request.priced:
+            request.repeats = True
         return request
 
     async def _answer(
@@ -138,10 +163,12 @@ class ToolCalls:
         meta = result.meta or {}
         if (problems := meta.get(INVALID_ARGUMENTS)) is not None:
             return await visit.plain.say(400, "invalid_arguments", _text(result), problems=problems)
+        if result.is_error and (kept := meta.get(REPEAT)) is not None:
+            return await self._not_made_again(request, visit, result, kept["reason"])
         if result.is_error and request.retry_after is not None:
             later = ((b"retry-after", b"%d" % request.retry_after),)
             return await visit.plain.say(429, "too_many_requests", _text(result), later)
-        extra: Pairs = ()
+        extra: Pairs = (IDEMPOTENT,) if REPLAYED in meta else ()
         if request.priced:
             from server.http.demands import paid_pairs
 
@@ -162,6 +189,14 @@ class ToolCalls:
         if visit.plain.written and not lost and request.when_written is not None:
             visit.cycle.when_heard_of(request.when_written())
         return None
+
+    async def _not_made_again(
+        self, request: Request, visit: PlainVisit, result: ToolResult, reason: str
+    ) -> None:
+        """A repeat, or what cannot be known to be none."""
+        seconds = request.retry_after
+        later: Pairs = () if seconds is None else ((b"retry-after", b"%d" % seconds),)
+        await visit.plain.say(REPEAT_STATUS.get(reason, 409), reason, _text(result), later)
 
     async def _fail(self, request: Request, visit: PlainVisit, error: McpError) -> None:
         if isinstance(error, InsufficientScope):

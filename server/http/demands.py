@@ -11,14 +11,14 @@ from typing import Any, Final
 import msgspec
 
 from server.http.handler import Pairs
-from server.request.charging import REPLAYED, facts_of
+from server.repeats.keys import IDEMPOTENT, REPLAYED
+from server.request.charging import facts_of
 from server.till.calls import Unpaid
 from server.x402.headers import challenge_header, receipt_header
 from server.x402.in_band import RECEIPT_KEY
 from server.x402.networks import find_network
 from server.x402.requirements import V1
 
-IDEMPOTENT: Final = (b"x-x402-idempotent", b"replay")
 _encode: Final = msgspec.json.Encoder().encode
 
 

@@ -21,7 +21,7 @@ from server.http.plain import NOT_STORED, PlainHandler, PlainVisit
 from server.http.threshold import ALLOW, Threshold
 from server.http.visit import RETRY_LATER
 from server.money.amounts import BadAmount, Micros, parse, shown
-from server.request.charging import is_key
+from server.repeats.keys import is_key
 from server.store.jobs import StoreUnavailable
 from server.till import wallets
 from server.till.calls import Unpaid

@@ -21,12 +21,15 @@ T = TypeVar("T")
 
 class ReplyLine:
     """Implements `Line`, and `Accompanied`: what is said goes to the client at once, and as slowly as it reads. `cancels`: whoever
-    leaves does not want the answer any more; else the work goes on for nobody. Cancelled while a client takes its time to read,
+    leaves does not want the answer any more; else the work goes on for nobody, and `on_left` hears of it. Cancelled while a client takes its time to read,
     it leaves half a message, and the connection ends with it."""
 
-    __slots__ = ("_cancels", "_cycle", "_deaf", "_reply", "spoke_at")
+    __slots__ = ("_cancels", "_cycle", "_deaf", "_on_left", "_reply", "spoke_at")
 
-    def __init__(self, reply: McpReply, cycle: Cycle, *, cancels: bool) -> None:
+    def __init__(
+        self, reply: McpReply, cycle: Cycle, *, cancels: bool, on_left: Callable[[], None] | None = None
+    ) -> None:
+        self._on_left = on_left
         self._reply = reply
         self._cycle = cycle
         self._cancels = cancels
@@ -49,6 +52,8 @@ class ReplyLine:
         self._deaf = True
         if self._cancels:
             self._cycle.abandon()
+        elif self._on_left is not None:
+            self._on_left()
 
     async def _say(self, say: Callable[..., Awaitable[None]], *what: bytes) -> None:
         # Also when nobody hears it, or signs of life would be due at once for ever.
@@ -69,11 +74,12 @@ async def answer_in_place(
     *,
     cancels: bool,
     pings: bool = True,
+    on_left: Callable[[], None] | None = None,
 ) -> T:
     """What `produce` returns; what it sends before goes out as it comes. `cancels`: it is cancelled when the client has left, and so is
-    the task that runs this. `pings`: signs of life are given; else it gives them itself."""
-    line = ReplyLine(reply, cycle, cancels=cancels)
-    companion = Companion(line, watches=cancels, pings=pings)
+    the task that runs this; else `on_left` is called then. `pings`: signs of life are given; else it gives them itself."""
+    line = ReplyLine(reply, cycle, cancels=cancels, on_left=on_left)
+    companion = Companion(line, watches=cancels or on_left is not None, pings=pings)
     cycle.attend(companion)
     try:
         return await produce(line)

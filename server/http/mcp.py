@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final
 
+from auth.values.model import PrincipalKind
 from server.endpoint.endpoint import Endpoint
 from server.http.handler import Resolve
 from server.http.in_place import answer_in_place
@@ -40,6 +41,8 @@ from server.request.dispatch import (
 from server.request.handlers import answer
 from server.request.line import SILENT, Line
 from server.request.request import Outcome, Request
+from server.request.visiting import for_visitors
+from server.rights.visitors import VISITOR
 from server.sessions.crew import Crew
 from server.sessions.sessions import Session, caller_of
 
@@ -66,14 +69,19 @@ class McpEndpoint:
         self.endpoint: Final = endpoint
         self.threshold: Final = threshold
         self.crew: Final = crew
-        self.resolve: Final[Resolve] = leading_to(self._serve, threshold)
+        self.resolve: Final[Resolve] = leading_to(self._serve, threshold, visitors=True)
         self._sessions_required = sessions_required
         self._batches_widened = batches_widened
         self._alone = Counter[str]()  # requests of each caller that belong to no session
 
     async def _serve(self, visit: McpVisit) -> None:
+        visits = (
+            visit.principal.subject == VISITOR.subject and visit.principal.kind is PrincipalKind.ANONYMOUS
+        )
         if visit.head.verb != "POST":
-            return await self._other_verb(visit)
+            # A stream, and with it the challenge: where clients look next that have not found the login yet.
+            asked_first = visits and visit.head.verb != "DELETE"
+            return await (visit.ask_login() if asked_first else self._other_verb(visit))
         reply = visit.reply
         if not (reply.takes_json or reply.takes_events):
             error = InvalidRequest("the answer is application/json or text/event-stream")
@@ -89,13 +97,15 @@ class McpEndpoint:
                 return await reply.refuse(error)
         agreed = None if session is None else session.revision
         if isinstance(message, Batch):
-            return await self._batch(visit, message, session)
+            return await (visit.ask_login() if visits else self._batch(visit, message, session))
         verdict = classify(message, visit.headers, agreed)
         if self.endpoint.pretends is not None:
             verdict = as_older(verdict, self.endpoint.pretends)
         del message  # the whole body hangs on it, and a stream may last for days
         reply.revision = verdict.revision
         if isinstance(verdict, Route):
+            if visits and not for_visitors(self.endpoint, verdict, visit.principal):
+                return await visit.ask_login()
             return await self._request(visit, verdict, session)
         if isinstance(verdict, Rejection):
             return await reply.refuse(verdict.error, verdict.id)
@@ -158,9 +168,11 @@ class McpEndpoint:
             return await visit.finish(outcome)
         if session is not None:
             job = partial(run_in_session, session, request)
-            return await answer_in_session(visit, session, self.crew, job)
+            return await answer_in_session(visit, session, self.crew, job, on_left=partial(_left, request))
         if not route.revision.modern:
-            return await self._run_alone(visit, partial(run, request), 1, route.id)
+            return await self._run_alone(
+                visit, partial(run, request), 1, route.id, on_left=partial(_left, request)
+            )
         cycle = visit.cycle
         if route.method.streams:
             cycle.at_drain(request.end)
@@ -196,6 +208,8 @@ class McpEndpoint:
         produce: Callable[[Line], Awaitable[Outcome | None]],
         count: int,
         request_id: RequestId | None = None,
+        *,
+        on_left: Callable[[], None] | None = None,
     ) -> None:
         """So many requests of the handshake era that belong to no session: they run on when their client leaves."""
         caller = caller_of(visit.principal, visit.address)
@@ -204,12 +218,15 @@ class McpEndpoint:
             return await visit.reply.refuse(error, request_id)
         self._alone[caller] += count
         try:
-            outcome = await answer_in_place(produce, visit.reply, visit.cycle, cancels=False)
+            outcome = await answer_in_place(produce, visit.reply, visit.cycle, cancels=False, on_left=on_left)
         finally:
             self._alone[caller] -= count
             if not self._alone[caller]:
                 del self._alone[caller]
-        return await (visit.reply.empty(202) if outcome is None else visit.finish(outcome))
+        await (visit.reply.empty(202) if outcome is None else visit.finish(outcome))
+        if on_left is not None and not visit.reply.written:
+            on_left()
+        return None
 
     async def _answer_batch(
         self, visit: McpVisit, batch: Batch, revision: Revision, session: Session | None, line: Line
@@ -251,3 +268,11 @@ class McpEndpoint:
         if session is None:
             return resume_session(self.endpoint, sessions, named, visit.principal, visit.address)
         return session
+
+
+def _left(request: Request) -> None:
+    """Its client has gone without the answer, and it runs on, or has ended: the same call, made again, is to have it."""
+    if request.tool is not None:
+        from server.request.adrift import set_adrift
+
+        set_adrift(request)

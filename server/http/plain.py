@@ -29,6 +29,7 @@ from server.http.visit import (
 from server.mcp.errors import WIRE, InternalError, InvalidRequest, McpError
 from server.mcp.messages import RequestId
 from server.mcp.versions import LATEST
+from server.repeats.keys import IDEMPOTENCY_HEADER
 from server.surrogates import decode_mended
 
 if TYPE_CHECKING:
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 NOT_STORED: Final = ((b"content-type", b"application/json"), (b"cache-control", b"no-store"))
 # What was paid for is nobody else's, and a good answer all the same.
 PRIVATE: Final = ((b"content-type", b"application/json"), (b"cache-control", b"private"))
-IDEMPOTENCY_HEADER: Final = b"idempotency-key"
 _encode: Final = msgspec.json.Encoder().encode
 _decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
 
@@ -140,8 +140,16 @@ class PlainHandler(McpHandler):
 
     __slots__ = ("_plain", "thing")
 
-    def __init__(self, threshold: Threshold, scope: Scope, serve: ServePlain, thing: str = "") -> None:
-        super().__init__(threshold, scope, _no_mcp, LATEST, asks_price=True)
+    def __init__(
+        self,
+        threshold: Threshold,
+        scope: Scope,
+        serve: ServePlain,
+        thing: str = "",
+        *,
+        visitors: bool = False,
+    ) -> None:
+        super().__init__(threshold, scope, _no_mcp, LATEST, asks_price=True, visitors=visitors)
         self._plain = serve
         self.thing: Final = thing
 
@@ -177,9 +185,19 @@ class PlainHandler(McpHandler):
             self.threshold.log.exception("http.crashed", request=cycle.request_id)
             return await reply.refuse(InternalError(cycle.request_id), status=500)
 
-    async def ask_login(self, visit: PlainVisit) -> None:
-        """For somebody who came in to pay, and asks for what is not sold."""
+    async def as_visitor(self, visit: PlainVisit) -> PlainVisit | None:
+        """The same request of somebody who came in to pay, as that of one who shows nothing. None: nobody comes in like that."""
         shown = replace(self.shown(visit.address), pays=False)
+        who = await self.threshold.doorkeeper.authenticate(shown)
+        return (
+            PlainVisit(self, visit.cycle, visit.plain, who, visit.address)
+            if isinstance(who, Principal)
+            else None
+        )
+
+    async def ask_login(self, visit: PlainVisit) -> None:
+        """For somebody who came in without a login, and asks for what needs one."""
+        shown = replace(self.shown(visit.address), pays=False, visits=False)
         who = await self.threshold.doorkeeper.authenticate(shown)
         if isinstance(who, Principal):  # nobody is asked to log in here
             return await visit.plain.say(404, "not_found", "there is no such tool")

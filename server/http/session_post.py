@@ -87,8 +87,11 @@ class SessionLine:
         self.stream.end()
 
 
-async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: Job) -> None:
-    """Have it done, and pass on what it says for as long as the client stays."""
+async def answer_in_session(
+    visit: McpVisit, session: Session, crew: Crew, job: Job, *, on_left: Callable[[], None] | None = None
+) -> None:
+    """Have it done, and pass on what it says for as long as the client stays. `on_left`: it did not, and cannot come back for the
+    answer."""
     reply = visit.reply
     line = SessionLine(session, heard=reply.takes_events)
     reply.opening = opening(line.stream, session.revision)
@@ -104,11 +107,16 @@ async def answer_in_session(visit: McpVisit, session: Session, crew: Crew, job: 
     with session.stream_open(), line.stream.read() as reader:
         parting = await follow(visit, reader, on_ping=line.open, on_done=line.given)
     if parting is Parting.GONE:
+        if on_left is not None and not line.resumable:
+            on_left()
         return line.lose()
     if parting is Parting.MORE or line.resumable:
         return await reply.close(farewell(parting, session.revision))
     if line.outcome is not None:
-        return await visit.finish(line.outcome)
+        await visit.finish(line.outcome)
+        if on_left is not None and not reply.written:
+            on_left()
+        return None
     return await (reply.close() if reply.streaming else reply.empty(202))
 
 

@@ -77,6 +77,15 @@ class McpVisit:
         """Whether the caller would be let in again, now."""
         return isinstance(await self.head.ask(self.address, again=True), Principal)
 
+    async def ask_login(self) -> None:
+        """For a visitor, or somebody who came in to pay, who asks for what is for neither."""
+        shown = replace(self.head.shown(self.address), pays=False, visits=False)
+        refusal = await self.head.threshold.doorkeeper.authenticate(shown)
+        if isinstance(refusal, Principal):  # it was asked for less than a moment ago
+            error = InvalidRequest("this is for nobody")
+            return await self.reply.refuse(error, status=403)
+        return await pass_on(self.reply, refusal)
+
     async def message(self) -> Message | Batch | None:
         """What was posted. None: it was refused already, or the client left before it had said it all."""
         if self.head.unreadable is not None:
@@ -159,11 +168,14 @@ def _receipt_pairs(settled: HeaderSettlement) -> Pairs:
 Serve: TypeAlias = Callable[[McpVisit], Awaitable[None]]
 
 
-def leading_to(serve: Serve, threshold: Threshold, revision: Revision | None = None) -> Resolve:
-    """What `serve` does for those who come in. `revision` labels the answers; None: the one that a request names."""
+def leading_to(
+    serve: Serve, threshold: Threshold, revision: Revision | None = None, *, visitors: bool = False
+) -> Resolve:
+    """What `serve` does for those who come in. `revision` labels the answers; None: the one that a request names. `visitors`: it knows
+    what those may do who have not logged in."""
 
     def resolve(scope: Scope) -> McpHandler:
-        return McpHandler(threshold, scope, serve, revision)
+        return McpHandler(threshold, scope, serve, revision, visitors=visitors)
 
     return resolve
 
@@ -184,8 +196,9 @@ class McpHandler:
         revision: Revision | None,
         *,
         asks_price: bool = False,
+        visitors: bool = False,
     ) -> None:
-        """`asks_price`: whoever asks without anything to log in with wants to know what it costs."""
+        """`asks_price`: whoever asks without anything to log in with wants to know what it costs. `visitors`: as of `leading_to`."""
         headers = joined(scope["headers"])
         found = threshold.guard(scope, headers)
         self.threshold: Final = threshold
@@ -207,9 +220,14 @@ class McpHandler:
         self._denied = found if isinstance(found, ForeignRequest) else None
         self.origin: Final = found.origin if isinstance(found, OwnRequest) else ""
         self._cors = found.cors if isinstance(found, OwnRequest) else None
+        shows_nothing = not (
+            b"authorization" in headers or b"x-api-key" in headers or PROOF_HEADER in headers
+        )
         nameless = threshold.sells_to_all and not (b"authorization" in headers or b"x-api-key" in headers)
         pays = nameless and (asks_price or any(name in headers for name in PAYMENT_HEADERS.values()))
-        self._shown = _presented(threshold, scope, headers, self.origin, pays)
+        self._shown = _presented(
+            threshold, scope, headers, self.origin, pays=pays, visits=visitors and shows_nothing
+        )
         # Who speaks MCP is asked to log in, and who speaks plain HTTP to pay (design of the protocol: neither knows the other's answer).
         self._asks_price = nameless and not pays and not _speaks_mcp(headers)
 
@@ -326,7 +344,13 @@ def _named_tool(body: bytes) -> str:
 
 
 def _presented(
-    threshold: Threshold, scope: Scope, headers: Mapping[bytes, bytes], origin: str, pays: bool
+    threshold: Threshold,
+    scope: Scope,
+    headers: Mapping[bytes, bytes],
+    origin: str,
+    *,
+    pays: bool,
+    visits: bool,
 ) -> Presentation:
     """What the head shows; where its caller is, is added for each connection."""
     authorization, api_key = headers.get(b"authorization"), headers.get(b"x-api-key")
@@ -341,6 +365,7 @@ def _presented(
         proof=None if proof is None else PresentedProof(proof.decode("latin-1"), scope["method"]),
         tools=wanted_tools(scope, headers) if has_tools else None,
         pays=pays,
+        visits=visits,
     )
 
 

@@ -60,6 +60,20 @@ class ToolBounds:
         self._restraint = restraint
         self._bounds = {name: _bound(rules) for name, rules in tools.items() if rules != BoundRules()}
 
+    @property
+    def quota(self) -> int:
+        """Of all tools together; 0 for none."""
+        return self._quota
+
+    def words(self, tool: str) -> str:
+        """What one caller may call of it, as the settings have it; "" where nothing bounds it."""
+        bound = self._bounds.get(tool)
+        if bound is None:
+            return ""
+        rates = [(bound.rate, ""), (bound.rate_of_all, " by all callers together")]
+        said = [f"{rate.rate.text}{whom}" for rate, whom in rates if rate is not None]
+        return ", ".join([*said, *([f"{bound.quota} times a day"] if bound.quota else [])])
+
     def holds(self, tool: str) -> bool:
         """Whether there is any bound for it."""
         return self._quota > 0 or tool in self._bounds

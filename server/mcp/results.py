@@ -85,6 +85,7 @@ class Offers(msgspec.Struct, frozen=True, kw_only=True):
     wasmagent: bool = False  # the handshake era's tasks are those of `compat.tasks = "wasmagent"`
     task_list: bool = True
     changes: bool = True  # the caller has a way to hear of changed lists
+    instructions: bool = True  # and is told what its owner says of it
 
 
 class EmptyResult(msgspec.Struct, frozen=True):
@@ -286,11 +287,11 @@ def _shape(result: Result, revision: Revision, server: ServerIdentity) -> dict[s
                 "capabilities": _capabilities(offers, revision),
                 "serverInfo": _info(server.info, revision),
             }
-            if server.instructions is not None:
+            if server.instructions is not None and offers.instructions:
                 shaped["instructions"] = server.instructions
         case DiscoverResult(offers):
             shaped = {"supportedVersions": MODERN_VERSIONS, "capabilities": _capabilities(offers, revision)}
-            if server.instructions is not None:
+            if server.instructions is not None and offers.instructions:
                 shaped["instructions"] = server.instructions
         case ListResult(kind, items, next_cursor):
             shaped = {kind: [_item(item, revision) for item in items]}

@@ -26,6 +26,7 @@ from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 from server.rights.standing import Standing
+from server.rights.visitors import VISITOR
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
@@ -129,8 +130,8 @@ def _mcp_endpoint(services: Services, name: str, door: guard.Guard) -> McpEndpoi
     settings, identity = services.servers.settings[name], services.identity
     everybody = anybody(identity.parts.site.scopes) if services.resolved.open_to_all(settings) else None
     sells = settings.anonymous_pay and services.money is not None
-    admission, compat = Admission(identity, everybody, sells), settings.compat
-    endpoint = services.endpoints[name]
+    endpoint, compat = services.endpoints[name], settings.compat
+    admission = Admission(identity, everybody, sells, endpoint.rights)
     return McpEndpoint(
         endpoint if compat.sessions != "none" else endpoint.without_sessions(),
         Threshold(
@@ -265,9 +266,13 @@ def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireRepl
 
 def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
     """The tools of a server that whoever has no login may call; None where that is nobody."""
-    if name not in services.resolved.open_servers:
+    endpoint = services.endpoints[name]
+    if name in services.resolved.open_servers:
+        somebody = anybody(services.identity.parts.site.scopes)
+    elif endpoint.rights.visitors is not None:
+        somebody = VISITOR
+    else:
         return None
-    endpoint, somebody = services.endpoints[name], anybody(services.identity.parts.site.scopes)
     return [
         (entry.tool, entry.terms.tier)
         for entry in endpoint.catalog.tools.values()

@@ -55,7 +55,7 @@ def _came_to_nothing(request: Request, result: CallResult, misfit: str) -> bool:
     if not meta:
         return False
     if request.priced:
-        from server.request.charging import REPLAYED
+        from server.repeats.keys import REPLAYED
 
         return misfit in meta or REPLAYED in meta
     return misfit in meta

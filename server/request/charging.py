@@ -24,6 +24,9 @@ from server.mcp.errors import AgentTooSlow
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.results import InputRequiredResult, RawResult, ToolResult
+from server.repeats.fingerprint import NotComparable
+from server.repeats.keys import A_KEY, REPLAYED, is_key
+from server.request.repeating import free_of_charge, key_of
 from server.request.request import Request
 from server.till import wallets, words
 from server.till.calls import (
@@ -36,7 +39,6 @@ from server.till.calls import (
     Started,
     Unpaid,
 )
-from server.till.fingerprint import NotComparable
 from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
@@ -47,10 +49,6 @@ from server.x402.requirements import V1
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
-REPLAYED: Final = "io.ostiary/replayed"
-IDEMPOTENCY_HEADER: Final = b"idempotency-key"
-
-LONGEST_KEY: Final = 128
 
 # Told whether its caller is to hear nothing of the answer before it is there.
 Run: TypeAlias = Callable[[bool], Awaitable[tuple[ToolResult, str]]]
@@ -64,7 +62,7 @@ async def charged(
     if begun is None:
         begun = await _begun(request, tool, till, arguments)
         if begun is None:
-            return await run(False)
+            return await free_of_charge(request, tool, run)
         if isinstance(begun, tuple):
             return begun
     if request.unhurried:  # it may have been begun before it was a task
@@ -199,14 +197,10 @@ def _raw(request: Request) -> tuple[Any, Any]:
     """A payment and a key as they came, in the `_meta` of a request or in its headers; None for none."""
     meta, headers = request.route.params.meta, request.headers
     payment: Any = request.payment if meta.payment is UNSET else meta.payment
-    key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
-    if headers is not None:
-        if payment is None:
-            written = (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers)
-            payment = next((text for text in written if text != NOTHING_YET), None)
-        if key is None and IDEMPOTENCY_HEADER in headers:
-            key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
-    return payment, key
+    if headers is not None and payment is None:
+        written = (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers)
+        payment = next((text for text in written if text != NOTHING_YET), None)
+    return payment, key_of(request)
 
 
 def _version_in_header(request: Request, brought: Shown) -> int:
@@ -229,11 +223,8 @@ def shown_by(request: Request) -> Shown:
         key = payment.identifier
     if key is None:
         return Shown(payment=payment)
-    if not isinstance(key, str) or not is_key(key):
-        raise BadPayment(
-            "invalid_idempotency_key",
-            "An idempotency key is a text of 1 to 128 visible characters without blanks: the same one for the same call.",
-        )
+    if not is_key(key):
+        raise BadPayment("invalid_idempotency_key", A_KEY)
     return Shown(payment=payment, key=key)
 
 
@@ -266,10 +257,6 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
     except BackendError as error:
         request.endpoint.log.warning("price.not_said", tool=tool.tool.name, reason=str(error)[:500])
         raise PriceUnknown(f"The agent could not say what this call of {tool.tool.name} costs.") from error
-
-
-def is_key(text: str) -> bool:
-    return 0 < len(text) <= LONGEST_KEY and text.isascii() and text.isprintable() and " " not in text
 
 
 def refused(request: Request, unpaid: Unpaid) -> ToolResult:

@@ -61,7 +61,7 @@ def make_request(
         params: CallToolParams = route.params  # type: ignore[assignment]
         settle_tool(request, params.name)
         if request.tool is not None:
-            request.at_once = request.tool.terms.quick and not request.priced
+            request.at_once = request.tool.terms.quick and not (request.priced or request.repeats)
     else:
         request.at_once = not method.waits
     return request

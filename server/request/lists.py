@@ -14,6 +14,7 @@ from server.request.prompts import visible_prompts
 from server.request.request import Request
 from server.request.resources import visible_resources, visible_templates
 from server.rights.standing import Standing
+from server.rights.visitors import is_visitor
 
 Listed: TypeAlias = Tool | Resource | ResourceTemplate | Prompt
 ListName: TypeAlias = Literal["tools", "resources", "resourceTemplates", "prompts"]
@@ -70,6 +71,9 @@ def offers_of(request: Request) -> Offers:
     there = endpoint.catalog.furnished
     face = endpoint.task_face(request.revision)
     told_of_changes = modern or endpoint.sessions is not None
+    if is_visitor(request.principal):
+        tasks = face is not None and face is not Face.WASMAGENT
+        return Offers(tasks=tasks, task_list=False, changes=False, instructions=False)
     return Offers(
         resources=endpoint.has_resources,
         prompts="prompts" in there,

@@ -27,6 +27,7 @@ from server.sessions.sessions import Session
 from server.sessions.subscriptions import Subscription
 
 if TYPE_CHECKING:
+    from server.repeats.adrift_calls import AdriftCall
     from server.till.calls import HeaderSettlement, PaidInVain, Unpaid
 
 NO_ABILITIES: Final[frozenset[str]] = frozenset()
@@ -67,6 +68,11 @@ class Request(msgspec.Struct, kw_only=True):
     idempotency_key: str | None = None
     address: str = ""  # where the caller is, as far as it can be told
     known_sharer: str | None = None  # `sharer`, once somebody has asked
+    repeats: bool = False  # it may have been made before, and then its answer is given again
+    once: bool = False  # it has a key, or its tool has `dedupe`
+    answer: Any = None  # its result, once there is one, should its client be gone by then
+    adrift: AdriftCall | None = None  # its client has left without the answer
+    reached: bool = False  # its agent was asked, so it may have done something
     counted: bool = False  # by the bounds of its tool
     retry_after: int | None = None  # seconds, if it was not made because it came too soon
     unpaid: Unpaid | None = None  # how it was refused at the till, if it was

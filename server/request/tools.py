@@ -50,6 +50,7 @@ from server.mcp.tasks import (
     manner,
 )
 from server.mcp.versions import LATEST
+from server.repeats.keys import IDEMPOTENCY_HEADER
 from server.request.ahead import brought_by, charge_ahead, let_go_ahead, told_of_payment
 from server.request.asking import resumable
 from server.request.courier import Courier
@@ -77,6 +78,10 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     tool = request.tool
     if tool is None:
         raise _missing(request, params.name)
+    if request.repeats:
+        from server.request.repeating import call_once
+
+        return await call_once(request, tool, call_tool)
     limits = request.endpoint.limits
     if limits is not None and limits.bounds is not None and not request.counted:
         from server.request.bounded import call_within
@@ -88,8 +93,16 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             return await perform(
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
+        if request.endpoint.adrift:
+            from server.request.adrift import join_adrift
+
+            request.answer = await join_adrift(request)
+            if request.answer is not None:
+                return request.answer
         salient = {"name": params.name, "arguments": params.arguments or NO_ARGUMENTS}
-        result = await resumable(request, params, salient, partial(_use_or_order, request, tool))
+        result = request.answer = await resumable(
+            request, params, salient, partial(_use_or_order, request, tool)
+        )
         if request.unpaid is not None and request.pays_by_extension:
             from server.request.charging import as_extension
 
@@ -107,6 +120,9 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             f"Not allowed: this tool {error}, which was asked for and not granted. It will be asked for again in a while;"
             " whoever logs this program in anew and grants it can use the tool at once."
         )
+    finally:
+        if request.adrift is not None:
+            request.adrift.end(request.answer)
 
 
 async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet) -> Ending:
@@ -162,13 +178,19 @@ def _missing(request: Request, name: str) -> UnknownTool:
 def settle_tool(request: Request, name: str) -> None:
     """Which tool it is, and how the caller stands to it. Of a tool that it must not know of, nothing is found."""
     endpoint = request.endpoint
-    request.tool, request.standing, request.priced = None, Standing.HIDDEN, False
+    request.tool, request.standing, request.priced, request.repeats = None, Standing.HIDDEN, False, False
     tool = endpoint.catalog.tools.get(name)
     if tool is not None:
         request.standing = endpoint.rights.standing(request.principal, tool)
         if request.standing is not Standing.HIDDEN:
             request.tool = tool
             request.priced = tool.price is not None and endpoint.till is not None
+            # What costs something is known again by the till.
+            request.repeats = not request.priced and (
+                tool.terms.dedupe_seconds > 0
+                or request.route.params.meta.idempotency_key is not UNSET
+                or (request.headers is not None and IDEMPOTENCY_HEADER in request.headers)
+            )
 
 
 def order_of(request: Request, resumed: Any = None) -> TaskOrder:
@@ -263,6 +285,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             came=request.route.came,
         )
     )
+    request.reached = True
     try:
         answer = await tool.backend.call(call, outlet)
     except ToolCrashed as error:

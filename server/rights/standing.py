@@ -13,6 +13,7 @@ from server.backends.catalog import AnyEntry, ToolEntry
 from server.backends.terms import CallTerms
 from server.mcp.errors import InsufficientScope
 from server.rights.selection import Selections
+from server.rights.visitors import VISITOR, VisitorTools
 
 Policy: TypeAlias = Callable[[Principal, AnyEntry], bool]  # whether the caller may know of it
 
@@ -29,17 +30,26 @@ class Standing(Enum):
 class Rights:
     """Who may know of what at one server, and use it."""
 
-    def __init__(self, policy: Policy | None = None, *, bounds_all: bool = True) -> None:
-        """`policy` None hides nothing. `bounds_all`: it bounds also callers who have no selection of their own."""
+    def __init__(
+        self, policy: Policy | None = None, *, bounds_all: bool = True, visitors: VisitorTools | None = None
+    ) -> None:
+        """`policy` None hides nothing. `bounds_all`: it bounds also callers who have no selection of their own. `visitors`: what those
+        may use who have not logged in; None: there are none."""
+        self.visitors = visitors
         self._policy = policy
         self._bounds_all = bounds_all
 
     def take(self, newer: Rights) -> None:
         """From now on these are the rights here."""
-        self._policy, self._bounds_all = newer._policy, newer._bounds_all
+        self._policy, self._bounds_all, self.visitors = newer._policy, newer._bounds_all, newer.visitors
 
     def standing(self, principal: Principal, entry: AnyEntry) -> Standing:
         policy = self._policy
+        if principal.subject == VISITOR.subject and principal.kind is PrincipalKind.ANONYMOUS:
+            # The server's own selection is of what people see who have logged in. What the request asks for can only be less.
+            narrowed = policy is not None and bool(principal.tools) and not policy(principal, entry)
+            admitted = self.visitors is not None and self.visitors.admits(entry) and not narrowed
+            return Standing.ALLOWED if admitted else Standing.HIDDEN
         if policy is not None and (self._bounds_all or principal.tools) and not policy(principal, entry):
             return Standing.HIDDEN
         if principal.kind is PrincipalKind.PAYER:
@@ -80,9 +90,9 @@ def insufficient(principal: Principal, terms: CallTerms) -> InsufficientScope:
     return InsufficientScope(principal.scopes | missing, missing)
 
 
-def rights_of(selections: Selections) -> Rights:
+def rights_of(selections: Selections, visitors: VisitorTools | None = None) -> Rights:
     """What a caller's selection, or else the server's, leaves out is hidden."""
-    return Rights(selecting(selections), bounds_all=selections.selects)
+    return Rights(selecting(selections), bounds_all=selections.selects, visitors=visitors)
 
 
 def selecting(selections: Selections) -> Policy:

@@ -15,6 +15,7 @@ from msgspec import UNSET
 from auth.values import scopes
 from server.backends.terms import BadTerms, CallTerms, Tier
 from server.mcp.messages import Tool
+from server.settings.money import seconds_of
 from server.settings.policies import ToolConfig
 
 TIER: Final = "io.ostiary/tier"
@@ -42,7 +43,13 @@ class ServerRules(msgspec.Struct, frozen=True, kw_only=True):
         if not own.enabled or (tier == "financial" and not self.financial):
             return None
         needed = base.scopes | {SCOPES[tier], *([own.scope] if own.scope else [])}
-        return msgspec.structs.replace(base, tier=tier, scopes=needed)
+        return msgspec.structs.replace(
+            base,
+            tier=tier,
+            scopes=needed,
+            dedupe_seconds=seconds_of(own.dedupe),
+            idempotent=_idempotent(tool) if own.idempotent is None else own.idempotent,
+        )
 
     def _tier(self, tool: Tool) -> Tier:
         named = None if tool.meta is UNSET else tool.meta.get(TIER)
@@ -54,3 +61,9 @@ class ServerRules(msgspec.Struct, frozen=True, kw_only=True):
         if hints is UNSET or (hints.read_only_hint is UNSET and hints.destructive_hint is UNSET):
             return self.unclassified
         return "read" if hints.read_only_hint is True else "write"
+
+
+def _idempotent(tool: Tool) -> bool:
+    """As its annotations have it. What only reads can be read again."""
+    hints = tool.annotations
+    return hints is not UNSET and (hints.idempotent_hint is True or hints.read_only_hint is True)

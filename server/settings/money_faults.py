@@ -68,7 +68,7 @@ def _server_faults(server: ServerConfig, where: str, units: Mapping[str, frozens
                 yield key, "is no kind of caller", "one of " + ", ".join(f'"{each}"' for each in KINDS)
             yield from _price_faults(value, key, units)
         if price == FREE and not tool.price_for:
-            for key in ("free_calls", "trial", "dedupe"):
+            for key in ("free_calls", "trial"):
                 if getattr(tool, key):
                     yield f"{own}.{key}", "says nothing of a tool that is free", "a price, or leave it out"
         if price == PLAN_ONLY and tool.flow == "upfront":

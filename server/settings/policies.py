@@ -53,6 +53,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
     limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
+    # making the same call twice comes to the same; None: as its author says
+    idempotent: Annotated[bool | None, Meta(description="true or false")] = None
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -82,6 +84,8 @@ class SelectionSettings(Protocol):
     def default_tools(self) -> str: ...
     @property
     def financial(self) -> bool: ...
+    @property
+    def anonymous_tools(self) -> Sequence[str]: ...
 
 
 Fault = tuple[str, str, str]  # the setting, what is wrong, what to write instead
@@ -155,6 +159,8 @@ def _faults(server: SelectionSettings, known: Vocabulary) -> list[Fault]:
         if re.fullmatch(GROUP, name) is None or name in WORDS:
             found.append((f"groups.{name[:60]}", "is no name of a group", "a lower-case word of your own"))
     found += _selection_faults("default_tools", server.default_tools)
+    if server.auth == "none" and server.anonymous_tools:
+        found.append(("anonymous_tools", 'say nothing where auth = "none"', "one of the two"))
     if server.auth == "none" and server.tokens:
         found.append(("tokens", 'are for nobody where auth = "none"', "one of the two"))
     return found

@@ -6,7 +6,7 @@ static tokens to a server is in policies.py.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -17,6 +17,9 @@ from server.settings.policies import Accepted, TokenConfig, ToolConfig
 
 # Where pages and endpoints of our own are, nothing ends so. As it comes in a request: nothing of it is ever escaped.
 OWN_PATH: Final = r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}){0,7}/mcp$"
+
+
+ToolName: TypeAlias = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_.-]{1,64}$")]
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +182,18 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Annotated[
         tuple[TokenConfig, ...],
         Meta(max_length=64, description='a list of { name = "ci", token = "env:NAME", scope = "mcp:tools" }'),
+    ] = ()
+    # tools of our own: true, or the name that they are to have
+    getting_started: Annotated[bool | ToolName, Meta(description='true, false, or a name, e.g. "guide"')] = (
+        False
+    )
+    read_resource: Annotated[bool | ToolName, Meta(description='true, false, or a name, e.g. "fetch"')] = (
+        False
+    )
+    # who is asked nothing, for these tools alone
+    anonymous_tools: Annotated[
+        tuple[Annotated[str, Meta(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9_.*-]+$")], ...],
+        Meta(max_length=1000, description='tools that need no login, e.g. ["search", "find_*"]'),
     ] = ()
     # what they may do
     tools: Annotated[

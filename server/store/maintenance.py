@@ -58,6 +58,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     ended_sessions: int = 0
     tasks: int = 0  # how long is the task's own affair: its time to live
     charges: int = 0  # how long the same call leads to its charge is said by the charge, and by the payment how long it may be tried
+    kept_calls: int = 0  # the same of those that cost nothing
     payments: int = 0
     meters: int = 0
     vouchers: int = 90 * _DAY  # the owner still sees who used them; one that is tried again is told "expired"
@@ -145,6 +146,7 @@ _SWEEPS: Final = (
         piece=20,
         unless="owner IS NOT NULL OR state IN ('running', 'settling')",
     ),
+    _Sweep("kept_calls", ("id",), (("expires_at", lambda keep: keep.kept_calls),), piece=20),
     # Of one whose end is not known the money may have moved.
     _Sweep(
         "payments",

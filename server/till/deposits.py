@@ -20,9 +20,9 @@ import trio
 from auth.values.model import PAYER
 from server.money.amounts import Micros, shown
 from server.observe.log import Logger
+from server.repeats.answers import AnswerVault
 from server.store.jobs import Store, StoreError
 from server.till import claims, payments, wallets, words
-from server.till.answers import AnswerVault
 from server.till.calls import Refusal, Unpaid
 from server.till.charges import KEPT_MS
 from server.till.drafts import ID_BYTES

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 from collections.abc import Callable
 from typing import Final
 
 import msgspec
 
-from server.till.answers import AnswerVault
+from server.repeats.answers import AnswerVault
+from server.repeats.keys import call_key
 from server.till.calls import RETRIES, PricedCall
 from server.till.charges import KEPT_MS, Charge
 from server.till.claims import NOTHING
@@ -47,10 +47,14 @@ class Drafts:
         self._boot_id = boot_id
 
     def call_key(self, caller: str, call: PricedCall, key: str | None) -> str:
-        """The same text for the same call: of its key, or else of its arguments."""
-        if key is not None:
-            return self._mac("key", caller, self._server, call.tool, key)
-        return self._mac("same", caller, call.fingerprint)
+        return call_key(
+            self._key,
+            caller=caller,
+            server=self._server,
+            tool=call.tool,
+            fingerprint=call.fingerprint,
+            key=key,
+        )
 
     def is_key_of(self, charge: Charge, call: PricedCall, key: str | None) -> bool:
         return hmac.compare_digest(charge.call_key, self.call_key(charge.caller, call, key))
@@ -123,9 +127,6 @@ class Drafts:
             created_at=now,
             expires_at=max(now + KEPT_MS, authorization.valid_before * 1000),
         )
-
-    def _mac(self, *what: object) -> str:
-        return hmac.new(self._key, _encode(what), hashlib.sha256).hexdigest()
 
     def _new_id(self, prefix: str) -> str:
         return f"{prefix}_{self._entropy(ID_BYTES).hex()}"

@@ -13,13 +13,14 @@ from typing import Any, Final
 import trio
 
 from server.mcp.results import ToolResult
+from server.repeats.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
+from server.repeats.kept_answers import GRACE_MS
 from server.store.jobs import Store, StoreError
 from server.till import charges, claims, payments, words
-from server.till.answers import MAX_ANSWER_BYTES, AnswerTooLarge, AnswerVault
 from server.till.calls import Earlier, Refusal, Served, Started
 from server.till.charges import KEPT_MS, Charge
 from server.till.ledger import Books
-from server.till.marks import GRACE_MS, Mark
+from server.till.marks import Mark
 from server.till.payments import PaymentRow
 from server.till.penalties import Penalties
 from server.till.receipts import SIGNED_RECEIPT, Receipts

@@ -6,14 +6,10 @@ Until it is noted, a repeat of the call is given the same answer. So it is noted
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 import msgspec
 
 from server.store.jobs import StoreDb
-
-# How long an answer that was written may take to its caller, through whatever lies between.
-GRACE_MS: Final = 3_000
 
 
 class Mark(msgspec.Struct, frozen=True, kw_only=True):

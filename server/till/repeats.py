@@ -11,19 +11,19 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
+from server.repeats.answers import AnswerVault
+from server.repeats.kept_answers import GRACE_MS
+from server.repeats.under_way import UnderWay
 from server.store.jobs import Store
 from server.till import charges, payments, words
-from server.till.answers import AnswerVault
 from server.till.calls import Earlier, PricedCall, Refusal, Started
 from server.till.charges import Charge
 from server.till.drafts import Drafts, payer_of
 from server.till.finishing import PATIENT_SECONDS, SETTLE_SECONDS, Finishing
-from server.till.marks import GRACE_MS
 from server.till.offers import Offer
 from server.till.payments import PaymentRow
 from server.till.settlement import settlement_of
 from server.till.showcase import Showcase
-from server.till.under_way import UnderWay
 from server.x402.payments import Payment
 
 # Whoever waits for somebody else's call is told so before its own time is over.
@@ -38,7 +38,7 @@ class Repeats:
         *,
         store: Store,
         answers: AnswerVault,
-        under_way: UnderWay,
+        under_way: UnderWay[Earlier],
         showcase: Showcase,
         drafts: Drafts,
         finishing: Finishing,

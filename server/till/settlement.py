@@ -15,16 +15,17 @@ import msgspec
 import trio
 
 from server.observe.log import Logger
+from server.repeats.answers import AnswerVault
+from server.repeats.kept_answers import AnswerRoom
+from server.repeats.under_way import UnderWay
 from server.store.jobs import JobError, Store, StoreDb, StoreError, StoreUnavailable
 from server.till import claims, payments
-from server.till.answers import AnswerVault
+from server.till.calls import Earlier
 from server.till.counts import TillCounts
-from server.till.kept_answers import AnswerRoom
 from server.till.ledger import Books
 from server.till.marks import Mark, apply_marks
 from server.till.payments import PaymentRow
 from server.till.takings import unsettled
-from server.till.under_way import UnderWay
 from server.x402.chain import Chain, ChainUnreachable, Transfer
 from server.x402.facilitators import FacilitatorDown, Facilitators
 from server.x402.payments import read_payment
@@ -67,7 +68,7 @@ class Settlements:
     ) -> None:
         self.counts: Final = TillCounts() if counts is None else counts
         self.facilitators: Final = facilitators
-        self.under_way: Final = UnderWay()
+        self.under_way: Final[UnderWay[Earlier]] = UnderWay()
         self.room: Final = AnswerRoom(store, clock) if room is None else room
         self._store = store
         self._books = books

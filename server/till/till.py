@@ -18,14 +18,14 @@ import msgspec
 from auth.values.model import PrincipalKind
 from server.mcp.results import ToolResult
 from server.observe.log import Logger
+from server.repeats.answers import AnswerVault
+from server.repeats.fingerprint import fingerprint
 from server.store.jobs import Store
 from server.till import words
-from server.till.answers import AnswerVault
 from server.till.beginning import Beginning
 from server.till.calls import Earlier, PricedCall, Refusal, Served, Shown, Started, Unpaid
 from server.till.claims import Rules
 from server.till.drafts import Drafts
-from server.till.fingerprint import fingerprint
 from server.till.finishing import Finishing
 from server.till.ledger import Books
 from server.till.offers import KIND_OF, AskAgent, Offer, PricedTool

@@ -29,6 +29,7 @@ from server.mcp.messages import Implementation, TextContent, Tool
 from server.mcp.results import ServerIdentity, ToolResult
 from server.mcp.rounds import Rounds
 from server.records.call_book import CallBook
+from server.repeats.keeper import CallKeeper
 from server.rights.standing import Rights
 from server.sessions.crew import Crew
 from server.sessions.sessions import Sessions
@@ -106,6 +107,7 @@ def house(
     refuses_invalid: bool = False,
     limits: ServerLimits | None = None,
     calls: CallBook | None = None,
+    keeper: CallKeeper | None = None,
 ) -> House:
     catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
     measured: list[tuple[str, str]] = []
@@ -164,6 +166,7 @@ def house(
         refuses_invalid=refuses_invalid,
         limits=limits,
         calls=calls,
+        keeper=None if keeper is None else lambda: keeper,
     )
     threshold = Threshold(
         name="main",

@@ -15,17 +15,17 @@ import trio.testing
 from auth.keys import ring
 from server.mcp.messages import TextContent
 from server.mcp.results import ToolResult
+from server.repeats.answers import AnswerVault
+from server.repeats.fingerprint import fingerprint
+from server.repeats.kept_answers import AnswerRoom, KeptSum
 from server.settings.sales import accepted_assets
 from server.store.inline import InlineStore, open_inline_store
 from server.store.jobs import Row, StoreDb, StoreUnavailable
 from server.till import wallets
-from server.till.answers import AnswerVault
 from server.till.calls import PricedCall, Refusal, Served, Shown, Started
 from server.till.caps import CapRules
 from server.till.claims import Rules
 from server.till.deposits import Deposits
-from server.till.fingerprint import fingerprint
-from server.till.kept_answers import AnswerRoom, KeptSum
 from server.till.ledger import GRANTED, Books, Movement
 from server.till.offers import CURRENCY, Offer
 from server.till.plans import Plans

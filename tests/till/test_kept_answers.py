@@ -11,13 +11,12 @@ import pytest
 import trio
 import trio.testing
 
+from server.repeats import kept_answers
+from server.repeats.kept_answers import GRACE_MS, LOOK_AGAIN_SECONDS, OF_CALLER, AnswerRoom, KeptSum
 from server.store.connect import connect_writer
 from server.store.jobs import Row, StoreDb, StoreUnavailable
 from server.store.migrate import migrate, packaged_migrations
-from server.till import kept_answers
 from server.till.calls import Earlier, PricedCall, Served, Shown, Started
-from server.till.kept_answers import LOOK_AGAIN_SECONDS, OF_CALLER, AnswerRoom, KeptSum
-from server.till.marks import GRACE_MS
 from tests.till.open_till import (
     ANN,
     ANSWER,

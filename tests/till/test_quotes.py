@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from till_fakes import NOW, an_offer
 
-from server.till.fingerprint import NotComparable, canonical, fingerprint
+from server.repeats.fingerprint import NotComparable, canonical, fingerprint
 from server.till.quotes import QUOTE_SECONDS, BadQuote, Quotes
 
 KEY = b"k" * 32

@@ -2,7 +2,7 @@
 
 An answer is kept until it was fully given, and one of a call with a key, or with `dedupe`, as long as it may be asked for again. Those that were
 given make room for new calls, oldest first, as soon as they can have arrived; those that were paid for and not given yet never do: where they alone are too many, no
-further call is begun. What is kept is added up when a caller is first heard of, and again when what was added since could be too much; so
+further call is begun. Those that were paid for and those that cost nothing are rows of two tables (`KeptRows`), each with its bounds. What is kept is added up when a caller is first heard of, and again when what was added since could be too much; so
 an ordinary call adds nothing up.
 """
 
@@ -17,7 +17,6 @@ import msgspec
 import trio
 
 from server.store.jobs import Store, StoreDb
-from server.till.marks import GRACE_MS
 
 
 class KeptSum(msgspec.Struct, frozen=True):
@@ -32,8 +31,8 @@ class KeptSum(msgspec.Struct, frozen=True):
 OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
 # All together of whom nothing is known but what they pay with: one person can have any number of addresses.
 OF_STRANGERS: Final = KeptSum(40_000, 4 * 1024 * 1024 * 1024)
-STRANGER: Final = "payer:"
-STRANGERS: Final = f"{STRANGER}*"
+# How long an answer that was written may take to its caller, through whatever lies between.
+GRACE_MS: Final = 3_000
 # Room is made in steps of one part in so many, not anew for each call; it is found by reads, which hold up nobody, and made by small writes.
 PARTS: Final = 16
 PIECE: Final = 100
@@ -44,33 +43,66 @@ MOST_HOLDERS: Final = 10_000
 LOOK_AGAIN_SECONDS: Final = 1.0
 
 _OF_ONE: Final = "caller = ?"
-# The character after the colon: whatever begins like a stranger comes before it.
-_OF_ANY_STRANGER: Final = "caller >= 'payer:' AND caller < 'payer;'"
-_SUM: Final = (
-    "SELECT count(*) AS answers, coalesce(sum(answer_bytes), 0) AS bytes FROM charges WHERE answer_bytes > 0"
-)
+_OF_ANY_STRANGER: Final = "caller >= ? AND caller < ?"
 _GIVEN: Final = "answered_at <= ?"
 _OLDEST: Final = "ORDER BY answered_at, id LIMIT ?"
-_DROP: Final = "UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL"
 
 
-def kept_for(db: StoreDb, holder: str) -> KeptSum:
-    """What is kept for a caller, or for all `STRANGERS`."""
-    callers, which = _callers(holder)
-    return _sum(db, f"{_SUM} AND {callers}", *which)
+class KeptRows(msgspec.Struct, frozen=True, kw_only=True):
+    """Where answers are kept: a table with `id`, `caller`, `answered_at` and `answer_bytes`, which is 0 where none is. `stranger`: how the
+    callers begin that are bounded all together, up to the colon. `drop` makes room of the row with an id."""
+
+    table: str
+    stranger: str
+    drop: str
+
+    @property
+    def strangers(self) -> str:
+        """All of them, as a holder."""
+        return f"{self.stranger}*"
+
+    def callers(self, holder: str) -> tuple[str, tuple[object, ...]]:
+        if holder == self.strangers:
+            # The character after the colon: whatever begins like a stranger comes before it.
+            return _OF_ANY_STRANGER, (self.stranger, f"{self.stranger[:-1]};")
+        return _OF_ONE, (holder,)
+
+    def sum(self, db: StoreDb, condition: str, *which: object) -> KeptSum:
+        row = db.fetch_one(
+            "SELECT count(*) AS answers, coalesce(sum(answer_bytes), 0) AS bytes"
+            f" FROM {self.table} WHERE answer_bytes > 0 AND {condition}",
+            *which,
+        )
+        assert row is not None
+        return KeptSum(**row)
 
 
-def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int) -> Sequence[str]:
-    """Charges whose answers have to go so that what is kept comes below the bound: the oldest that were given; not all of them where
+# Of calls that stay made and paid for: a repeat is told that it was answered.
+CHARGES: Final = KeptRows(
+    table="charges",
+    stranger="payer:",
+    drop="UPDATE charges SET answer = NULL, answer_bytes = 0 WHERE id = ? AND state = 'done' AND answered_at IS NOT NULL",
+)
+STRANGERS: Final = CHARGES.strangers
+
+
+def kept_for(db: StoreDb, holder: str, rows: KeptRows = CHARGES) -> KeptSum:
+    """What is kept for a caller, or for all strangers."""
+    callers, which = rows.callers(holder)
+    return rows.sum(db, callers, *which)
+
+
+def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int, rows: KeptRows = CHARGES) -> Sequence[str]:
+    """Rows whose answers have to go so that what is kept comes below the bound: the oldest that were given; not all of them where
     there are very many. Empty: that would not be enough, or nothing has to go."""
-    kept, (callers, which), arrived = kept_for(db, holder), _callers(holder), now - GRACE_MS
-    given = _sum(db, f"{_SUM} AND {_GIVEN} AND {callers}", arrived, *which)
+    kept, (callers, which), arrived = kept_for(db, holder, rows), rows.callers(holder), now - GRACE_MS
+    given = rows.sum(db, f"{_GIVEN} AND {callers}", arrived, *which)
     waiting = KeptSum(kept.answers - given.answers, kept.bytes - given.bytes)
     if not kept.reaches(bound) or waiting.reaches(bound):
         return ()
     too_many = kept.answers - bound.answers + max(bound.answers // PARTS, 1)
     too_large = kept.bytes - bound.bytes + max(bound.bytes // PARTS, 1)
-    sql = f"SELECT id, answer_bytes FROM charges WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
+    sql = f"SELECT id, answer_bytes FROM {rows.table} WHERE answer_bytes > 0 AND {_GIVEN} AND {callers} {_OLDEST}"
     found: list[str] = []
     for row in db.fetch_all(sql, arrived, *which, FOUND):
         if too_many <= 0 and too_large <= 0:
@@ -81,20 +113,9 @@ def too_old(db: StoreDb, holder: str, bound: KeptSum, *, now: int) -> Sequence[s
     return found
 
 
-def drop_answers(db: StoreDb, charge_ids: Sequence[str]) -> None:
-    """Of calls that stay made and paid for: a repeat is told that it was answered."""
-    for charge_id in charge_ids:
-        db.execute(_DROP, charge_id)
-
-
-def _callers(holder: str) -> tuple[str, tuple[object, ...]]:
-    return (_OF_ANY_STRANGER, ()) if holder == STRANGERS else (_OF_ONE, (holder,))
-
-
-def _sum(db: StoreDb, sql: str, *which: object) -> KeptSum:
-    row = db.fetch_one(sql, *which)
-    assert row is not None
-    return KeptSum(**row)
+def drop_answers(db: StoreDb, ids: Sequence[str], rows: KeptRows = CHARGES) -> None:
+    for each in ids:
+        db.execute(rows.drop, each)
 
 
 class _Known:
@@ -123,7 +144,9 @@ class AnswerRoom:
         *,
         of_caller: KeptSum = OF_CALLER,
         of_strangers: KeptSum = OF_STRANGERS,
+        rows: KeptRows = CHARGES,
     ) -> None:
+        self._rows = rows
         self._store = store
         self._clock = clock
         self._of_caller = of_caller
@@ -161,7 +184,9 @@ class AnswerRoom:
 
     def _holders(self, caller: str) -> Iterable[tuple[str, KeptSum]]:
         own = (caller, self._of_caller)
-        return (own, (STRANGERS, self._of_strangers)) if caller.startswith(STRANGER) else (own,)
+        if not caller.startswith(self._rows.stranger):
+            return (own,)
+        return own, (self._rows.strangers, self._of_strangers)
 
     def _begin(self, holder: str) -> _Known:
         while len(self._known) >= MOST_HOLDERS:
@@ -174,18 +199,19 @@ class AnswerRoom:
         if trio.current_time() < known.full_until:
             return False
         while (await self._look(known, holder)).reaches(bound):
-            job = partial(too_old, holder=holder, bound=bound, now=self._clock())
+            job = partial(too_old, holder=holder, bound=bound, now=self._clock(), rows=self._rows)
             old = await self._store.read(job)
             if not old:
                 known.full_until = trio.current_time() + LOOK_AGAIN_SECONDS
                 return False
             for start in range(0, len(old), PIECE):
-                await self._store.write(partial(drop_answers, charge_ids=old[start : start + PIECE]))
+                piece = old[start : start + PIECE]
+                await self._store.write(partial(drop_answers, ids=piece, rows=self._rows))
         return True
 
     async def _look(self, known: _Known, holder: str) -> KeptSum:
         before = KeptSum(known.answers, known.bytes)
-        found = await self._store.read(partial(kept_for, holder=holder))
+        found = await self._store.read(partial(kept_for, holder=holder, rows=self._rows))
         known.looked = True
         known.answers += found.answers - before.answers  # what was added meanwhile stays in it
         known.bytes += found.bytes - before.bytes

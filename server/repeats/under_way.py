@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+from typing import Generic, TypeVar
+
 import msgspec
 import trio
 
-from server.till.calls import Earlier
+A = TypeVar("A")
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Ended(msgspec.Struct, Generic[A], frozen=True):
     """`answer`: of a call that was served."""
 
-    answer: Earlier | None = None
+    answer: A | None = None
 
 
-class _Running:
+class _Running(Generic[A]):
     __slots__ = ("ended", "event")
 
     def __init__(self) -> None:
         self.event = trio.Event()
-        self.ended = Ended()
+        self.ended: Ended[A] = Ended()
 
 
-class UnderWay:
+class UnderWay(Generic[A]):
     def __init__(self) -> None:
-        self._running: dict[str, _Running] = {}
+        self._running: dict[str, _Running[A]] = {}
 
     def __contains__(self, name: str) -> bool:
         return name in self._running
@@ -32,14 +34,14 @@ class UnderWay:
     def begin(self, name: str) -> None:
         self._running.setdefault(name, _Running())
 
-    def end(self, name: str, answer: Earlier | None = None) -> None:
+    def end(self, name: str, answer: A | None = None) -> None:
         """Whoever waits for it goes on."""
         running = self._running.pop(name, None)
         if running is not None:
             running.ended = Ended(answer)
             running.event.set()
 
-    async def wait(self, name: str, *, within: float) -> Ended | None:
+    async def wait(self, name: str, *, within: float) -> Ended[A] | None:
         """Until it has ended. None: it is not under way here, or takes longer."""
         running = self._running.get(name)
         if running is None:

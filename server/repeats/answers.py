@@ -1,4 +1,4 @@
-"""AnswerVault of priced calls as they are kept until they were fully given: sealed, each bound to its charge."""
+"""Answers of calls as they are kept so that they can be given again: sealed, each bound to the row of its call."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from server.mcp.results import ToolResult
 
-KEY_PURPOSE: Final = "till-answers"
-# A larger one cannot be sold: it could not be given again. With its receipt it still fits in what a task may keep.
+KEY_PURPOSE: Final = "till-answers"  # of those that were paid for
+# A larger one cannot be given again, and so cannot be sold. With its receipt it still fits in what a task may keep.
 MAX_ANSWER_BYTES: Final = 8 * 1024 * 1024 - 64 * 1024
 _NONCE_BYTES: Final = 12
 
@@ -21,7 +21,7 @@ _decode: Final = msgspec.json.Decoder(ToolResult).decode
 
 
 class AnswerTooLarge(Exception):
-    """It cannot be kept, and so cannot be sold."""
+    """It cannot be kept."""
 
 
 class AnswerVault:

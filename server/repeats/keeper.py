@@ -1,0 +1,257 @@
+"""Calls that cost nothing and are made once: begun, joined while they run, answered again from what is kept.
+
+What costs something is the till's, which asks for the same keys and keeps answers in the same way. How a tool is run, and what is told of
+a call that is not made, is server/request/repeating.py's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import msgspec
+import trio
+
+from server.mcp.results import RawResult, ToolResult
+from server.observe.log import Logger
+from server.repeats import kept_calls
+from server.repeats.answers import MAX_ANSWER_BYTES, AnswerVault
+from server.repeats.fingerprint import fingerprint
+from server.repeats.kept_answers import AnswerRoom, KeptSum
+from server.repeats.kept_calls import KEPT_CALLS, KEY_KEPT_MS, CallEnding, KeptCall
+from server.repeats.keys import call_key
+from server.repeats.under_way import UnderWay
+from server.store.jobs import JobError, Store, StoreError
+
+# Whoever waits for somebody else's call is told so before its own time is over.
+MARGIN_SECONDS: Final = 2.0
+ID_BYTES: Final = 12
+# Of one caller: as many as the till keeps of what was paid for.
+OF_CALLER: Final = KeptSum(10_000, 256 * 1024 * 1024)
+# Of all callers without a login together: one person can have any number of addresses.
+OF_STRANGERS: Final = KeptSum(20_000, 1024 * 1024 * 1024)
+
+# Why a call is not made, in words for programs.
+OTHER_CALL: Final = "idempotency_conflict"
+IN_FLIGHT: Final = "in_flight"
+INTERRUPTED: Final = "interrupted"
+ANSWERED: Final = "answered"
+NO_ROOM: Final = "too_many_keys"
+
+
+class KeptFailure(msgspec.Struct, frozen=True):
+    """An error of the protocol that a call ended in."""
+
+    code: int
+    text: str
+    data: Mapping[str, Any] | None = None
+
+
+class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the three. `raw` is of a call that became a task."""
+
+    result: ToolResult | None = None
+    raw: RawResult | None = None
+    failure: KeptFailure | None = None
+
+
+class OnceCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that is to be made once. `caller` is the principal's key; `key` None: it is the same as any with these arguments, for
+    `keeps_seconds` after it was answered."""
+
+    server: str
+    tool: str
+    caller: str
+    arguments: Mapping[str, Any]
+    key: str | None
+    keeps_seconds: int
+    idempotent: bool  # it does no harm to make it again where nobody knows how far it came
+    wait_seconds: float
+
+
+class OnceBegun(msgspec.Struct, frozen=True):
+    """The tool may run. Whoever has it ends it."""
+
+    row: KeptCall
+    call: OnceCall
+
+
+class NotMadeAgain(msgspec.Struct, frozen=True):
+    reason: str
+    retry_after: int | None = None  # seconds
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(KeptAnswer).decode
+
+
+class CallKeeper:
+    """Of the whole process."""
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        vault: AnswerVault,
+        key: bytes,
+        clock: Callable[[], int],
+        entropy: Callable[[int], bytes],
+        boot_id: str,
+        log: Logger,
+        room: AnswerRoom | None = None,
+    ) -> None:
+        self._store = store
+        self._vault = vault
+        self._key = key
+        self._clock = clock
+        self._entropy = entropy
+        self._boot_id = boot_id
+        self._log = log
+        self._room = room or AnswerRoom(
+            store, clock, of_caller=OF_CALLER, of_strangers=OF_STRANGERS, rows=KEPT_CALLS
+        )
+        self._under_way = UnderWay[KeptAnswer]()
+        self._later: list[CallEnding] = []
+
+    async def begin(self, call: OnceCall) -> OnceBegun | KeptAnswer | NotMadeAgain:
+        """Raises `NotComparable`, and what the store raises: then nothing was begun."""
+        wanted = self._draft(call)
+        room = await self._room.is_left(call.caller)
+        while True:
+            found = await self._claim(wanted, room)
+            if found is None:
+                if not room and (room := await self._room.make(call.caller)):
+                    continue
+                return NotMadeAgain(NO_ROOM, 2)
+            if found.id == wanted.id:
+                return OnceBegun(wanted, call)
+            earlier = await self._earlier(found, call, wanted.fingerprint)
+            if earlier is not None:
+                return earlier
+
+    def _draft(self, call: OnceCall) -> KeptCall:
+        now = self._clock()
+        digest = fingerprint(self._key, call.server, call.tool, call.arguments)
+        return KeptCall(
+            id=f"one_{self._entropy(ID_BYTES).hex()}",
+            call_key=call_key(
+                self._key,
+                caller=call.caller,
+                server=call.server,
+                tool=call.tool,
+                fingerprint=digest,
+                key=call.key,
+            ),
+            fingerprint=digest,
+            keyed=call.key is not None,
+            state="running",
+            server=call.server,
+            tool=call.tool,
+            caller=call.caller,
+            owner=self._boot_id,
+            created_at=now,
+            expires_at=now + KEY_KEPT_MS,
+        )
+
+    async def _claim(self, wanted: KeptCall, room: bool) -> KeptCall | None:
+        """Under way from before the row is there, so that nobody finds it and not us."""
+        await self._catch_up()
+        job = partial(kept_calls.claim, wanted=wanted, room=room, now=self._clock())
+        self._under_way.begin(wanted.id)
+        ours = False
+        try:
+            found = await self._store.write(job)
+            ours = found is not None and found.id == wanted.id
+            return found
+        finally:
+            if not ours:
+                self._under_way.end(wanted.id)
+
+    async def _catch_up(self) -> None:
+        """What could not be written when it happened, before anybody looks. Raises `StoreUnavailable`."""
+        while self._later:
+            job = partial(kept_calls.end, ended=self._later[0], owner=self._boot_id, now=self._clock())
+            try:
+                await self._store.write(job)
+            except JobError:  # nor would it be another time
+                self._log.exception("call.not_kept")
+            self._later.pop(0)
+
+    async def _earlier(
+        self, found: KeptCall, call: OnceCall, digest: str
+    ) -> OnceBegun | KeptAnswer | NotMadeAgain | None:
+        """What the call that was made before comes to. None: it stands no more, so claim again."""
+        if found.fingerprint != digest:
+            return NotMadeAgain(OTHER_CALL)
+        if found.runs(self._boot_id) or found.id in self._under_way:  # or is about to be taken up
+            ended = await self._under_way.wait(found.id, within=call.wait_seconds)
+            if ended is not None:
+                return ended.answer
+            if found.id in self._under_way:
+                return NotMadeAgain(IN_FLIGHT, 2)
+            again = await self._store.read(partial(kept_calls.find, call_id=found.id))
+            # Nobody runs it, and its end could not be written.
+            lost = again is not None and again[0].runs(self._boot_id) and found.id not in self._under_way
+            return NotMadeAgain(INTERRUPTED) if lost and not self._later else None
+        if found.state != "done":
+            return await self._take_up(found, call) if call.idempotent else NotMadeAgain(INTERRUPTED)
+        kept = await self._store.read(partial(kept_calls.find, call_id=found.id))
+        if kept is None:
+            return None
+        sealed = kept[1]
+        return NotMadeAgain(ANSWERED) if sealed is None else _decode(self._vault.open_bytes(found.id, sealed))
+
+    async def _take_up(self, found: KeptCall, call: OnceCall) -> OnceBegun | None:
+        job = partial(
+            kept_calls.take_up,
+            call_id=found.id,
+            owner=self._boot_id,
+            expires_at=self._clock() + KEY_KEPT_MS,
+        )
+        self._under_way.begin(found.id)
+        taken = False
+        try:
+            taken = await self._store.write(job)
+        finally:
+            if not taken:
+                self._under_way.end(found.id)
+        return OnceBegun(found, call) if taken else None
+
+    # ── it has ended ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def finish(self, begun: OnceBegun, answer: KeptAnswer) -> None:
+        """This is what whoever makes the same call is given from now on."""
+        text = _encode(answer)
+        sealed = None
+        if len(text) <= MAX_ANSWER_BYTES:
+            sealed = self._vault.seal_bytes(begun.row.id, text)
+        self._room.add(begun.row.caller, len(sealed or b""))
+        kept_ms = KEY_KEPT_MS if begun.row.keyed else begun.call.keeps_seconds * 1000
+        ended = CallEnding(id=begun.row.id, state="done", answer=sealed, expires_at=self._clock() + kept_ms)
+        await self._end(ended, answer)
+
+    async def release(self, begun: OnceBegun) -> None:
+        """The tool did nothing: the same call is a new one."""
+        await self._end(CallEnding(id=begun.row.id, state=None), None)
+
+    async def interrupt(self, begun: OnceBegun) -> None:
+        """It was ended from outside, and nobody knows how far it came."""
+        if begun.call.idempotent or not begun.row.keyed:
+            return await self.release(begun)
+        self._room.add(begun.row.caller, 1)
+        ended = CallEnding(id=begun.row.id, state="interrupted", expires_at=self._clock() + KEY_KEPT_MS)
+        return await self._end(ended, None)
+
+    async def _end(self, ended: CallEnding, answer: KeptAnswer | None) -> None:
+        """The call was made whatever the store says: what it cannot write now is written with the next claim. A crash before that
+        leaves a call that was interrupted."""
+        job = partial(kept_calls.end, ended=ended, owner=self._boot_id, now=self._clock())
+        with trio.CancelScope(shield=True):  # bounded by the store, which gives up by itself
+            try:
+                await self._store.write(job)
+            except StoreError as problem:
+                self._later.append(ended)
+                self._log.warning("call.not_kept", reason=str(problem)[:200])
+            finally:
+                self._under_way.end(ended.id, answer)
