@@ -37,6 +37,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "gateway": frozenset({"backends", "client", "mcp", "observe", "outgoing", "settings"}),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
+    # what stands in front of tools
+    "policy": frozenset({"backends", "command", "limits", "mcp", "mock", "observe", "settings", "store"}),
     "yaml": frozenset(),
     "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
     "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
@@ -49,11 +51,11 @@ FLOORS: dict[str, frozenset[str]] = {
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "records", "rights", "sessions", "settings",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "rights", "sessions", "settings",
         "skills", "store", "tasks", "till", "trust",
     }),
     "request": frozenset({
-        "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "rights", "sessions", "store", "tasks", "till",
+        "backends", "endpoint", "limits", "mcp", "money", "observe", "policy", "records", "rights", "sessions", "store", "tasks", "till",
         "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
@@ -67,7 +69,7 @@ FLOORS: dict[str, frozenset[str]] = {
         "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "records",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "policy", "program", "records",
         "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip

@@ -24,6 +24,7 @@ from server.endpoint.agents import Subkey, make_source, make_stand_ins
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.lineup import Lineup, RunningAgents
 from server.endpoint.me import Me
+from server.endpoint.policies import PolicyMaker
 from server.loads import Loads
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Icon, Implementation
@@ -43,6 +44,7 @@ from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
 from server.settings.reading import AGENT_KINDS
+from server.settings.rules import programs_of
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
@@ -102,6 +104,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, ServerConfig]  # as they are served now
     agents: Mapping[str, RunningAgents]
     prices: Callable[[ServerConfig], ToolPrices | None]
+    policies: PolicyMaker
     log: Logger
     tasks: Tasks
     boot_id: str
@@ -117,7 +120,9 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             for settings in changed:
                 agents = self.agents[settings.name]
                 offerings.append(
-                    await open_offering(settings, agents, self.prices(settings), self.log, renewed)
+                    await open_offering(
+                        settings, agents, self.prices(settings), self.log, renewed, policies=self.policies
+                    )
                 )
         except BaseException:
             with trio.CancelScope(shield=True):
@@ -199,6 +204,7 @@ async def open_servers(
     ended = EndedSessions(store)
     await ended.load()
     trust = await _open_trust(servers, store, subkey, log, issuer, connections, background)
+    policies = PolicyMaker(store, subkey, log, clock=now_millis, audits=issuer is not None)
     try:
         for server in servers:
             settings[server.name] = server
@@ -219,6 +225,7 @@ async def open_servers(
                 limits=limits(server),
                 trust=trust,
                 calls=calls,
+                policies=policies,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -230,6 +237,7 @@ async def open_servers(
         settings=settings,
         agents=agents,
         prices=lambda server: _prices(server, payments),
+        policies=policies,
         log=log,
         tasks=tasks,
         boot_id=boot_id,
@@ -273,6 +281,7 @@ async def open_endpoint(
     limits: ServerLimits | None = None,
     trust: TrustDesk | None = None,
     calls: CallBook | None = None,
+    policies: PolicyMaker | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -287,7 +296,7 @@ async def open_endpoint(
     )
     make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
     agents = RunningAgents(make, announce, nursery, log)
-    offering = await open_offering(settings, agents, _prices(settings, payments), log)
+    offering = await open_offering(settings, agents, _prices(settings, payments), log, policies=policies)
     agents.take(offering.lineup)
     catalog = offering.catalog
     in_vain = _with_prices(catalog, offering.lineup.sources) if payments is None else []
@@ -334,10 +343,13 @@ async def open_offering(
     prices: ToolPrices | None,
     log: Logger,
     renewed: Callable[[msgspec.Struct], bool] = lambda _: False,
+    *,
+    policies: PolicyMaker | None = None,
 ) -> Offering:
     """Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
     `ValueError` for agents that cannot be used, and then none is left of those that were started."""
-    lineup = await agents.start(settings.agents, renewed)
+    lineup = await agents.start((*settings.agents, *programs_of(settings.hooks)), renewed)
+    offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
     try:
         rules = ServerRules(
             tools=settings.tools,
@@ -347,9 +359,12 @@ async def open_offering(
         )
         if stand_ins := make_stand_ins(settings):
             log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
-        catalog = Catalog(lineup.sources, rules, prices, stand_ins)
+        policy = None if policies is None else policies.make(settings, [hook.backend for hook in hooks])
+        catalog = Catalog(lineup.sources, rules, prices, stand_ins, policy)
         if not catalog.awaits_more:
             check_words(settings, catalog.named)
+            if policy is not None and (unknown := policy.unknown(catalog.named)):
+                raise CatalogError(unknown)
     except ValueError:  # `CatalogError` is one
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)
@@ -358,7 +373,7 @@ async def open_offering(
         settings=settings,
         lineup=lineup,
         identity=ServerIdentity(
-            _implementation(settings, lineup.sources), instructions=settings.instructions or None
+            _implementation(settings, offered), instructions=settings.instructions or None
         ),
         catalog=catalog,
         rights=rights_of(Selections(default=settings.default_tools, groups=settings.groups)),

@@ -61,7 +61,8 @@ def make_request(
         params: CallToolParams = route.params  # type: ignore[assignment]
         settle_tool(request, params.name)
         if request.tool is not None:
-            request.at_once = request.tool.terms.quick and not request.priced
+            tool = request.tool
+            request.at_once = tool.terms.quick and not request.priced and tool.policy is None
     else:
         request.at_once = not method.waits
     return request

@@ -15,7 +15,7 @@ from server.settings.shapes import Config, ServerConfig
 # Of a server: what it offers, and what it says of itself. Who is let in, and how the protocol is spoken, is settled at the start.
 TAKEN: Final = (
     "title", "instructions", "description", "website", "icons", "tools", "groups", "default_tools", "financial",
-    "unclassified", "price", "agents", "expose", "version",
+    "unclassified", "price", "agents", "expose", "version", "policy", "policy_mode", "hooks", "redact",
 )  # fmt: skip
 _BOUNDS: Final = ("limit", "limit_all", "quota")
 _PLAIN: Final = ToolConfig()

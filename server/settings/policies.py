@@ -17,6 +17,7 @@ from server.backends.terms import Tier
 from server.limits.rates import QUOTA, QUOTA_WORDS, RATE, RATE_WORDS
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
 from server.settings.money import ToolMoney
+from server.settings.rules import ConfirmConfig, RedactConfig
 
 Accepted = Literal["login", "api-key", "basic"]
 
@@ -53,6 +54,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
     limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
+    redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
+    confirm: Annotated[ConfirmConfig | None, Meta(description='a table, e.g. { preview = "quote" }')] = None
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
