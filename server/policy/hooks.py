@@ -89,15 +89,17 @@ class Hook:
             raise ValueError(f"hooks.{place}: {why}")
 
     async def ask(self, given: Mapping[str, Any], caller: HookCaller) -> HookSaid:
-        """Raises `HookFailed`; its owner is told."""
+        """Raises `HookFailed`."""
         try:
             said = read_answer(await self._answer(given, caller), self.place)
-        except (HookFailed, BackendError) as error:
-            words = f"the hook {self.place} did not answer a call: {error}"
-            self._runner.watch.begins(words)
-            raise HookFailed(words) from error
+        except BackendError as error:
+            raise HookFailed(str(error)) from error
         self._runner.watch.is_over()
         return said
+
+    def blame(self, error: HookFailed) -> None:
+        """Its owner is told, as of an agent that is out of order, until it answers again."""
+        self._runner.watch.begins(f"the hook {self.place} did not answer a call as it should: {error}")
 
     async def _answer(self, given: Mapping[str, Any], caller: HookCaller) -> bytes:
         with trio.move_on_after(self._seconds):

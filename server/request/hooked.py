@@ -44,7 +44,7 @@ async def looked_at(
             _rewrite(request, said.arguments, misfit)
             await tell(request, policy, "hook_changed", kept=False)
     except HookFailed as error:
-        await _tell_of_failure(request, policy, error)
+        await _tell_of_failure(request, policy, hook, error)
         refusal = refused("out_of_order", f"This call was not made: {_OUT_OF_ORDER}")
         raise CallNotMade(refusal, "refused") from error
     if said.decision == "deny":
@@ -67,7 +67,7 @@ async def looked_at_again(
             await tell(request, policy, "hook_substituted", kept=False)
             return result, "error" if result.is_error else "ok"
     except HookFailed as error:
-        await _tell_of_failure(request, policy, error)
+        await _tell_of_failure(request, policy, hook, error)
         text = f"This call was made, but its answer is withheld: {_OUT_OF_ORDER}"
         return refused("out_of_order", text), "refused"
     if said.decision == "deny":
@@ -124,6 +124,7 @@ def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> Non
     request.route = msgspec.structs.replace(route, params=changed)
 
 
-async def _tell_of_failure(request: Request, policy: ToolPolicy, error: HookFailed) -> None:
+async def _tell_of_failure(request: Request, policy: ToolPolicy, hook: Hook, error: HookFailed) -> None:
     """Its words are its author's, and for the owner alone."""
+    hook.blame(error)
     await tell(request, policy, "hook_failed", kept=True, reason=scrubbed(str(error)[:1000]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
 from io import StringIO
 from typing import Any
@@ -12,6 +12,7 @@ import msgspec
 import structlog
 
 from server.policy.desk import PolicyDesk
+from server.policy.hooks import HookRunner
 from server.policy.policy import ServerPolicy
 from server.settings.shapes import ServerConfig
 from server.store.inline import InlineStore, open_inline_store
@@ -34,7 +35,9 @@ class Governing(msgspec.Struct):
 
 
 @asynccontextmanager
-async def governing(settings: dict[str, Any], *, audits: bool = True) -> AsyncGenerator[Governing]:
+async def governing(
+    settings: dict[str, Any], *, audits: bool = True, runners: Sequence[HookRunner] = ()
+) -> AsyncGenerator[Governing]:
     now, lines = [NOON], list[dict[str, Any]]()
 
     def keep(_logger: object, _level: str, event: Any) -> Any:
@@ -52,5 +55,5 @@ async def governing(settings: dict[str, Any], *, audits: bool = True) -> AsyncGe
             log=log,
             audits=audits,
         )
-        policy = ServerPolicy(msgspec.convert(settings, ServerConfig), desk)
+        policy = ServerPolicy(msgspec.convert(settings, ServerConfig), desk, runners)
         yield Governing(policy, desk, store, now, lines)
