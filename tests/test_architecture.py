@@ -39,6 +39,8 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
     "command": frozenset({"backends", "mcp", "observe"}),  # programs that are started for each call
     "mock": frozenset({"backends", "mcp"}),
+    # what stands in front of tools
+    "policy": frozenset({"backends", "command", "limits", "mcp", "mock", "observe", "settings", "store"}),
     "yaml": frozenset(),
     "skills": frozenset({"backends", "mcp", "observe", "yaml"}),  # text that a model reads
     "openapi": frozenset({"backends", "mcp", "observe", "outgoing", "settings", "yaml"}),  # an HTTP API as tools
@@ -52,12 +54,12 @@ FLOORS: dict[str, frozenset[str]] = {
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
     "till": frozenset({"backends", "mcp", "money", "observe", "repeats", "settings", "store", "x402"}),
     "endpoint": frozenset({
-        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "records", "repeats", "rights", "sessions",
-        "settings", "skills", "store", "tasks", "till", "trust",
+        "backends", "command", "gateway", "limits", "mcp", "mock", "observe", "openapi", "policy", "records", "repeats", "rights",
+        "sessions", "settings", "skills", "store", "tasks", "till", "trust",
     }),
     "request": frozenset({
-        "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "repeats", "rights", "sessions", "store", "tasks",
-        "till", "x402",
+        "backends", "endpoint", "limits", "mcp", "money", "observe", "policy", "records", "repeats", "rights", "sessions", "store",
+        "tasks", "till", "x402",
     }),
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
@@ -72,8 +74,8 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "records",
-        "service", "settings", "skills", "store", "till", "trust", "x402",
+        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "policy", "program",
+        "records", "service", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.

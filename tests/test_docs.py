@@ -34,6 +34,7 @@ from server.settings.money import (
 from server.settings.policies import ScopeConfig, TokenConfig, ToolConfig
 from server.settings.reading import AGENT_KINDS, agent_shape, load
 from server.settings.resolve import resolve
+from server.settings.rules import ConfirmConfig, HookConfig, RedactConfig, RuleConfig, WhoConfig
 from server.settings.shapes import Compat, Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig, UpstreamUser
 from server.store.migrate import packaged_migrations
@@ -119,6 +120,11 @@ EXPLAINED = [
     pytest.param(Compat, "docs/mcp.md", "`compat`", id="compat"),
     pytest.param(ScopeConfig, "docs/scopes.md", "`[[scope]]`", id="scope"),
     pytest.param(ToolConfig, "docs/scopes.md", "`[server.tools.NAME]`", id="tool"),
+    pytest.param(RuleConfig, "docs/policy.md", "of `[[server.policy]]`", id="policy"),
+    pytest.param(WhoConfig, "docs/policy.md", "of `who`", id="policy-who"),
+    pytest.param(HookConfig, "docs/policy.md", "of `before`, `after`", id="hook"),
+    pytest.param(RedactConfig, "docs/policy.md", "of `redact`", id="redact"),
+    pytest.param(ConfirmConfig, "docs/policy.md", "of `confirm`", id="confirm"),
     pytest.param(LimitsConfig, "docs/limits.md", "of `[limits]`", id="limits"),
     pytest.param(ServerLimitsConfig, "docs/limits.md", "of `[server.limits]`", id="server-limits"),
     pytest.param(PaymentsConfig, "docs/prices.md", "of `[payments]`", id="payments"),

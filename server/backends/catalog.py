@@ -76,14 +76,28 @@ class ToolPrices(Protocol):
         ...
 
 
+class CatalogPolicy(Protocol):
+    """What stands in front of the tools of a server (server/policy)."""
+
+    def of(self, tool: Tool, /) -> Any | None:
+        """None: nothing. Raises `BadTerms`."""
+        ...
+
+    def shown(self, tool: Tool, policy: Any, /) -> Tool:
+        """The tool as callers see it, with what they have to say besides."""
+        ...
+
+
 class ToolEntry(msgspec.Struct, frozen=True):
-    """A tool. `price` is the till's (`PricedTool`); None is free, and then nobody looks any further."""
+    """A tool. `price` is the till's (`PricedTool`), `policy` what stands in front of it (`ToolPolicy`); None is nothing, and then nobody
+    looks any further."""
 
     tool: Tool
     schema: ToolSchema
     backend: Backend
     terms: CallTerms
     price: Any | None = None
+    policy: Any | None = None
 
 
 class ResourceEntry(msgspec.Struct, frozen=True):
@@ -146,13 +160,15 @@ class Catalog:
         rules: ToolRules | None = None,
         prices: ToolPrices | None = None,
         stand_ins: Mapping[str, Backend] = MappingProxyType({}),
+        policy: CatalogPolicy | None = None,
     ) -> None:
         """`stand_ins` answer calls of these tools, which are offered as their agents have them."""
         self._stand_ins = stand_ins
+        self.policy = policy
         self._sources = tuple(sources)
         self._rules = rules
         self._prices = prices
-        self._lists = _lists(self._sources, rules, prices, stand_ins)
+        self._lists = _lists(self._sources, rules, prices, stand_ins, policy)
         self.tools: Mapping[str, ToolEntry] = self._lists.tools  # those that are offered now
         # Later an agent may take a tool back, and what the settings say of it waits for its return.
         unknown = [] if rules is None else sorted(rules.tools.keys() - self._lists.named)
@@ -237,12 +253,15 @@ class Catalog:
         """Ask the back-ends again; which of the lists "tools", "resources" and "prompts" callers see changed. Raises
         `CatalogError`, and then everything stays as it was. What somebody else's server came to offer is no reason for that: of it,
         what cannot be offered is left out."""
-        return self._put(_lists(self._sources, self._rules, self._prices, self._stand_ins, running=True))
+        return self._put(
+            _lists(self._sources, self._rules, self._prices, self._stand_ins, self.policy, running=True)
+        )
 
     def take(self, newer: Catalog) -> frozenset[str]:
         """From now on this is what `newer` is: other agents, on other terms. Which lists changed, as `refresh` says it."""
         self._sources, self._rules, self._prices = newer._sources, newer._rules, newer._prices
         self._stand_ins, self.furnished = newer._stand_ins, newer.furnished
+        self.policy = newer.policy
         return self._put(newer._lists)
 
     def _put(self, lists: _Lists) -> frozenset[str]:
@@ -273,6 +292,7 @@ def _lists(
     rules: ToolRules | None,
     prices: ToolPrices | None,
     stand_ins: Mapping[str, Backend],
+    policy: CatalogPolicy | None,
     *,
     running: bool = False,
 ) -> _Lists:
@@ -334,6 +354,9 @@ def _lists(
                 price = (
                     None if prices is None or isinstance(backend, Costless) else prices.price(tool, backend)
                 )
+                watched = None if policy is None or bound is None else policy.of(tool)
+                if policy is not None and watched is not None:
+                    tool = policy.shown(tool, watched)
             except BadTerms as error:
                 blame(source, f"{source.name}: {error}")
                 continue
@@ -341,7 +364,7 @@ def _lists(
                 continue
             seen = _priceless(tool) if prices is None or price is None else prices.shown(tool, price)
             answers = stand_ins.get(tool.name, backend)
-            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price))
+            add(tools, "tool", tool.name, source, partial(_entry, tool, seen, answers, bound, price, watched))
         if not isinstance(backend, LibraryBackend):
             continue
         library: LibraryBackend = backend
@@ -404,8 +427,10 @@ def _reserved(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
     return found
 
 
-def _entry(tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None) -> ToolEntry:
-    return ToolEntry(seen, ToolSchema(tool), backend, terms, price)
+def _entry(
+    tool: Tool, seen: Tool, backend: Backend, terms: CallTerms, price: Any | None, policy: Any | None
+) -> ToolEntry:
+    return ToolEntry(seen, ToolSchema(tool), backend, terms, price, policy)
 
 
 def _priceless(tool: Tool) -> Tool:

@@ -38,6 +38,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
             "calls": CommandEntry("server.cli.calls", "show who called what, and what came of it"),
             "usage": CommandEntry("server.cli.usage", "sum calls up, by day, tool or person"),
+            "policy": CommandEntry("server.cli.policy", "try the rules out that stand in front of tools"),
             "verify": CommandEntry(
                 "server.cli.verify", "check that trail and ledger are as they were written"
             ),

@@ -18,6 +18,7 @@ from server.backends.terms import CallTerms
 from server.endpoint.desk_place import DeskPlace
 from server.observe.log import Logger
 from server.settings.reading import kind_of
+from server.settings.rules import HookProgram
 from server.settings.secret import SecretUnreadable, read_secret
 from server.settings.shapes import ServerConfig
 
@@ -84,7 +85,7 @@ def _what(agent: msgspec.Struct) -> str:
         ),
         "",
     )
-    return own or kind_of(agent)
+    return own or (f"hook {agent.run[0]}" if isinstance(agent, HookProgram) else kind_of(agent))
 
 
 def _source(
@@ -111,6 +112,8 @@ def _source(
         return _skills(agent, name, log)
     if type(agent).__module__ == "server.openapi.settings":
         return _openapi(agent, name, log)
+    if isinstance(agent, HookProgram):
+        return _hook(agent, name, log)
     from server.backends.chat import ChatBackend, ChatConfig
     from server.backends.endpoint import read_headers
     from server.backends.openai import OpenAIBackend, OpenAIConfig
@@ -206,6 +209,14 @@ def _program(agent: msgspec.Struct, name: str, log: Logger) -> Source:
         else CommandBackend(agent, environment=environment, name=name, log=log)
     )
     return Source(name=name, backend=backend, terms=CallTerms(deadline_seconds=agent.deadline_seconds))
+
+
+def _hook(program: HookProgram, name: str, log: Logger) -> Source:
+    from server.backends.environment import child_environment
+    from server.policy.hooks import open_hook
+
+    environment = child_environment(program.environment)
+    return Source(name=name, backend=open_hook(program, environment=environment, name=name, log=log))
 
 
 def _skills(agent: msgspec.Struct, name: str, log: Logger) -> Source:

@@ -25,6 +25,7 @@ from server.endpoint.desk_place import DeskPlace
 from server.endpoint.endpoint import Endpoint, Measure, TaskRules
 from server.endpoint.lineup import Lineup, RunningAgents
 from server.endpoint.me import Me
+from server.endpoint.policies import PolicyMaker
 from server.loads import Loads
 from server.mcp.cursors import Cursors
 from server.mcp.messages import Icon, Implementation
@@ -44,6 +45,7 @@ from server.sessions.session_ids import SessionIds
 from server.sessions.sessions import Sessions
 from server.sessions.subscriptions import Subscriptions
 from server.settings.money import PaymentsConfig
+from server.settings.rules import programs_of
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.keyfile import MasterKey
@@ -104,6 +106,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     settings: dict[str, ServerConfig]  # as they are served now
     agents: Mapping[str, RunningAgents]
     prices: Callable[[ServerConfig], ToolPrices | None]
+    policies: PolicyMaker
     log: Logger
     tasks: Tasks
     boot_id: str
@@ -128,6 +131,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
                         self.log,
                         renewed,
                         endpoint=partial(self.endpoints.__getitem__, settings.name),
+                        policies=self.policies,
                     )
                 )
                 _refuse_absent(offerings[-1].lineup)
@@ -215,6 +219,7 @@ async def open_servers(
     trust = _desk_place(store, subkey, log, issuer, connections, background)
     await trust.start(servers)
     keeper = cache(partial(_open_keeper, store, subkey, boot_id, log))
+    policies = PolicyMaker(store, subkey, log, clock=now_millis, audits=issuer is not None)
     try:
         for server in servers:
             settings[server.name] = server
@@ -236,6 +241,7 @@ async def open_servers(
                 trust=trust,
                 calls=calls,
                 keeper=keeper,
+                policies=policies,
             )
     except CatalogError as error:
         raise _cannot_offer(error.problems) from error
@@ -247,6 +253,7 @@ async def open_servers(
         settings=settings,
         agents=agents,
         prices=lambda server: _prices(server, payments),
+        policies=policies,
         log=log,
         tasks=tasks,
         boot_id=boot_id,
@@ -312,6 +319,7 @@ async def open_endpoint(
     trust: DeskPlace | None = None,
     calls: CallBook | None = None,
     keeper: Callable[[], CallKeeper] | None = None,
+    policies: PolicyMaker | None = None,
 ) -> tuple[Endpoint, RunningAgents]:
     """Back-ends with work of their own do it in `nursery`, as long as the server runs. Raises what `open_offering` raises."""
     made: list[Endpoint] = []  # changes that come before it is made are in its first catalogue anyway
@@ -327,7 +335,12 @@ async def open_endpoint(
     make = partial(make_source, settings.name, subkey=subkey, log=log, data_dir=data_dir, trust=trust)
     agents = RunningAgents(make, announce, nursery, log)
     offering = await open_offering(
-        settings, agents, _prices(settings, payments), log, endpoint=lambda: made[0]
+        settings,
+        agents,
+        _prices(settings, payments),
+        log,
+        endpoint=lambda: made[0],
+        policies=policies,
     )
     agents.take(offering.lineup)
     catalog = offering.catalog
@@ -378,10 +391,12 @@ async def open_offering(
     renewed: Callable[[msgspec.Struct], bool] = lambda _: False,
     *,
     endpoint: Callable[[], Endpoint],
+    policies: PolicyMaker | None = None,
 ) -> Offering:
     """`endpoint`: who will offer it. Its agents run when this returns, beside those that ran before. Raises `CatalogError`, `BackendError`, `SecretUnreadable` and
     `ValueError` for agents that cannot be used, and then none is left of those that were started."""
-    lineup = await agents.start(settings.agents, renewed)
+    lineup = await agents.start((*settings.agents, *programs_of(settings.hooks)), renewed)
+    offered, hooks = lineup.sources[: len(settings.agents)], lineup.sources[len(settings.agents) :]
     try:
         rules = ServerRules(
             tools=settings.tools,
@@ -391,10 +406,13 @@ async def open_offering(
         )
         if stand_ins := make_stand_ins(settings):
             log.warning("tool.mocked", server=settings.name, tools=sorted(stand_ins))
+        policy = None if policies is None else policies.make(settings, [hook.backend for hook in hooks])
         sources = (*lineup.sources, *_own_tools(settings, endpoint))
-        catalog = Catalog(sources, rules, prices, stand_ins)
+        catalog = Catalog(sources, rules, prices, stand_ins, policy)
         if not catalog.awaits_more:
             check_words(settings, catalog.named)
+            if policy is not None and (unknown := policy.unknown(catalog.named)):
+                raise CatalogError(unknown)
     except ValueError:  # `CatalogError` is one
         with trio.CancelScope(shield=True):
             await agents.dismiss(lineup)
@@ -403,9 +421,9 @@ async def open_offering(
         settings=settings,
         lineup=lineup,
         identity=ServerIdentity(
-            _implementation(settings, lineup.sources),
+            _implementation(settings, offered),
             instructions=settings.instructions or None,
-            further=_further(lineup.sources),
+            further=_further(offered),
         ),
         catalog=catalog,
         rights=rights_of(

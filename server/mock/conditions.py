@@ -22,6 +22,10 @@ class BadCondition(ValueError):
     """A condition that cannot be meant; says why."""
 
 
+class Undecidable(ValueError):
+    """Nobody can say whether it holds: the arguments are nested deeper than anybody looks, or hold what is no text."""
+
+
 _OPERATORS: Final[Mapping[str, Callable[[Any], Any]]] = MappingProxyType(
     {
         "equals": lambda wanted: {"const": wanted},
@@ -45,23 +49,32 @@ OPERATORS: Final = frozenset({*_OPERATORS, EXISTS})
 
 
 class Condition:
-    """Raises `BadCondition`."""
+    """Raises `BadCondition`. `linear`: its patterns are asked in a time that grows with the text alone, whatever is in it; they look
+    neither ahead nor behind then."""
 
-    def __init__(self, when: When) -> None:
+    def __init__(self, when: When, *, linear: bool = False) -> None:
         self._validator: jsonschema_rs.Validator | None = None
         if when is UNSET or when == {}:
             return
         schema = {"anyOf": [_schema(each) for each in when]} if isinstance(when, list) else _schema(when)
         try:
-            self._validator = jsonschema_rs.validator_for(schema, offline=True)
+            patterns = jsonschema_rs.RegexOptions() if linear else None
+            self._validator = jsonschema_rs.validator_for(schema, offline=True, pattern_options=patterns)
         except (ValueError, TypeError, RecursionError) as error:
             raise BadCondition(f"`when` cannot be asked: {str(error).partition(chr(10))[0][:300]}") from error
 
     def holds(self, arguments: Mapping[str, Any]) -> bool:
         try:
-            return self._validator is None or self._validator.is_valid(dict(arguments))
-        except (ValueError, RecursionError):  # nested deeper than anybody looks
+            return self.decided(arguments)
+        except Undecidable:
             return False
+
+    def decided(self, arguments: Mapping[str, Any]) -> bool:
+        """The same, for whoever must not take one for the other. Raises `Undecidable`."""
+        try:
+            return self._validator is None or self._validator.is_valid(dict(arguments))
+        except (ValueError, RecursionError) as error:
+            raise Undecidable from error
 
 
 def _schema(when: Mapping[str, Any]) -> dict[str, Any]:

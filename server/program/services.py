@@ -216,6 +216,12 @@ async def build(
         money.count(metrics)
     store_watch.count(metrics, store, resolved.data_dir)
     count_troubles(metrics, servers.endpoints)
+    metrics.counters(
+        "policy_decisions",
+        "What stood in front of tools has decided, by what it was",
+        "decision",
+        lambda: servers.policies.counts,
+    )
     return Services(
         resolved=resolved,
         log=log,

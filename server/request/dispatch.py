@@ -61,7 +61,10 @@ def make_request(
         params: CallToolParams = route.params  # type: ignore[assignment]
         settle_tool(request, params.name)
         if request.tool is not None:
-            request.at_once = request.tool.terms.quick and not (request.priced or request.repeats)
+            tool = request.tool
+            request.at_once = (
+                tool.terms.quick and not (request.priced or request.repeats) and tool.policy is None
+            )
     else:
         request.at_once = not method.waits
     return request

@@ -68,6 +68,10 @@ async def _get(
         )
         return await entry.backend.get_prompt(question, outlet), "ok"
 
+    if (policy := request.endpoint.catalog.policy) is not None:
+        from server.request.governed import read_through
+
+        return await perform(request, name, entry.terms, standing, read_through(policy, get), line)
     return await perform(request, name, entry.terms, standing, get, line)
 
 
@@ -98,7 +102,12 @@ async def complete(request: Request) -> CompletionResult:
     async def find(_outlet: Outlet) -> tuple[CompletionResult, str]:
         return await entry.backend.complete(question), "ok"
 
-    found = await perform(request, name, entry.terms, _stands(request, entry), find)
+    if (policy := request.endpoint.catalog.policy) is not None:
+        from server.request.governed import read_through
+
+        found = await perform(request, name, entry.terms, _stands(request, entry), read_through(policy, find))
+    else:
+        found = await perform(request, name, entry.terms, _stands(request, entry), find)
     if len(found.values) <= MAX_COMPLETIONS:
         return found
     total = found.total or len(found.values)

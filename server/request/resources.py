@@ -126,6 +126,12 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             raise UnknownResource(uri)
         return contents, "ok"
 
+    if (policy := request.endpoint.catalog.policy) is not None:
+        from server.request.governed import read_through
+
+        return await perform(
+            request, template or uri, entry.terms, standing, read_through(policy, read), line
+        )
     return await perform(request, template or uri, entry.terms, standing, read, line)
 
 

@@ -89,7 +89,7 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
         return await call_within(request, params.name, call_tool, misfit=INVALID_ARGUMENTS)
     try:
         # A state that comes with the request is looked at even where nothing is asked: a forged one is never taken.
-        if tool.terms.quick and params.request_state is UNSET and not request.priced:
+        if tool.terms.quick and params.request_state is UNSET and not request.priced and tool.policy is None:
             return await perform(
                 request, params.name, tool.terms, request.standing, partial(_run, request, tool, None)
             )
@@ -227,11 +227,38 @@ async def _use(request: Request, tool: ToolEntry, outlet: Outlet, resumed: Any =
             tool.tool.name,
             tool.terms,
             request.standing,
-            partial(_run_priced if request.priced else _run, request, tool, resumed),
+            partial(
+                _run_governed if tool.policy is not None else _run_priced if request.priced else _run,
+                request,
+                tool,
+                resumed,
+            ),
             outlet,
         )
     except AgentTooSlow:
         return told_of_payment(request, too_slow(tool))
+
+
+async def _run_governed(
+    request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
+) -> tuple[ToolResult, str]:
+    """The same, past what stands in front of the tool. Wrong arguments are told first."""
+    from server.request.governed import governed
+
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    if misfit := _misfit(request, tool, params.arguments or NO_ARGUMENTS):
+        return misfit, "invalid"
+    run = partial(_run_priced if request.priced else _run_overseen, request, tool, resumed)
+    return await governed(request, tool, outlet, run, partial(_misfit, request, tool))
+
+
+async def _run_overseen(
+    request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet
+) -> tuple[ToolResult, str]:
+    """The same, and what is done to what it says and answers."""
+    from server.request.governed import overseen
+
+    return await overseen(request, tool, outlet, partial(_run, request, tool, resumed))
 
 
 async def _run_priced(
@@ -248,7 +275,8 @@ async def _run_priced(
     assert till is not None
 
     def run(withheld: bool) -> Awaitable[tuple[ToolResult, str]]:
-        return _run(request, tool, resumed, Withheld(outlet) if withheld else outlet)
+        answer = _run if tool.policy is None else _run_overseen
+        return answer(request, tool, resumed, Withheld(outlet) if withheld else outlet)
 
     return await charged(request, tool, till, arguments, run)
 
@@ -312,7 +340,7 @@ def _misfit(
 ) -> ToolResult | None:
     """What is wrong with the arguments. Raises `HeaderMismatch` and, where it is to be an error, `InvalidArguments`."""
     schema = tool.schema
-    if schema.mirrored and request.headers is not None and request.revision.modern:
+    if schema.mirrored and request.headers is not None and request.revision.modern and not request.rewritten:
         schema.check_headers(arguments, request.headers)
     problems = schema.problems(arguments)
     if not problems:

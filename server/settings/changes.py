@@ -16,7 +16,7 @@ from server.settings.shapes import Config, ServerConfig
 TAKEN: Final = (
     "title", "instructions", "description", "website", "icons", "tools", "groups", "default_tools", "financial",
     "unclassified", "price", "agents", "expose", "version", "anonymous_tools", "getting_started",
-    "read_resource",
+    "read_resource", "policy", "policy_mode", "hooks", "redact",
 )  # fmt: skip
 _BOUNDS: Final = ("limit", "limit_all", "quota")
 _PLAIN: Final = ToolConfig()

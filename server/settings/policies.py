@@ -17,6 +17,7 @@ from server.backends.terms import Tier
 from server.limits.rates import QUOTA, QUOTA_WORDS, RATE, RATE_WORDS
 from server.rights.selection import GROUP, WORDS, BadSelection, parse
 from server.settings.money import ToolMoney
+from server.settings.rules import ConfirmConfig, RedactConfig
 
 Accepted = Literal["login", "api-key", "basic"]
 
@@ -55,6 +56,8 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
     # making the same call twice comes to the same; None: as its author says
     idempotent: Annotated[bool | None, Meta(description="true or false")] = None
+    redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
+    confirm: Annotated[ConfirmConfig | None, Meta(description='a table, e.g. { preview = "quote" }')] = None
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

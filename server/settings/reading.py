@@ -22,7 +22,7 @@ from server import paths
 from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.money_faults import money_faults
-from server.settings.policies import Fault, ScopeConfig, faults
+from server.settings.policies import Fault, ScopeConfig, faults, vocabulary
 from server.settings.shapes import Config, ServerConfig
 from server.settings.upstreams import UpstreamConfig
 from server.settings.upstreams import faults as upstream_faults
@@ -47,6 +47,9 @@ AGENT_KINDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
         "skills": ("server.skills.backend", "SkillsConfig"),
     }
 )
+
+# Where the settings that stand in front of tools are asked whether they can be meant.
+GOVERNING: Final = "server.policy.faults"
 
 
 class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -133,6 +136,10 @@ def load(
     if not about_servers:
         about_servers += _problems(faults(scopes, servers))
         about_servers += _problems(money_faults(payments, plans, servers))
+    if not about_servers and any(server.governed for server in servers):
+        # Not known by name: who has nothing of it loads nothing of it.
+        look = importlib.import_module(GOVERNING).faults
+        about_servers += _problems(look(servers, vocabulary(scopes, servers)))
     for key, value in table.items():
         _take(key, value, hints, settings, problems, key)
     in_file = bool(problems or about_servers)
@@ -396,7 +403,8 @@ def agent_shape(kind: str) -> type[msgspec.Struct]:
 
 
 def kind_of(agent: msgspec.Struct) -> str:
-    return next(kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__)
+    """ "hook" for what is none that callers reach."""
+    return next((kind for kind, (_, shape) in AGENT_KINDS.items() if shape == type(agent).__name__), "hook")
 
 
 def _default_agent() -> msgspec.Struct:

@@ -14,7 +14,10 @@ from msgspec import Meta
 from server.settings.limits import ServerLimitsConfig
 from server.settings.money import PRICE, PriceValue
 from server.settings.policies import Accepted, TokenConfig, ToolConfig
+from server.settings.rules import MOST_RULES, HooksConfig, PolicyMode, RedactConfig, RuleConfig
 
+_NO_HOOKS: Final = HooksConfig()
+_NOT_REDACTED: Final = RedactConfig()
 # Where pages and endpoints of our own are, nothing ends so. As it comes in a request: nothing of it is ever escaped.
 OWN_PATH: Final = r"^(/[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}){0,7}/mcp$"
 
@@ -217,8 +220,26 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True):
     limits: Annotated[
         ServerLimitsConfig, Meta(description='a table, e.g. { caller = "120/min" }, or nothing')
     ] = ServerLimitsConfig()
+    # what stands in front of them
+    policy: Annotated[
+        tuple[RuleConfig, ...],
+        Meta(max_length=MOST_RULES, description="tables, [[server.policy]] with tools and decision"),
+    ] = ()
+    policy_mode: Annotated[PolicyMode, Meta(description='"enforce", "audit" or "dry_run"')] = "enforce"
+    hooks: Annotated[
+        HooksConfig,
+        Meta(description='a table with before and after, e.g. { file = "hooks.py", function = "before" }'),
+    ] = HooksConfig()
+    redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
     # what they cost, and who may pay
     price: Annotated[PriceValue | None, Meta(description=PRICE)] = None
     anonymous_pay: Annotated[bool, Meta(description="true or false")] = False
     x402_extension: Annotated[bool, Meta(description="true or false")] = False
     agents: tuple[msgspec.Struct, ...] = ()
+
+    @property
+    def governed(self) -> bool:
+        """Whether anything stands in front of its tools."""
+        if self.policy or self.hooks != _NO_HOOKS or self.redact != _NOT_REDACTED:
+            return True
+        return any(tool.redact != _NOT_REDACTED or tool.confirm is not None for tool in self.tools.values())

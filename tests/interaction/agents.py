@@ -15,7 +15,7 @@ from auth.tokens.presentation import Presentation, PresentedCredential
 from auth.values.model import ANONYMOUS, Principal, PrincipalKind
 from server.admission.bearer import EntryRefusal
 from server.backends.base import Outlet, ToolCall
-from server.backends.catalog import Catalog, Source
+from server.backends.catalog import Catalog, CatalogPolicy, Source
 from server.backends.demo import DEMO_TERMS, Demo
 from server.backends.terms import CallTerms
 from server.endpoint.endpoint import Endpoint, TaskRules
@@ -108,8 +108,10 @@ def house(
     limits: ServerLimits | None = None,
     calls: CallBook | None = None,
     keeper: CallKeeper | None = None,
+    governing: CatalogPolicy | None = None,
 ) -> House:
-    catalog = Catalog(sources or (Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS),))
+    demo = Source(name="demo", backend=Demo(), tool_terms=DEMO_TERMS)
+    catalog = Catalog(sources or (demo,), policy=governing)
     measured: list[tuple[str, str]] = []
     lines: list[dict[str, Any]] = []
 

@@ -1,0 +1,88 @@
+"""What a person is asked before a call is made, and what of their answer counts as a yes.
+
+The question shows what would be done, and is known by it: a yes is for this tool and these arguments. What of the arguments is too long to
+be shown is said to be, and is in the fingerprint all the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, Final, cast
+
+import msgspec
+
+from server.observe.visible import escaped
+
+SHOWN: Final = 4000  # characters of arguments that a person reads before they answer
+_LONGEST: Final = 500  # of one text in them
+_DEEPEST: Final = 6
+_MOST: Final = 50  # of a list or an object
+
+# One field, so that clients which show no form for an empty one show this; leaving it as it is means no.
+FORM: Final[Mapping[str, Any]] = {
+    "type": "object",
+    "properties": {
+        "agree": {
+            "type": "boolean",
+            "title": "Let this call be made",
+            "description": "Once, with exactly these arguments",
+            "default": False,
+        }
+    },
+    "required": ["agree"],
+}
+
+
+def fingerprint(tool: str, arguments: Mapping[str, Any]) -> str:
+    """The same for the same call. What is no JSON has none: raises `ValueError`, `TypeError` or `RecursionError`."""
+    text = msgspec.json.encode([tool, arguments], order="deterministic")
+    return hashlib.sha256(text).hexdigest()
+
+
+def consent_key(tool: str, arguments: Mapping[str, Any]) -> str:
+    return f"ostiary-policy-{fingerprint(tool, arguments)[:32]}"
+
+
+def question_of(tool: str, arguments: Mapping[str, Any], reason: str) -> Mapping[str, Any]:
+    """Parameters of `elicitation/create`."""
+    message = f"May {tool} be called?\n\n{shown(arguments)}"
+    if reason:
+        message += f"\n\nYou are asked because {reason}."
+    mark = fingerprint(tool, arguments)[:16]
+    return {"message": f"{message}\n\n(arguments: {mark})", "requestedSchema": FORM}
+
+
+def consents(answer: Mapping[str, Any] | None) -> bool:
+    """Whoever accepts and leaves the box empty has not agreed."""
+    if answer is None or answer.get("action") != "accept":
+        return False
+    content = answer.get("content")
+    return isinstance(content, Mapping) and cast("Mapping[str, Any]", content).get("agree") is True
+
+
+def shown(arguments: Mapping[str, Any]) -> str:
+    """For a person's eyes: JSON, no longer than somebody reads."""
+    if not arguments:
+        return "without arguments"
+    text = msgspec.json.format(msgspec.json.encode(_short(arguments, 0)), indent=2).decode()
+    text = escaped(text, keep="\n")  # nothing in them reorders what is read
+    return text if len(text) <= SHOWN else text[:SHOWN] + "\n… (there is more)"
+
+
+def _short(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return value if len(value) <= _LONGEST else f"{value[:_LONGEST]}… ({len(value)} characters)"
+    if depth >= _DEEPEST and isinstance(value, Mapping | list):
+        return "…"
+    if isinstance(value, Mapping):
+        entries = list(cast("Mapping[str, Any]", value).items())
+        short = {name[:_LONGEST]: _short(each, depth + 1) for name, each in entries[:_MOST]}
+        if len(entries) > _MOST:
+            short["…"] = f"{len(entries) - _MOST} more"
+        return short
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        more = [f"… {len(items) - _MOST} more"] if len(items) > _MOST else []
+        return [*(_short(each, depth + 1) for each in items[:_MOST]), *more]
+    return value

@@ -1,0 +1,53 @@
+"""What is said of a call that something stands in front of: to its caller, in the log, and in the audit trail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from server.mcp.messages import TextContent
+from server.mcp.params import CallToolParams
+from server.mcp.results import ToolResult
+from server.policy.desk import What
+from server.policy.policy import ToolPolicy
+from server.request.request import Request
+
+# For programs: why a call was not made, by which rule, and when it may be made.
+POLICY: Final = "io.ostiary/policy"
+NO_ARGUMENTS: Final[Mapping[str, Any]] = {}
+
+
+class CallNotMade(Exception):
+    """Found out on the way: this is the answer."""
+
+    def __init__(self, answer: ToolResult, outcome: str = "denied") -> None:
+        self.answer = answer
+        self.outcome = outcome
+
+
+def refused(reason: str, text: str, *, rule: str = "", **more: object) -> ToolResult:
+    facts: dict[str, object] = {"reason": reason, **({"rule": rule} if rule else {}), **more}
+    return ToolResult(content=(TextContent(text=text),), is_error=True, meta={POLICY: facts})
+
+
+async def tell(
+    request: Request, policy: ToolPolicy, what: What, *, kept: bool, rule: str = "", **more: object
+) -> None:
+    """`kept`: in the audit trail as well."""
+    whole = policy.whole
+    whole.desk.say(
+        what,
+        request.principal,
+        server=whole.server,
+        tool=policy.tool,
+        call_id=request.call_id,
+        **({"rule": rule} if rule else {}),
+        **more,
+    )
+    if kept:
+        await whole.desk.write_down(what, request.principal, server=whole.server, tool=policy.tool, rule=rule)
+
+
+def arguments_of(request: Request) -> Mapping[str, Any]:
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    return params.arguments or NO_ARGUMENTS

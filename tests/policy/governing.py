@@ -1,0 +1,59 @@
+"""What stands in front of the tools of a house, made of settings as they are written."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from io import StringIO
+from typing import Any
+
+import msgspec
+import structlog
+
+from server.policy.desk import PolicyDesk
+from server.policy.hooks import HookRunner
+from server.policy.policy import ServerPolicy
+from server.settings.shapes import ServerConfig
+from server.store.inline import InlineStore, open_inline_store
+
+NOON = 1_800_014_400_000
+
+
+class Governing(msgspec.Struct):
+    policy: ServerPolicy
+    desk: PolicyDesk
+    store: InlineStore
+    now: list[int]
+    lines: list[dict[str, Any]]
+
+    async def trail(self) -> list[tuple[str, str, str]]:
+        rows = await self.store.read(
+            lambda db: db.fetch_all("SELECT event, outcome, reason FROM audit ORDER BY seq")
+        )
+        return [(row["event"], row["outcome"], row["reason"]) for row in rows]
+
+
+@asynccontextmanager
+async def governing(
+    settings: dict[str, Any], *, audits: bool = True, runners: Sequence[HookRunner] = ()
+) -> AsyncGenerator[Governing]:
+    now, lines = [NOON], list[dict[str, Any]]()
+
+    def keep(_logger: object, _level: str, event: Any) -> Any:
+        lines.append(dict(event))
+        raise structlog.DropEvent
+
+    log = structlog.wrap_logger(structlog.PrintLogger(StringIO()), processors=[keep], wrapper_class=None)
+    async with open_inline_store(clock=lambda: now[0]) as store:
+        store.chain_audit(bytes(32))
+        desk = PolicyDesk(
+            store,
+            key=bytes(32),
+            clock=lambda: now[0],
+            entropy=secrets.token_bytes,
+            log=log,
+            audits=audits,
+        )
+        policy = ServerPolicy(msgspec.convert(settings, ServerConfig), desk, runners)
+        yield Governing(policy, desk, store, now, lines)

@@ -1,0 +1,251 @@
+"""What is blotted out, what stays, and how long that takes on texts that are made to take long."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+import trio
+from msgspec.structs import replace
+
+from server.backends.base import BackendError, LogMessage, Progress, ProtocolFailure
+from server.mcp.messages import (
+    EmbeddedResource,
+    ImageContent,
+    PromptMessage,
+    ResourceContents,
+    ResourceLink,
+    TextContent,
+)
+from server.mcp.questions import Question
+from server.mcp.results import CompletionResult, PromptResult, ToolResult
+from server.policy.patterns import MOST_STEPS, BadPattern, read_pattern
+from server.policy.redaction import WINDOW, RedactingOutlet, Redactor, Unredactable
+from server.policy.sets import is_card
+from server.settings.rules import RedactConfig
+
+ALL = RedactConfig(sets=("emails", "cards", "secrets"))
+MAIL, CARD, SECRET = "[email redacted]", "[card number redacted]", "[secret redacted]"
+KEY = "sk-" + "a1B2" * 8
+
+
+def redactor(*patterns: str, sets: Any = ()) -> Redactor:
+    return Redactor([RedactConfig(sets=sets, patterns=patterns)])
+
+
+# ── which patterns are taken ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        ("(", "is no regular expression"),
+        ("a+", "has a repetition without an upper bound"),
+        ("(?:x{1,3}){2,}", "has a repetition without an upper bound"),
+        (r"(a)\1", "refers back"),
+        (r"(a)?(?(1)b|c)", "refers back"),
+        ("(?:a{1,30}){1,30}", "may take more than 500 steps"),
+        ("a{1,99}b{1,99}c", "may take more than 500 steps"),
+        ("(?:a|b|ab){1,40}", "may take more than 500 steps"),
+        ("(?:(?:a{0,9}){0,9}){0,9}", "may take more than 500 steps"),
+        ("(?:){0,9999999}", "may take more than 500 steps"),
+        ("a{0,9}", "also matches nothing at all"),
+        ("x" * 10 + "{99999}", "may take more than"),
+    ],
+)  # fmt: skip
+def test_a_pattern_that_may_take_long_is_not_taken(pattern: str, why: str) -> None:
+    with pytest.raises(BadPattern, match=why):
+        read_pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "text", "expected"),
+    [
+        (r"EMP-[0-9]{4,8}", "of EMP-12345.", "of [redacted]."),
+        (r"(?i)\bsecret\b: \S{1,64}", "Secret: x1 y", "[redacted] y"),
+        (r"(?:[a-z]{1,20}+\.){1,4}+internal", "at db.eu.internal", "at [redacted]"),
+        (r"(?<=pin )\d{4}(?!\d)", "pin 1234 and pin 12345", "pin [redacted] and pin 12345"),
+        (r"a{1,64}+b", "aaab", "[redacted]"),
+    ],
+)
+async def test_a_pattern_that_is_taken_is_blotted_out(pattern: str, text: str, expected: str) -> None:
+    assert await redactor(pattern).text(text) == expected
+
+
+HOSTILE = [
+    "a" * 1_000_000,
+    "1 " * 500_000,
+    "a@" * 500_000,
+    "a." * 500_000,
+    "a@a." * 250_000,
+    "eyJ" * 300_000,
+    "eyJaaaaaaaa." * 80_000,
+    "sk-" * 300_000,
+    "-----BEGIN PRIVATE KEY-----" * 37_000,
+    "-----BEGIN " * 90_000,
+    "bearer " * 140_000,
+    "4111 1111 1111 111" * 50_000,
+    "\u202e\U0001f600é" * 300_000,
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=lambda text: repr(text[:12]))
+async def test_texts_that_are_made_to_take_long_do_not(text: str) -> None:
+    longest = 0.0
+    before = time.perf_counter()
+    done = trio.Event()
+
+    async def others() -> None:
+        nonlocal longest
+        while not done.is_set():
+            at = time.perf_counter()
+            await trio.lowlevel.checkpoint()
+            longest = max(longest, time.perf_counter() - at)
+
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(others)
+        await redactor(r"(?:[a-z]{1,15}){2}x", r"\d{1,50}-\d{1,4}x", sets=ALL.sets).text(text)
+        done.set()
+    # Generous, for machines that do something else as well: a pattern that runs away takes hours.
+    assert time.perf_counter() - before < 60
+    assert longest < 2
+
+
+# ── the sets ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Write to ann.b+c@mail.example.org, please", f"Write to {MAIL}, please"),
+        ("<ann@exämple.de>", f"<{MAIL}>"),
+        ("not@mail, @nobody, a@b", None),
+        ("4111111111111111", CARD),
+        ("card 4111 1111 1111 1111 2025", f"card {CARD} 2025"),
+        ("378282246310005 and 5555-5555-5555-4444", f"{CARD} and {CARD}"),
+        ("4111111111111112 is mistyped", None),
+        ("0000000000000000", None),
+        ("call 12345678901234567890123", None),
+        (f"the key is {KEY}!", f"the key is {SECRET}!"),
+        ("disk-encryption-is-configured-here", None),
+        ("ghp_" + "a" * 36, SECRET),
+        ("AKIAIOSFODNN7EXAMPLE", SECRET),
+        ("eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJ4In0.c2lnbmF0dXJl", SECRET),
+        ("Authorization: Bearer abcdefgh12345678", f"Authorization: {SECRET}"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nProc-Type: 4\n\nMIIE+/=\n-----END RSA PRIVATE KEY-----\nx", f"{SECRET}\nx"),
+    ],
+)  # fmt: skip
+async def test_what_the_sets_know(text: str, expected: str | None) -> None:
+    assert await Redactor([ALL]).text(text) == (text if expected is None else expected)
+
+
+def test_a_card_has_a_right_check_digit() -> None:
+    assert is_card("4111111111111111") and is_card("6011111111111117")
+    assert not is_card("4111111111111110") and not is_card("41111") and not is_card("1" * 16)
+
+
+async def test_what_begins_in_one_piece_and_ends_in_the_next_is_found() -> None:
+    for at in range(WINDOW - len(KEY) - 2, WINDOW + 2):
+        text = "." * at + KEY + "." * WINDOW + " ann@example.org"
+        assert await Redactor([ALL]).text(text) == "." * at + SECRET + "." * WINDOW + f" {MAIL}"
+
+
+# ── where it is looked for ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> None:
+    answer = ToolResult(
+        content=(
+            TextContent(text="ann@example.org"),
+            TextContent(text='{"mail":"ann\\u0040example.org","n":[1,2.5,null,true]}', meta={"m": KEY}),
+            EmbeddedResource(resource=ResourceContents(uri="u:ann@example.org", text="x ann@example.org")),
+            EmbeddedResource(resource=ResourceContents(uri="u:", blob="YW5uQGV4YW1wbGUub3Jn")),
+            ResourceLink(uri="u:", name="ann@example.org", title=KEY),
+            ImageContent(data="AAAA", mime_type="image/png"),
+        ),
+        structured={
+            "a": [{"b": "ann@example.org"}],
+            "ann@example.org": 4111111111111111,
+            "bob@example.org": 7,
+        },
+        meta={"k": KEY},
+    )
+    found = await Redactor([ALL]).result(answer)
+    texts = [getattr(block, "text", None) for block in found.content]
+    assert texts[:2] == [MAIL, f'{{"mail":"{MAIL}","n":[1,2.5,null,true]}}']
+    blocks: list[Any] = list(found.content)
+    assert blocks[1].meta == {"m": SECRET}
+    assert (blocks[2].resource.uri, blocks[2].resource.text) == ("u:ann@example.org", f"x {MAIL}")
+    assert blocks[3].resource.blob == "YW5uQGV4YW1wbGUub3Jn"
+    assert (blocks[4].name, blocks[4].title) == (MAIL, SECRET)
+    assert found.structured == {"a": [{"b": MAIL}], MAIL: CARD, f"{MAIL} 2": 7}
+    assert found.meta == {"k": SECRET}
+    same = ToolResult(content=(TextContent(text="{broken"),), structured={"n": 10**400, "f": 1e300})
+    assert (await Redactor([ALL]).result(same)).structured == same.structured
+
+
+async def test_what_is_nested_too_deeply_is_not_shown_at_all() -> None:
+    value: Any = "x"
+    for _ in range(100_000):
+        value = [value]
+    with pytest.raises(Unredactable):
+        await Redactor([ALL]).value(value)
+
+
+async def test_prompts_completions_and_errors_are_looked_through() -> None:
+    found = Redactor([ALL])
+    prompt = PromptResult(
+        messages=[PromptMessage(role="user", content=TextContent(text=KEY))], description="ann@example.org"
+    )
+    clear = await found.library(prompt)
+    assert (clear.messages[0].content.text, clear.description) == (SECRET, MAIL)
+    assert (await found.library(CompletionResult(values=("ann@example.org",)))).values == [MAIL]
+    error = BackendError(f"cannot log in with {KEY}")
+    await found.error(error)
+    assert str(error) == f"cannot log in with {SECRET}"
+    own = ProtocolFailure("no", 7, {"who": "ann@example.org"})
+    await found.error(own)
+    assert own.data == {"who": MAIL}
+
+
+class Heard:
+    def __init__(self) -> None:
+        self.said: list[Any] = []
+
+    async def emit(self, event: Any) -> None:
+        self.said.append(event)
+
+    async def ask(self, questions: Any) -> Any:
+        self.said.append(questions)
+        return {}
+
+    async def checkpoint(self, data: Any) -> None:
+        self.said.append(data)
+
+    async def become_task(self) -> bool:
+        return True
+
+    async def close_stream(self) -> None:
+        self.said.append("closed")
+
+
+async def test_what_is_said_on_the_way_is_looked_through() -> None:
+    heard = Heard()
+    outlet = RedactingOutlet(heard, Redactor([ALL]))
+    whole = Progress(progress=1, message="to ann@example.org")
+    await outlet.emit(whole)
+    await outlet.emit(replace(whole, message="ann@exa", joins=True))  # and the rest comes next
+    await outlet.emit(LogMessage(level="info", data={"key": KEY}))
+    schema = {"type": "object", "properties": {"n": {"type": "string"}}}
+    params = {"message": "mail ann@example.org?", "requestedSchema": schema}
+    await outlet.ask({"q": Question(method="elicitation/create", params=params)})
+    assert [event.message for event in heard.said[:2]] == [f"to {MAIL}", None]
+    assert heard.said[2].data == {"key": SECRET}
+    asked = heard.said[3]["q"].params
+    assert (asked["message"], asked["requestedSchema"]) == (f"mail {MAIL}?", schema)
+    assert await outlet.become_task()
+
+
+def test_the_bound_of_a_pattern_is_what_the_document_says() -> None:
+    assert MOST_STEPS == 500

@@ -1,0 +1,129 @@
+"""What rules decide: pure, by table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from auth.values.model import Principal, PrincipalKind
+from server.policy.rules import NO_RULE, UNREADABLE, PolicyFacts, PolicyRule, decide, facts_of
+from server.settings.rules import RuleConfig
+
+
+def rules(*tables: dict[str, Any]) -> list[PolicyRule]:
+    return [
+        PolicyRule(msgspec.convert({"tools": ["*"], **table}, RuleConfig), place)
+        for place, table in enumerate(tables, 1)
+    ]
+
+
+def facts(arguments: dict[str, Any] | None = None, **more: Any) -> PolicyFacts:
+    given: dict[str, Any] = {
+        "kind": "user",
+        "scopes": frozenset({"mcp:tools"}),
+        "people": ("alice",),
+        "program": "claude",
+    }
+    given |= {"tool": "delete_page", "arguments": arguments or {}, **more}
+    return PolicyFacts(**given)
+
+
+def verdict(table: dict[str, Any], **of: Any) -> str:
+    arguments = of.pop("arguments", None)
+    return decide(rules({"decision": "deny", **table}), facts(arguments, **of)).verdict
+
+
+@pytest.mark.parametrize(
+    ("table", "of", "expected"),
+    [
+        ({}, {}, "deny"),
+        ({"who": {"kind": ["api_key", "client"]}}, {}, "allow"),
+        ({"who": {"kind": ["api_key", "user"]}}, {}, "deny"),
+        ({"who": {"scope": "mcp:tools:write"}}, {}, "deny"),  # which is part of what they have
+        ({"who": {"scope": "financial"}}, {}, "allow"),
+        ({"who": {"scope": "mcp financial"}}, {"scopes": frozenset({"mcp"})}, "allow"),
+        ({"who": {"scope": "financial"}}, {"kind": "local", "scopes": frozenset()}, "deny"),
+        ({"who": {"person": ["bob", "ali*"]}}, {}, "deny"),
+        ({"who": {"person": ["bob"]}}, {}, "allow"),
+        ({"who": {"person": ["*"]}}, {"people": ()}, "allow"),  # there is nobody
+        ({"who": {"program": ["cl?ude"]}}, {}, "deny"),
+        ({"who": {"program": ["CLAUDE"]}}, {}, "allow"),
+        ({"who": {"program": ["https://*"]}}, {"program_id": "https://a.example/c"}, "deny"),
+        ({"who": {"kind": ["user"], "person": ["bob"]}}, {}, "allow"),  # all of it
+        ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {"path": "/etc/passwd"}}, "deny"),
+        ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {"path": "/srv/etc/"}}, "allow"),
+        ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {"path": ["/etc/passwd"]}}, "allow"),
+        ({"when": {"path": {"matches": "^/etc/"}}}, {"arguments": {}}, "allow"),
+        ({"when": {"days": {"above": 3}}}, {"arguments": {"days": 3.5}}, "deny"),
+        ({"when": {"days": {"above": 3}}}, {"arguments": {"days": 10**400}}, "deny"),
+        ({"when": {"a.b.c": "x"}}, {"arguments": {"a": {"b": {"c": "x"}}}}, "deny"),
+        ({"when": {"force": {"exists": False}}}, {"arguments": {}}, "deny"),
+        ({"when": [{"a": 1}, {"b": 2}]}, {"arguments": {"b": 2}}, "deny"),
+        ({"when": {"$schema": {"required": ["x"]}}}, {"arguments": {"x": None}}, "deny"),
+    ],
+)
+def test_a_rule_fits_what_it_says(table: dict[str, Any], of: dict[str, Any], expected: str) -> None:
+    assert verdict(table, **of) == expected
+
+
+def test_the_first_rule_that_fits_decides_and_without_one_a_call_is_allowed() -> None:
+    several = rules(
+        {"decision": "allow", "when": {"dry": True}, "name": "dry runs"},
+        {"decision": "ask", "when": {"pages": {"atMost": 2}}, "reason": "pages are lost"},
+        {"decision": "deny", "reason": "it is too much at once"},
+    )
+    assert decide(several, facts({"dry": True})).rule == "dry runs"
+    asked = decide(several, facts({"pages": 1}))
+    assert (asked.verdict, asked.rule, asked.reason) == ("ask", "rule 2", "pages are lost")
+    assert decide(several, facts({"pages": 9})).reason == "it is too much at once"
+    assert decide(several[:2], facts({"pages": 9})) is NO_RULE
+
+
+def test_globs_name_tools() -> None:
+    (rule,) = rules({"tools": ["delete_*", "move"], "decision": "deny"})
+    assert [rule.speaks_of(tool) for tool in ("delete_page", "move", "moved", "undelete_x", "Delete_page")] == [
+        True, True, False, False, False,
+    ]  # fmt: skip
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"path": "/etc/passwd"}
+    for _ in range(depth):
+        value = {"a": value}
+    return value
+
+
+def test_arguments_that_are_nested_very_deeply_are_looked_into_as_far_as_a_rule_goes() -> None:
+    assert verdict({"when": {"a.a.a": {"not": 1}}}, arguments=nested(100_000)) == "deny"
+    assert verdict({"when": {"a.a.a": {"equals": {"a": 1}}}}, arguments=nested(100_000)) == "allow"
+
+
+@pytest.mark.parametrize("arguments", [{"path": "/etc/\ud83d"}, {"path": ["\ud83d"]}])
+def test_a_call_does_not_get_past_a_rule_by_being_no_text(arguments: dict[str, Any]) -> None:
+    table = {"decision": "deny", "when": {"path": {"contains": "x"}}, "reason": "no"}
+    found = decide(rules(table), facts(arguments))
+    assert (found.verdict, found.rule, found.reason) == ("deny", "rule 1", UNREADABLE)
+    # Also where the rule would let it through.
+    assert decide(rules({**table, "decision": "allow"}), facts(arguments)).verdict == "deny"
+
+
+def test_a_pattern_is_asked_in_a_time_that_grows_with_the_text_alone() -> None:
+    (rule,) = rules({"decision": "deny", "when": {"text": {"matches": "^(a+)+$"}}})
+    assert rule.fits(facts({"text": "a" * 1_000_000}))
+    assert not rule.fits(facts({"text": "a" * 1_000_000 + "b"}))  # where others never come back
+
+
+def test_facts_are_what_the_principal_is_known_by() -> None:
+    key = Principal(
+        kind=PrincipalKind.API_KEY,
+        subject="key-1",
+        client_id="c",
+        user="user-7",
+        person="alice",
+        program="deploys",
+        scopes=frozenset({"mcp"}),
+    )
+    found = facts_of(key, "t", {"a": 1})
+    assert (found.kind, found.people, found.program) == ("api_key", ("alice", "user-7", "key-1"), "deploys")
