@@ -19,6 +19,7 @@ from server.endpoint.opening import CannotStart, now_millis
 from server.money.amounts import parse
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
+from server.repeats import answers
 from server.repeats.answers import AnswerVault
 from server.settings.money import FacilitatorConfig, PaymentsConfig
 from server.settings.resolve import Resolved
@@ -27,7 +28,7 @@ from server.settings.secret import read_secret
 from server.settings.shapes import ServerConfig
 from server.store.jobs import Store
 from server.store.ledger_chain import KEY_PURPOSE as LEDGER_PURPOSE
-from server.till import answers, quotes, till
+from server.till import quotes, till
 from server.till.caps import CapRules
 from server.till.cashier import TillCashier
 from server.till.claims import Rules

@@ -36,6 +36,9 @@ def set_adrift(request: Request) -> None:
     if len(adrift) >= MOST or sum(one.caller == caller for one in adrift.values()) >= MOST_OF_CALLER:
         return
     call = adrift[name] = request.adrift = AdriftCall(caller)
+    request.endpoint.log.info(
+        "tool.adrift", tool=request.tool and request.tool.tool.name, request=request.call_id
+    )
     if request.answer is not None:
         call.end(request.answer)
 
