@@ -68,6 +68,7 @@ async def governed(request: Request, tool: ToolEntry, outlet: Outlet, run: RunTo
             await _put_back(policy, taken)
         return confirming.with_previews(request, policy, answer, outcome), outcome
     except CallNotMade as found:
+        request.unmade = True
         return found.answer, found.outcome
 
 

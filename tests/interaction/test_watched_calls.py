@@ -13,6 +13,8 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.base import BackendError, LogMessage, Outlet, Progress, ToolCall
 from server.backends.catalog import CatalogError, Source
 from server.backends.troubles import TroubleWatch
+from server.limits.bounds import BoundRules
+from server.limits.quotas import Quotas
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
 from server.policy.hooks import HookCaller, HookFailed
@@ -30,6 +32,7 @@ from tests.interaction.test_governed_calls import (
     everywhere,
     server,
 )
+from tests.interaction.test_limited_calls import limits_of
 from tests.interaction.wires import client
 from tests.policy.governing import governing
 from tests.requirements import Cell
@@ -380,7 +383,7 @@ async def test_each_thing_that_is_missing_has_its_reason_and_says_how_to_go_on()
             assert reason(missing) == "preview_required"
             assert "call quote with exactly the same arguments" in missing.text
         quoted = (await one.call("quote", {"n": 5})).result
-        assert [block["text"] for block in quoted["content"]][0] == "5 and a fee"
+        assert quoted["content"][0]["text"] == "5 and a fee"
         facts = quoted["_meta"][PREVIEW]
         assert (facts["tool"], facts["expiresInSeconds"]) == ("pay", 600)
         issued = facts["previewId"]
@@ -488,3 +491,18 @@ async def test_names_that_the_tool_has_itself_stay_its_own() -> None:
     async with governing(confirming()) as made:
         with pytest.raises(CatalogError, match="cannot be confirmed"):
             house(bank.source(properties=taken, required=[]), governing=made.policy)
+
+
+async def test_what_is_not_made_takes_nothing_of_a_quota() -> None:
+    bank = Bank()
+    settings = {**confirming(), "policy": [{"tools": ["pay"], "decision": "deny", "when": {"n": 9}}]}
+    async with governing(settings) as made:
+        limits = limits_of(
+            {"pay": BoundRules(quota="1/day")}, quotas=Quotas(made.store, clock=lambda: made.now[0])
+        )
+        async with client(WHERE[0], bank.source(), governing=made.policy, limits=limits) as one:
+            assert reason(await one.call("pay", {"n": 9})) == "denied"
+            issued = (await one.call("pay", {"n": 5})).result["_meta"][POLICY]["previewId"]
+            yes = {"n": 5, "confirm": True, "preview_id": issued}
+            assert (await one.call("pay", yes)).text == "paid"
+            assert "calls a day of pay are used up" in (await one.call("pay", {"n": 5})).text
