@@ -48,8 +48,8 @@ async def call_within(
 
 
 def _came_to_nothing(request: Request, result: CallResult, misfit: str) -> bool:
-    """It asks first, is to be paid for first, was made before, or its arguments do not fit."""
-    if isinstance(result, InputRequiredResult) or request.unpaid is not None:
+    """It asks first, is to be paid for or confirmed first, was made before or not at all, or its arguments do not fit."""
+    if isinstance(result, InputRequiredResult) or request.unpaid is not None or request.unmade:
         return True
     meta = result.meta if isinstance(result, ToolResult) else None
     if not meta:

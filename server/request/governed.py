@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+import trio
 
 from server.backends.base import BackendError, CannotAsk, NotAnswered, Outlet, Paused
 from server.backends.catalog import ToolEntry
@@ -36,6 +37,8 @@ T = TypeVar("T")
 Answer: TypeAlias = tuple[ToolResult, str]
 RunTool: TypeAlias = Callable[[Outlet], Awaitable[Answer]]
 
+# To write down that somebody left.
+LEAVING_SECONDS: Final = 2
 # A call that ended so took nothing of a budget.
 _CAME_TO_NOTHING: Final = frozenset({"invalid", "unpaid", "replayed", "busy"})
 # The tool itself has answered.
@@ -59,7 +62,7 @@ async def governed(request: Request, tool: ToolEntry, outlet: Outlet, run: RunTo
         taken = await _taken(request, policy, decision)
         try:
             if decision.verdict == "ask":
-                await _agreed(request, policy, decision, outlet)
+                await _asked(request, policy, decision, outlet, taken)
             answer, outcome = await confirming.confirmed(request, policy, given, outlet, run)
         except (Paused, CallNotMade):
             await _put_back(policy, taken)
@@ -68,6 +71,7 @@ async def governed(request: Request, tool: ToolEntry, outlet: Outlet, run: RunTo
             await _put_back(policy, taken)
         return confirming.with_previews(request, policy, answer, outcome), outcome
     except CallNotMade as found:
+        request.unmade = True
         return found.answer, found.outcome
 
 
@@ -120,7 +124,7 @@ async def _redacted(
         clear = await policy.redactor.result(answer)
     except Unredactable:
         return refused("withheld", _WITHHELD), "refused"
-    if clear.content == answer.content and clear.structured == answer.structured:
+    if list(clear.content) == list(answer.content) and clear.structured == answer.structured:
         return clear, outcome
     await tell(request, policy, "redacted", kept=False)
     if not clear.is_error and tool.schema.promises and not tool.schema.conforms(clear.structured):
@@ -194,6 +198,20 @@ async def _put_back(policy: ToolPolicy, taken: TakenCall | None) -> None:
 
 
 # ── whether somebody agrees ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def _asked(
+    request: Request, policy: ToolPolicy, decision: PolicyDecision, outlet: Outlet, taken: TakenCall | None
+) -> None:
+    """Until somebody agrees. Raises as `_agreed`. Whoever leaves meanwhile has used up nothing."""
+    try:
+        await _agreed(request, policy, decision, outlet)
+    except (Paused, CallNotMade):
+        raise
+    except BaseException:
+        with trio.move_on_after(LEAVING_SECONDS, shield=True):
+            await _put_back(policy, taken)
+        raise
 
 
 async def _agreed(request: Request, policy: ToolPolicy, decision: PolicyDecision, outlet: Outlet) -> None:

@@ -301,6 +301,20 @@ async def test_what_was_declined_takes_nothing_of_a_budget() -> None:
         assert again["_meta"][POLICY]["reason"] == "over_budget"  # and nobody is asked in vain
 
 
+async def test_who_leaves_while_they_are_asked_has_used_up_nothing() -> None:
+    shop = Shop()
+    async with (
+        governing(server(ask(max_calls=1))) as made,
+        client(WHERE[2], shop.source(), governing=made.policy, capabilities=ABLE) as one,
+    ):
+        async with one.begins("tools/call", {"name": "remove", "arguments": {"n": 1}}) as asked:
+            await asked.next()
+            await asked.cancel()
+        await trio.testing.wait_all_tasks_blocked()
+        reply, _ = await answered(one, "remove", {"n": 1}, YES)
+        assert reply.text == "done"
+
+
 async def test_each_session_has_a_budget_of_its_own() -> None:
     shop = Shop()
     rule = {"tools": ["remove"], "decision": "allow", "max_calls": 1, "per": "session"}

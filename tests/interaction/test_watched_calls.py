@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import pytest
@@ -12,13 +12,14 @@ from msgspec.structs import replace
 from auth.values.model import Principal, PrincipalKind
 from server.backends.base import BackendError, LogMessage, Outlet, Progress, ToolCall
 from server.backends.catalog import CatalogError, Source
-from server.backends.troubles import TroubleWatch
+from server.limits.bounds import BoundRules
+from server.limits.quotas import Quotas
 from server.mcp.messages import TextContent, Tool
 from server.mcp.results import ToolResult
-from server.policy.hooks import HookCaller, HookFailed
+from server.policy.hooks import HookFailed
 from server.store.jobs import StoreUnavailable
 from tests.interaction.agents import USER, agent, house, says
-from tests.interaction.everything import everything
+from tests.interaction.everything import everything, plain
 from tests.interaction.test_governed_calls import (
     ABLE,
     POLICY,
@@ -30,40 +31,14 @@ from tests.interaction.test_governed_calls import (
     everywhere,
     server,
 )
+from tests.interaction.test_limited_calls import limits_of
 from tests.interaction.wires import client
-from tests.policy.governing import governing
+from tests.policy.governing import PROCEED, HookRunnerFake, governing, hooked
 from tests.requirements import Cell
 
 PREVIEW = "io.ostiary/preview"
 NUMBERED = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
 OTHER = replace(USER, subject="user-2")
-PROCEED = b'{"decision": "proceed"}'
-Answers = Callable[[Mapping[str, Any]], Any]
-
-
-class Runner:
-    """Stands for a process of the owner's."""
-
-    def __init__(self, answers: Answers = lambda _: PROCEED) -> None:
-        self.answers = answers
-        self.asked: list[Any] = []
-        self.watch = TroubleWatch()
-
-    def lacks(self, function: str) -> str | None:
-        return None
-
-    async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
-        self.asked.append(given)
-        said = self.answers(given)
-        if isinstance(said, Exception):
-            raise said
-        if said is None:
-            await trio.sleep_forever()
-        return said
-
-
-def hooked(place: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return server(*rules, hooks={place: {"run": ["look"], **more}})
 
 
 # ── before ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -81,7 +56,7 @@ async def test_a_hook_lets_changes_denies_or_answers_in_the_place_of_the_tool(wh
             return b'{"decision": "substitute", "result": {"content": [{"type": "text", "text": "four"}]}}'
         return PROCEED
 
-    shop, runner = Shop(), Runner(look)
+    shop, runner = Shop(), HookRunnerFake(look)
     async with (
         governing(hooked("before", tools=["remove"]), runners=[cast("Any", runner)]) as made,
         client(where, shop.source(), governing=made.policy) as one,
@@ -103,7 +78,7 @@ async def test_rules_hold_for_what_a_hook_has_made_of_a_call() -> None:
         {"tools": ["remove"], "decision": "deny", "when": {"n": {"above": 9}}, "reason": "too many"},
         {"tools": ["remove"], "decision": "deny", "when": {"n": 5}, "reason": "not five"},
     )
-    runner = Runner(
+    runner = HookRunnerFake(
         lambda given: b'{"decision": "proceed", "arguments": {"n": %d}}' % (given["arguments"]["n"] * 5)
     )
     shop = Shop()
@@ -123,7 +98,7 @@ async def test_the_person_is_asked_about_the_call_that_will_be_made() -> None:
     def look(_: Mapping[str, Any]) -> bytes:
         return b'{"decision": "proceed", "arguments": {"n": %d}}' % turn[0]
 
-    shop, runner = Shop(), Runner(look)
+    shop, runner = Shop(), HookRunnerFake(look)
     async with (
         governing(hooked("before", ask()), runners=[cast("Any", runner)]) as made,
         client(WHERE[0], shop.source(), governing=made.policy, capabilities=ABLE) as one,
@@ -150,7 +125,7 @@ NONSENSE: list[Any] = [
 @pytest.mark.parametrize("place", ["before", "after"])
 @pytest.mark.parametrize("said", NONSENSE, ids=lambda said: repr(said)[:40])
 async def test_a_hook_that_fails_or_says_nonsense_lets_nothing_through(said: Any, place: str) -> None:
-    shop, runner = Shop(), Runner(lambda _: said)
+    shop, runner = Shop(), HookRunnerFake(lambda _: said)
     async with (
         governing(hooked(place), runners=[cast("Any", runner)]) as made,
         client(WHERE[0], shop.source(), governing=made.policy) as one,
@@ -170,7 +145,7 @@ async def test_a_hook_that_fails_or_says_nonsense_lets_nothing_through(said: Any
 
 
 async def test_a_hook_has_only_so_long(autojump_clock: Any) -> None:
-    shop, runner = Shop(), Runner(lambda _: None)
+    shop, runner = Shop(), HookRunnerFake(lambda _: None)
     async with governing(hooked("before", deadline_seconds=2), runners=[cast("Any", runner)]) as made:
         home = house(shop.source(), governing=made.policy, tokens={"t": USER})
         home.pair.headers = {"authorization": "Bearer t"}
@@ -193,7 +168,7 @@ async def test_a_hook_sees_the_answer_and_may_change_or_withhold_it(where: Cell)
             return b'{"decision": "deny", "reason": "nobody has to know"}'
         return PROCEED
 
-    shop, runner = Shop(), Runner(look)
+    shop, runner = Shop(), HookRunnerFake(look)
     async with (
         governing(hooked("after"), runners=[cast("Any", runner)]) as made,
         client(where, shop.source(), governing=made.policy) as one,
@@ -215,7 +190,7 @@ async def test_what_a_hook_puts_in_place_of_an_answer_is_what_the_tool_promises(
 
     said = [b'{"decision": "substitute", "result": {"content": [], "structuredContent": {"n": "x"}}}']
     for place in ("before", "after"):
-        runner = Runner(lambda _: said[0])
+        runner = HookRunnerFake(lambda _: said[0])
         async with (
             governing(hooked(place), runners=[cast("Any", runner)]) as made,
             client(WHERE[0], agent(listed=listed, count=count), governing=made.policy) as one,
@@ -246,8 +221,9 @@ async def test_nothing_that_a_tool_says_gets_past_redaction(where: Cell) -> None
 
     async with (
         governing(server(redact={"sets": ["emails"]})) as made,
-        client(where, agent(tells=tells, fails=fails), governing=made.policy) as one,
+        client(where, agent(tells=tells, fails=fails, plain=plain), governing=made.policy) as one,
     ):
+        assert (await one.call("plain")).text == "done" and made.desk.counts == {}
         meta = {"progressToken": "p", "io.modelcontextprotocol/logLevel": "debug"}
         if not one.modern:
             await one.ask("logging/setLevel", {"level": "debug"})
@@ -258,6 +234,7 @@ async def test_nothing_that_a_tool_says_gets_past_redaction(where: Cell) -> None
         assert said.count("[email redacted]") >= 6
         assert told.result["structuredContent"] == {"to": ["[email redacted]"]}
         assert failed.error["message"] == "no mail box [email redacted]"
+        assert made.desk.counts == {"redacted": 1}
         assert {line["reason"] for line in one.made.lines if "reason" in line} == {
             "no mail box [email redacted]"
         }
@@ -380,7 +357,7 @@ async def test_each_thing_that_is_missing_has_its_reason_and_says_how_to_go_on()
             assert reason(missing) == "preview_required"
             assert "call quote with exactly the same arguments" in missing.text
         quoted = (await one.call("quote", {"n": 5})).result
-        assert next(block["text"] for block in quoted["content"]) == "5 and a fee"
+        assert quoted["content"][0]["text"] == "5 and a fee"
         facts = quoted["_meta"][PREVIEW]
         assert (facts["tool"], facts["expiresInSeconds"]) == ("pay", 600)
         issued = facts["previewId"]
@@ -488,3 +465,18 @@ async def test_names_that_the_tool_has_itself_stay_its_own() -> None:
     async with governing(confirming()) as made:
         with pytest.raises(CatalogError, match="cannot be confirmed"):
             house(bank.source(properties=taken, required=[]), governing=made.policy)
+
+
+async def test_what_is_not_made_takes_nothing_of_a_quota() -> None:
+    bank = Bank()
+    settings = {**confirming(), "policy": [{"tools": ["pay"], "decision": "deny", "when": {"n": 9}}]}
+    async with governing(settings) as made:
+        limits = limits_of(
+            {"pay": BoundRules(quota="1/day")}, quotas=Quotas(made.store, clock=lambda: made.now[0])
+        )
+        async with client(WHERE[0], bank.source(), governing=made.policy, limits=limits) as one:
+            assert reason(await one.call("pay", {"n": 9})) == "denied"
+            issued = (await one.call("pay", {"n": 5})).result["_meta"][POLICY]["previewId"]
+            yes = {"n": 5, "confirm": True, "preview_id": issued}
+            assert (await one.call("pay", yes)).text == "paid"
+            assert "calls a day of pay are used up" in (await one.call("pay", {"n": 5})).text

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from io import StringIO
 from typing import Any
 
 import msgspec
 import structlog
+import trio
 
+from server.backends.troubles import TroubleWatch
 from server.policy.desk import PolicyDesk
-from server.policy.hooks import HookRunner
+from server.policy.hooks import HookCaller, HookRunner
 from server.policy.policy import ServerPolicy
 from server.settings.shapes import ServerConfig
 from server.store.inline import InlineStore, open_inline_store
 
 NOON = 1_800_014_400_000
+PROCEED = b'{"decision": "proceed"}'
+Answers = Callable[[Mapping[str, Any]], Any]
 
 
 class Governing(msgspec.Struct):
@@ -57,3 +61,28 @@ async def governing(
         )
         policy = ServerPolicy(msgspec.convert(settings, ServerConfig), desk, runners)
         yield Governing(policy, desk, store, now, lines)
+
+
+class HookRunnerFake:
+    """Stands for a process of the owner's."""
+
+    def __init__(self, answers: Answers = lambda _: PROCEED) -> None:
+        self.answers = answers
+        self.asked: list[Any] = []
+        self.watch = TroubleWatch()
+
+    def lacks(self, function: str) -> str | None:
+        return None
+
+    async def ask(self, function: str, given: Mapping[str, Any], caller: HookCaller) -> bytes:
+        self.asked.append(given)
+        said = self.answers(given)
+        if isinstance(said, Exception):
+            raise said
+        if said is None:
+            await trio.sleep_forever()
+        return said
+
+
+def hooked(place: str, *rules: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"name": "main", "policy": list(rules), "hooks": {place: {"run": ["look"], **more}}}
