@@ -111,6 +111,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
     tasks: Tasks
     boot_id: str
     trust: DeskPlace
+    limits: Callable[[ServerConfig], ServerLimits | None]
 
     async def prepare(
         self, changed: Iterable[ServerConfig], renewed: Callable[[msgspec.Struct], bool]
@@ -150,6 +151,7 @@ class OpenServers(msgspec.Struct, frozen=True, kw_only=True):
             self.settings[name] = offering.settings
             self.agents[name].take(offering.lineup)
             self.endpoints[name].take(offering.identity, offering.catalog, offering.rights)
+            _take_bounds(self.endpoints[name].limits, self.limits(offering.settings))
         self.trust.take([source.backend for agents in self.agents.values() for source in agents.sources])
 
     def begin_draining(self) -> None:
@@ -258,6 +260,7 @@ async def open_servers(
         tasks=tasks,
         boot_id=boot_id,
         trust=trust,
+        limits=limits,
     )
 
 
@@ -292,6 +295,15 @@ def _desk_place(
         return desk
 
     return DeskPlace(make)
+
+
+def _take_bounds(served: ServerLimits | None, newer: ServerLimits | None) -> None:
+    """Those of tools. Who comes in how often is counted on as it was."""
+    if served is None or newer is None:
+        return
+    if served.bounds is not None and newer.bounds is not None:
+        newer.bounds.succeed(served.bounds)
+    served.bounds = newer.bounds
 
 
 def _refuse_absent(lineup: Lineup) -> None:

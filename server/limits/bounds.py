@@ -58,7 +58,19 @@ class ToolBounds:
         self._quota = parse_quota(quota)
         self._quotas = quotas
         self._restraint = restraint
-        self._bounds = {name: _bound(rules) for name, rules in tools.items() if rules != BoundRules()}
+        self._rules = {name: rules for name, rules in tools.items() if rules != BoundRules()}
+        self._bounds = {name: _bound(rules) for name, rules in self._rules.items()}
+
+    def succeed(self, before: ToolBounds) -> None:
+        """It comes in that one's place: whoever was counted there by the same rule is counted on."""
+        for name, rules in self._rules.items():
+            if before._rules.get(name) == rules:
+                self._bounds[name] = before._bounds[name]
+        if before._quotas is not None and before._quota_rules() != self._quota_rules():
+            before._quotas.let_go()
+
+    def _quota_rules(self) -> Mapping[str, str]:
+        return {name: rules.quota for name, rules in self._rules.items() if rules.quota}
 
     @property
     def quota(self) -> int:

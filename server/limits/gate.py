@@ -60,8 +60,8 @@ def sharer_of(principal: Principal, address: str) -> str:
     return f"{principal.kind._value_}:{principal.subject}"
 
 
-class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """All that bounds the callers of one server."""
+class ServerLimits(msgspec.Struct, kw_only=True):
+    """All that bounds the callers of one server. `bounds` are others when its settings are."""
 
     gate: Gate
     restraint: Restraint

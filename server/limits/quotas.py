@@ -138,11 +138,15 @@ class Quotas:
         if ahead is not None and ahead.day.name == day_at(self._clock()).name:
             ahead.left += 1
 
-    async def aclose(self) -> None:
-        """What is left is there for the next process."""
+    def let_go(self) -> None:
+        """Quotas are others now: what was raised ahead of the old ones goes back with the next write, before more is raised."""
         for subject, ahead in self._ahead.items():
             self._forget(subject, ahead)
         self._ahead.clear()
+
+    async def aclose(self) -> None:
+        """What is left is there for the next process."""
+        self.let_go()
         returned, self._returned = tuple(self._returned), []
         if returned:
             await self._store.write(partial(give_back, returned=returned))

@@ -7,7 +7,6 @@ from typing import Final
 
 import msgspec
 
-from server.settings.policies import ToolConfig
 from server.settings.reading import kind_of
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
@@ -18,8 +17,6 @@ TAKEN: Final = (
     "unclassified", "price", "agents", "expose", "version", "anonymous_tools", "getting_started",
     "read_resource", "policy", "policy_mode", "hooks", "redact",
 )  # fmt: skip
-_BOUNDS: Final = ("limit", "limit_all", "quota")
-_PLAIN: Final = ToolConfig()
 
 
 class SettingsChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,9 +68,6 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
             waits.append(
                 f'server {server.name}: its upstreams with identity = "person", and the agents beside them'
             )
-        tools, bounded = _tools(now, server)
-        taken = msgspec.structs.replace(taken, tools=tools)
-        waits += [f"server {server.name}: {name}" for name in bounded]
         waits += [
             f"server {server.name}: {field.name}"
             for field in msgspec.structs.fields(ServerConfig)
@@ -90,21 +84,6 @@ def _personal(server: ServerConfig) -> list[msgspec.Struct]:
         for agent in server.agents
         if kind_of(agent) == "mcp" and getattr(agent, "identity", "") == "person"
     ]
-
-
-def _tools(now: ServerConfig, newer: ServerConfig) -> tuple[dict[str, ToolConfig], list[str]]:
-    """As they are taken, and which of their bounds wait: what was used of them is counted by those of the start."""
-    taken: dict[str, ToolConfig] = {}
-    waits: list[str] = []
-    for name in {**newer.tools, **now.tools}:
-        before, after = now.tools.get(name, _PLAIN), newer.tools.get(name, _PLAIN)
-        waits += [
-            f"tools.{name}.{bound}" for bound in _BOUNDS if getattr(before, bound) != getattr(after, bound)
-        ]
-        kept = msgspec.structs.replace(after, **{bound: getattr(before, bound) for bound in _BOUNDS})
-        if name in newer.tools or kept != _PLAIN:
-            taken[name] = kept
-    return taken, waits
 
 
 def _names_that_differ(started: Resolved, newer: Resolved) -> list[str]:

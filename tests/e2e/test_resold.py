@@ -104,7 +104,9 @@ class Chain:
         ]
 
     def customer(self) -> Customer:
-        return Customer(wire=Wire(url=self.url), shop=cast("Any", None))
+        wire = Wire(url=self.url)
+        self.running.callback(wire.close)
+        return Customer(wire=wire, shop=cast("Any", None))
 
     @property
     def runs(self) -> list[str]:
@@ -175,9 +177,8 @@ def test_a_tool_is_sold_on_with_a_mark_up_and_both_sides_are_in_the_books_of_one
         assert bought["call_id"] == sold["call_id"]
         assert bought["target"] == sold["source"]  # the chain, which has four thousandths of ours more now
         assert chain.ours.at_machine("ledger", "check")["sound"]
-        shown = chain.ours.at_machine("ledger", "list", "--kind", "purchase")
+        shown = chain.ours.at_machine("ledger", "statement", "--kind", "purchase")
         assert len(shown) == 1
-        customer.wire.close()
 
 
 def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None:
@@ -207,11 +208,7 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
         chain.open()
 
         def served() -> str | None:
-            again = chain.customer()
-            try:
-                heard = again.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
-            finally:
-                again.wire.close()
+            heard = chain.customer().wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).result
             return None if heard.get("isError") else heard["content"][0]["text"]
 
         assert until("the answer", served) == "sold tea"

@@ -143,3 +143,27 @@ def test_a_terminal_that_is_closed_drains_the_server(home: Path) -> None:
         assert "server.draining" in server.said()
     finally:
         server.end()
+
+
+def test_bounds_of_a_tool_come_and_go_and_what_was_used_of_them_stays_used(home: Path) -> None:
+    limited = DEMO + '[server.tools.echo]\nlimit = "1/h"\n'
+    ostiary = house(home)
+
+    def echo(server: Server) -> str:
+        return ostiary.ask("call", server.endpoint, "echo", "text=hello")["content"][0]["text"]
+
+    def held_back(server: Server) -> bool:
+        refused = ostiary.run("call", server.endpoint, "echo", "text=hello", code=1)
+        return "1/h is the limit" in refused.stdout + refused.stderr
+
+    with ostiary.serving() as server:
+        write(home, limited)
+        server.await_words("settings.reloaded")
+        assert echo(server) == "hello" and held_back(server)
+        write(home, limited + 'tier = "read"\n')  # another word of it makes no new allowance
+        server.await_words("(?s)settings.reloaded.*settings.reloaded")
+        assert held_back(server)
+        write(home, DEMO)
+        server.await_words("(?s)(settings.reloaded.*){3}")
+        assert echo(server) == "hello" == echo(server)
+        assert server.end(signal.SIGTERM) == 0

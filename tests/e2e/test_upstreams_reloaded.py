@@ -162,6 +162,6 @@ def test_an_upstream_in_trouble_is_named_once(home: Path) -> None:
         assert shown.count("nobody answers there") == 1
         state = program.at_machine("status")["server"]
         assert state["agents"] == [] and state["upstreams"][0]["name"] == "main/gone"
-        examined = program.run("doctor", code=1)
+        examined = program.run("doctor", "--data-dir", str(program.data_dir), code=1)
         assert (examined.stdout + examined.stderr).count("nobody answers there") == 1
         assert server.end(signal.SIGTERM) == 0

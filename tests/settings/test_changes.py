@@ -84,14 +84,28 @@ def test_servers_wait_for_what_they_may_refer_to(tmp_path: Path, more: str, shar
     assert not found.servers and found.waits == (shared, "server main")
 
 
-def test_bounds_of_tools_wait_and_what_else_is_said_of_them_does_not(tmp_path: Path) -> None:
-    tools = '\n[server.tools.echo]\nlimit = "1/min"\n'
+def test_bounds_of_tools_and_all_else_that_is_said_of_them_are_taken(tmp_path: Path) -> None:
+    tools = '\n[server.tools.echo]\nlimit = "1/min"\nquota = "5/day"\n'
     found = compared(tmp_path, PLAIN + tools, PLAIN + '\n[server.tools.echo]\ntier = "read"\n')
-    assert found.waits == ("server main: tools.echo.limit",)
     echo = found.servers[0].tools["echo"]
-    assert (echo.limit, echo.tier) == ("1/min", "read")
-    gone = compared(tmp_path, PLAIN + tools, PLAIN)
-    assert gone.waits and not gone.servers
+    assert (found.waits, echo.limit, echo.quota, echo.tier) == ((), "", "", "read")
+    assert compared(tmp_path, PLAIN, PLAIN + tools).servers[0].tools["echo"].limit == "1/min"
+
+
+UPSTREAM = '[[server.agent]]\nkind = "mcp"\nid = "x"\nurl = "https://x.example/mcp"\n'
+PERSONAL = 'identity = "person"\noauth = { authorization_server = "https://login.example" }\n'
+
+
+def test_upstreams_are_taken_but_for_those_at_which_people_have_accounts(tmp_path: Path) -> None:
+    found = compared(tmp_path, PLAIN, PLAIN + UPSTREAM)
+    assert [len(server.agents) for server in found.servers] == [2] and not found.waits
+    assert compared(tmp_path, PLAIN + UPSTREAM, PLAIN + UPSTREAM + "banner = true\n").servers
+    assert compared(tmp_path, PLAIN + UPSTREAM, PLAIN).servers
+    personal = compared(tmp_path, PLAIN + UPSTREAM, PLAIN + UPSTREAM + PERSONAL)
+    assert not personal.servers
+    assert personal.waits == (
+        'server main: its upstreams with identity = "person", and the agents beside them',
+    )
 
 
 def test_the_first_price_waits(tmp_path: Path) -> None:
