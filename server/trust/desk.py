@@ -142,7 +142,7 @@ class TrustDesk:
                 del self._met[key]
 
     def _first(self, key: UpstreamKey, definitions: Sequence[Definition]) -> None:
-        self.log.warning("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
+        self.log.info("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
         self._met[key] = definitions
         self._woken.set()
 
