@@ -8,6 +8,8 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from shlex import join
+from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
 import click
@@ -98,7 +100,16 @@ class _ServeCommand(click.Command):
             place = args.index("--")
             ctx.meta[AFTER_DASHES] = tuple(args[place + 1 :])
             args = args[:place]
-        return super().parse_args(ctx, args)
+        given = tuple(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError:
+            if len(given) < 2 or given[0].startswith("-") or which(given[0]) is None:
+                raise
+            raise terminal.Misuse(
+                f"{terminal.clean(given[0])} is a program, and comes after --",
+                hint=terminal.clean(f"ostiary serve -- {join(given)}"),
+            ) from None
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND …]"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from shlex import quote
 from shutil import which
@@ -15,6 +16,11 @@ if TYPE_CHECKING:
 # As much of an agent's own rules as clients are told at once.
 INSTRUCTIONS: Final = 8_000
 TITLE: Final = 100
+# How much of a Python file is looked at for what it imports, and the libraries with which MCP servers are made.
+LOOKED_AT: Final = 1024 * 1024
+IMPORTED: Final = re.compile(rb"^[ \t]*(?:from|import)[ \t]+(\w+)", re.MULTILINE)
+OTHERS: Final = frozenset({b"mcp", b"fastmcp"})
+JAVASCRIPT: Final = frozenset({".js", ".mjs", ".cjs"})
 
 
 class Target(NamedTuple):
@@ -36,7 +42,8 @@ def what_to_serve(
     ]
     if len(said) > 1:
         raise terminal.Misuse(
-            f"{' and '.join(said)} are {len(said)} servers", hint="several are for ostiary.toml"
+            f"{' and '.join(said)} are {'two' if len(said) == 2 else 'three'} servers",
+            hint="several are for ostiary.toml",
         )
     if target is not None:
         return _target_of(target)
@@ -48,7 +55,10 @@ def _behind(upstream: str | None, command: tuple[str, ...], variables: tuple[str
     from server.settings.shapes import ServerConfig
 
     if command and which(command[0]) is None:
-        raise terminal.Misuse(f"there is no program {terminal.clean(command[0])}")
+        raise terminal.Misuse(
+            f"there is no program {terminal.clean(command[0])}",
+            hint="give its path, if it is not in one of the folders of your PATH",
+        )
     # Whoever named it here means it: it is believed what it says first.
     agent = McpConfig(url=upstream or "", command=command, env=variables, trust="first-use")
     if found := problems(agent):
@@ -66,10 +76,19 @@ def _target_of(written: str) -> Target:
         return _skills(written)
     if path.suffix.lower() == ".json":
         return _mock(path)
-    raise terminal.Misuse(
-        f"{written} is nothing that can be served by itself",
-        hint="a Python file, a .3md document, a folder of SKILL.md files, or a mock (.json); a program comes after --",
-    )
+    raise terminal.Misuse(f"{written} is nothing that can be served by itself", hint=_what_was_meant(path))
+
+
+def _what_was_meant(path: Path) -> str:
+    """For somebody who left out a word."""
+    written = str(path)
+    if written.startswith(("http:/", "https:/")):
+        return f"ostiary serve --upstream {written.replace(':/', '://', 1)}"
+    if path.suffix in JAVASCRIPT:
+        return f"ostiary serve -- node {quote(written)}"
+    if which(written) is not None:
+        return f"ostiary serve -- {quote(written)} …"
+    return "a Python file, a .3md document, a folder of SKILL.md files, or a mock (.json); a program comes after --"
 
 
 def _skills(written: str) -> Target:
@@ -98,8 +117,22 @@ def _python(path: Path) -> Target:
 
     if not path.expanduser().is_file():
         raise terminal.CliError(f"there is no file {path}")
+    if _serves_by_itself(path.expanduser()):
+        raise terminal.Misuse(
+            f"{path} is an MCP server already", hint=f"ostiary serve -- python3 {quote(str(path))}"
+        )
     agent = agent_shape("python")(file=str(path.expanduser().absolute()))
     return Target(ServerConfig(name="main", title=path.stem[:TITLE], agents=(agent,)))
+
+
+def _serves_by_itself(path: Path) -> bool:
+    """Whether it is made with somebody else's library for servers, and has nothing of ours."""
+    try:
+        with path.open("rb") as file:
+            modules = set(IMPORTED.findall(file.read(LOOKED_AT)))
+    except OSError:
+        return False
+    return b"ostiary" not in modules and not modules.isdisjoint(OTHERS)
 
 
 def _mock(path: Path) -> Target:

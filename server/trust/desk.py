@@ -182,7 +182,7 @@ class TrustDesk:
                     del self._met[key]
 
     def _first(self, key: UpstreamKey, source: str, definitions: Sequence[Definition]) -> None:
-        self.log.warning("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
+        self.log.info("upstream.met", upstream=str(key), accepted=len(definitions), trust="first-use")
         met = _Met(source, definitions)
         served = self._known.get(key)
         if self._coming is not None and (served is None or served.guard.source != source):

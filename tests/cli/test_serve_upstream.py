@@ -32,6 +32,40 @@ async def test_what_cannot_be_meant_is_a_misuse(
     assert "swordfish" not in refused.stderr
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told", "hint"),
+    [
+        (("sh", "-c", "true"), "sh is a program, and comes after --", "ostiary serve -- sh -c true"),
+        (("sh", "server"), "sh is a program, and comes after --", "ostiary serve -- sh server"),
+        (("sh",), "sh is nothing that can be served by itself", "ostiary serve -- sh …"),
+        (
+            ("https://a.example/mcp",),
+            "https://a.example/mcp is nothing that can be served by itself",
+            "ostiary serve --upstream https://a.example/mcp",
+        ),
+        (
+            ("dist/index.js",),
+            "dist/index.js is nothing that can be served by itself",
+            "ostiary serve -- node dist/index.js",
+        ),
+        (("theirs.py",), "theirs.py is an MCP server already", "ostiary serve -- python3 theirs.py"),
+    ],
+)
+async def test_whoever_left_out_a_word_is_told_which(
+    shell: Terminal, arguments: tuple[str, ...], told: str, hint: str
+) -> None:
+    (shell.home / "theirs.py").write_text("import os\nfrom fastmcp import FastMCP\n", "utf-8")
+    refused = await shell.run("serve", *arguments)
+    assert (refused.code, refused.stderr) == (2, f"error: {told}\nhint: {hint}\n")
+
+
+async def test_a_python_file_that_uses_another_server_as_a_client_is_served(shell: Terminal) -> None:
+    text = "from mcp import Client\nfrom ostiary import tool\n"
+    (shell.home / "ours.py").write_text(text, "utf-8")
+    refused = await shell.run("serve", "ours.py", "--port", "0", "--host", "0.0.0.0")
+    assert "issuer: is needed" in refused.stderr
+
+
 async def test_settings_that_lie_in_the_directory_are_not_those_of_a_command(shell: Terminal) -> None:
     (shell.home / "ostiary.toml").write_text("this is no TOML", "utf-8")
     refused = await shell.run("serve", "--port", "0", "--host", "0.0.0.0", "--", "sh")

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
 from programs import NODE_BIN, ROOT, SOURCE, WAIT_SECONDS, Background, Program, Server, needed, until
 
@@ -21,6 +22,7 @@ PEERS = ROOT / "tests" / "peers"
 NODE_MODULES = PEERS / "node_modules" / "@modelcontextprotocol"
 CLIENT = PEERS / "python_sdk_gateway.py"
 FASTMCP = PEERS / "fastmcp_server.py"
+SDK_BEHIND_OAUTH = PEERS / "python_sdk_oauth_server.py"
 LEGACY, MODERN = "2025-11-25", "2026-07-28"
 
 
@@ -181,6 +183,61 @@ def test_four_servers_of_others_are_one_for_an_official_client(ostiary: Program,
     assert "denied" in outside["text"]
     assert "all__simple-prompt" in found["prompts"]
     assert found["read"] == 1
+
+
+@pytest.mark.parametrize("mode", ["auto", "legacy"])
+def test_one_of_five_wants_a_login_and_all_are_one_for_an_official_client(
+    ostiary: Program, mode: str
+) -> None:
+    """From npm and PyPI: filesystem, everything, memory, a FastMCP server, and one of the Python SDK with its own OAuth."""
+    with fastmcp(ostiary) as url, sdk_behind_oauth(ostiary) as guarded:
+        federated(ostiary, url)
+        settings = ostiary.home / "ostiary.toml"
+        settings.write_text(
+            settings.read_text("utf-8")
+            + f'[[server.agent]]\nkind = "mcp"\nid = "sdk"\nurl = "{guarded}"\ntrust = "first-use"\n',
+            "utf-8",
+        )
+        with ostiary.serving() as server:
+            ostiary.log_in(server)
+            assert trouble_of(ostiary, "main/sdk") == "wants a login: ostiary upstream login main/sdk"
+            log_in_upstream(ostiary, "sdk")
+            until("its tools", lambda: trouble_of(ostiary, "main/sdk") is None or None)
+            found = called_by_the_sdk(
+                ostiary,
+                server,
+                mode,
+                ("files.read_text_file", {"path": str(ostiary.home / "notes" / "milk.txt")}),
+                ("all__echo", {"message": "again"}),
+                ("memory.read_graph", {}),
+                ("fast.echo", {"text": "hello"}),
+                ("sdk.remember", {"note": "milk"}),
+            )
+    assert [each["is_error"] for each in found["results"]] == [False] * 5
+    read, echo, _, fast, remembered = found["results"]
+    assert (read["text"], echo["text"], fast["text"]) == ("two bottles", "Echo: again", "hello")
+    assert remembered["text"] == "remembered: milk"
+
+
+@contextmanager
+def sdk_behind_oauth(program: Program) -> Generator[str]:
+    python = needed(ROOT / ".venvs" / "peers" / "bin" / "python", "scripts/peers python")
+    with program.starting(str(SDK_BEHIND_OAUTH), command=[str(python)]) as background:
+        yield background.await_words(r"Listening on (\S+)")[1] + "/mcp"
+
+
+def log_in_upstream(program: Program, name: str) -> None:
+    """What the owner does, with a browser that agrees to everything."""
+    words = ("upstream", "login", name, "--no-browser", "--data-dir", str(program.data_dir))
+    with program.starting(*words) as login:
+        link = login.await_words(r"http://\S+/authorize\?\S+")[0]
+        assert httpx2.get(link, follow_redirects=True, trust_env=False).status_code == 200
+        assert login.wait() == 0, login.said()
+
+
+def trouble_of(program: Program, name: str) -> str | None:
+    found = {each["upstream"]: each["trouble"] for each in program.at_machine("upstream", "list")}
+    return None if found[name] is None else found[name]["words"]
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
