@@ -22,6 +22,7 @@ class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
     # has to watch whether its caller is still there: these cost more than such a call does. Only for code of our own.
     quick: bool = False
     tier: Tier = "write"  # of a tool: how much it can do
+    coerces: bool = False  # of a tool: an argument that says what is wanted as a text is taken for it
 
 
 DEFAULT_TERMS: Final = CallTerms()

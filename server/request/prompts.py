@@ -64,6 +64,7 @@ async def _get(
             resumed=resumed,
             wants_progress=request.wants_progress,
             log_level=request.log_level(),
+            origin=request,
         )
         return await entry.backend.get_prompt(question, outlet), "ok"
 

@@ -115,6 +115,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             resumed=resumed,
             wants_progress=request.wants_progress,
             log_level=request.log_level(),
+            origin=request,
         )
         try:
             contents = await entry.backend.read(question, outlet)

@@ -55,7 +55,7 @@ from server.request.asking import resumable
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
-from server.request.request import Request
+from server.request.request import Inner, Request
 from server.rights.standing import Standing, insufficient
 from server.store.jobs import StoreUnavailable
 from server.tasks.order import TaskOrder, Who, owner_of
@@ -77,6 +77,8 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     tool = request.tool
     if tool is None:
         raise _missing(request, params.name)
+    if tool.terms.coerces and params.arguments:
+        params = _coerced(request, tool, params)
     limits = request.endpoint.limits
     if limits is not None and limits.bounds is not None and not request.counted:
         from server.request.bounded import call_within
@@ -109,7 +111,21 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
         )
 
 
-async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet) -> Ending:
+def _coerced(request: Request, tool: ToolEntry, params: CallToolParams) -> CallToolParams:
+    """With arguments that the schema wants, as far as texts say them; before anything else looks at them, and once."""
+    from server.mcp.lenient import coerced
+
+    arguments = cast("dict[str, Any]", params.arguments)
+    if not tool.schema.problems(arguments):
+        return params
+    taken = msgspec.structs.replace(params, arguments=coerced(tool.tool.input_schema, arguments))
+    request.route = msgspec.structs.replace(request.route, params=taken)
+    return taken
+
+
+async def carry_out(
+    endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet, *, inner: Inner | None = None
+) -> Ending:
     """What was ordered as a task, by the same page as every other call, only that nobody waits on a line. Raises what a call
     raises, and `Paused` if the outlet does."""
     endpoint = endpoints.get(order.server)
@@ -133,6 +149,7 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         payment=order.payment,
         idempotency_key=order.idempotency_key,
         address=order.address,
+        inner=inner,
     )
     settle_tool(request, order.tool)
     try:
@@ -246,6 +263,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             subject=request.principal.subject,
             call_id=request.call_id,
             caller=request.principal,
+            origin=request,
         )
         if tool.terms.quick
         else ToolCall(
@@ -260,6 +278,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             log_level="debug" if hears else request.log_level(),
             unhurried=request.unhurried,
             caller=request.principal,
+            origin=request,
         )
     )
     try:
