@@ -137,6 +137,7 @@ class AgentCall:
     def end(self) -> None:
         """The process has said its last about it, and it leaves its place."""
         self.over = True
+        self.origin = None
         if self._turn is None:
             self._turns.give_back(self._sharer)
         else:
@@ -175,6 +176,7 @@ class AgentCall:
     def give_up(self) -> None:
         """Nobody follows it any more. Its number stays taken until the process has said its last about it."""
         self.given_up_at = trio.current_time()
+        self.origin = None  # and with it the request, which nobody waits for
         self._news.clear()
 
     async def follow(self, outlet: Outlet, send: Send, asking: _Asking | None = None) -> Finished:

@@ -612,3 +612,8 @@ def test_what_may_be_said_as_a_text_is_told_to_the_server(
         "c": True,
         "d": None,
     }
+
+
+def test_a_file_with_every_type_written_is_served(children: ExitStack) -> None:
+    child = children.enter_context(Child(Path(__file__).parent / "typed_agent.py"))
+    assert [tool["name"] for tool in child.hear()["catalog"]["tools"]] == ["one", "two"]

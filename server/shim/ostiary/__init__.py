@@ -28,7 +28,7 @@ from .content import (
 from .context import Context, SyncContext
 from .errors import Cancelled, CannotAsk, CannotUse, Misuse, NotAnswered, NotFound, ProtocolError, ToolFailure
 from .file import around, before_call, defaults, include, lifespan
-from .hooks import ToolUse
+from .hooks import Proceed, ToolUse
 from .param import Param
 from .provide import Provide
 from .questions import Elicited, Root, Sampled, elicitation, elicitation_url, roots, sampling
@@ -69,6 +69,7 @@ __all__ = [
     "NotFound",
     "Param",
     "Part",
+    "Proceed",
     "Progress",
     "ProtocolError",
     "Provide",
