@@ -238,7 +238,7 @@ class PythonBackend:
     async def complete(self, asked: Completing) -> CompletionResult:
         make = partial(
             lines.Complete,
-            context=lines.context_of(asked),
+            context=lines.curious_context_of(asked, self._headers),
             ref=asked.ref,
             name=asked.name,
             argument=asked.argument,
@@ -258,7 +258,7 @@ class PythonBackend:
     async def price(self, asked: PriceAsked) -> str:
         make = partial(
             lines.AskPrice,
-            context=lines.context_of(asked),
+            context=lines.curious_context_of(asked, self._headers),
             name=asked.function,
             tool=asked.tool,
             arguments=asked.arguments,

@@ -93,6 +93,7 @@ async def complete(request: Request) -> CompletionResult:
         sharer=request.sharer,
         caller=request.principal,
         call_id=request.call_id,
+        origin=request,
     )
 
     async def find(_outlet: Outlet) -> tuple[CompletionResult, str]:

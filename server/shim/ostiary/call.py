@@ -11,32 +11,28 @@ import concurrent.futures
 import contextvars
 import inspect
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from functools import partial
-from typing import Any, Optional, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from . import answers, prices
+from . import answers
 from .caller import State, States
 from .content import Progress
 from .context import Context, SyncContext, progress_event
-from .convert import options_of
-from .errors import Cancelled, CannotAsk, NotAnswered, NotFound, Unfit
+from .errors import Cancelled, CannotAsk, NotAnswered
 from .events import Final, come_of, is_event
 from .failures import CANCELLED, event_of
 from .function import Function
-from .hooks import Hook
 from .lifespans import Lifespans
 from .questions import Question
 from .registry import Registry
 from .surround import Surrounded
 from .uses import refusal_of
+from .work import Shape, Work, work_of
 from .workers import Job, Rest, Workers
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Shape = Callable[[Any], Json]
-# Without a function, the arguments are the answer already.
-Work = tuple[Optional[Function], Any, Shape]
 
 _CAUGHT = (Exception, asyncio.CancelledError, Cancelled, SystemExit, KeyboardInterrupt)
 # What is closed behind a plain function that was cancelled holds its thread no longer than this.
@@ -80,8 +76,6 @@ class Call:
         self.headers: Mapping[str, str] = context.get("headers") or {}
         self._state: State | None = None
         self._module = ""  # of its function
-        self._hooks: Sequence[Hook] = ()
-        self._tags: frozenset[str] = frozenset()
         self.wants_progress = bool(context.get("progress"))
         self.level: str | None = context.get("level")
         self.cancelled = False
@@ -101,15 +95,16 @@ class Call:
     def start(self) -> None:
         """In the loop's thread. An async function begins with the loop's next turn, any other as soon as a thread has time."""
         try:
-            function, arguments, shape = self._work()
+            work = work_of(self._home.registry, self._message)
+            function, arguments, shape = work.function, work.arguments, work.shape
             if function is None:
                 self._home.finish(self, {"event": "final", "result": shape(arguments)})
                 return
         except _CAUGHT as error:
             self._home.finish(self, self._failed(error))
             return
-        if self._hooks or function.provided:
-            self._start_surrounded(function, arguments, shape)
+        if work.hooks or function.provided:
+            self._start_surrounded(function, work)
             return
         if function.context is not None:
             self._module = function.module
@@ -120,11 +115,10 @@ class Call:
         else:
             self._begin_in_thread(begin, shape)
 
-    def _start_surrounded(self, function: Function, arguments: Any, shape: Shape) -> None:
+    def _start_surrounded(self, function: Function, work: Work) -> None:
         self._module = function.module
-        name = self._message["name"] if self.kind == "tool" else ""
         surrounded = Surrounded(
-            self, function, arguments, shape, tool=name, tags=self._tags, hooks=self._hooks
+            self, function, work.arguments, work.shape, tool=work.tool, tags=work.tags, hooks=work.hooks
         )
         if surrounded.in_loop:
             self._go_on(surrounded.run_in_loop, _shaped_already)
@@ -278,61 +272,6 @@ class Call:
             self._home.workers.abandon(job)
             raise
 
-    # The five kinds of call: which function, with what, and how what it returns is told.
-
-    def _work(self) -> Work:
-        return _KINDS[self.kind](self)
-
-    def _tool(self) -> Work:
-        tool = self._home.registry.tools.get(self._message["name"])
-        if tool is None or not tool.enabled:
-            raise NotFound(f"there is no tool {self._message['name']!r} any more")
-        if tool.hooks:
-            self._hooks, self._tags = tool.hooks, tool.tags
-        return tool.function, tool.arguments(self._message.get("arguments") or {}), tool.answer
-
-    def _read(self) -> Work:
-        uri: str = self._message["uri"]
-        resource = self._home.registry.resources.get(self._message.get("template") or uri)
-        if resource is None or not resource.enabled:
-            raise NotFound(f"there is no {uri}")
-        arguments = resource.function.from_texts(self._message.get("arguments") or {})
-        return (
-            resource.function,
-            arguments,
-            lambda value: answers.contents(value, uri, resource.mime_type),
-        )
-
-    def _prompt(self) -> Work:
-        prompt = self._home.registry.prompts.get(self._message["name"])
-        if prompt is None or not prompt.enabled:
-            raise NotFound(f"there is no prompt {self._message['name']!r} any more")
-        arguments = prompt.function.from_texts(self._message.get("arguments") or {})
-        return prompt.function, arguments, lambda value: answers.prompt(value, prompt.description)
-
-    def _complete(self) -> Work:
-        name, argument, value = (self._message[word] for word in ("name", "argument", "value"))
-        registry = self._home.registry
-        completion = registry.completions.get((name, argument))
-        if completion is not None:
-            arguments = completion.arguments(value, self._message.get("known") or {})
-            return completion.function, arguments, answers.completion
-        names = registry.arguments_of(name)
-        if names is None or argument not in names:
-            raise Unfit("unknown", argument)
-        offer = registry.prompts.get(name) or registry.resources[name]
-        hint = next((field.hint for field in offer.function.parameters if field.name == argument), Any)
-        return None, [text for _, text in options_of(hint) if text.startswith(value)], answers.completion
-
-    def _price(self) -> Work:
-        registry = self._home.registry
-        price = registry.prices.get(self._message["name"])
-        if price is None:
-            raise NotFound(f"there is no price function {self._message['name']!r} any more")
-        tool = registry.tools.get(self._message.get("tool") or "")
-        usual = {} if tool is None else tool.function.defaults()
-        return price.function, price.arguments(self._message.get("arguments") or {}, usual), prices.said
-
     # Running the function.
 
     def _go_on(self, begin: Callable[[], Any], shape: Shape) -> None:
@@ -444,12 +383,3 @@ def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None
         future.set_exception(RuntimeError("the function raised StopIteration"))
     else:
         future.set_exception(error)
-
-
-_KINDS: Mapping[str, Callable[[Call], Work]] = {
-    "tool": Call._tool,  # pyright: ignore[reportPrivateUsage] - the table is the class's own
-    "read": Call._read,  # pyright: ignore[reportPrivateUsage]
-    "prompt": Call._prompt,  # pyright: ignore[reportPrivateUsage]
-    "complete": Call._complete,  # pyright: ignore[reportPrivateUsage]
-    "price": Call._price,  # pyright: ignore[reportPrivateUsage]
-}
