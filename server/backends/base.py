@@ -46,6 +46,39 @@ class CallerIdentity(Protocol):
         ...
 
 
+class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the author of an agent may know of who calls. Names are what the owner knows them by; never a token."""
+
+    kind: str = ""
+    person: str = ""
+    program: str = ""
+    client_id: str | None = None
+    scopes: Sequence[str] = ()
+    # What the caller's client calls itself, which nobody has checked.
+    client_name: str = ""
+    client_version: str = ""
+    # The same text for all that belongs together: a session, or else the caller. Empty where one caller cannot be told from others.
+    session: str = ""
+
+
+UseKind: TypeAlias = Literal["tool", "resource", "prompt"]
+
+
+class Origin(Protocol):
+    """The request that a call belongs to: for a back-end whose author asks who calls, or uses what else this server has in the
+    caller's name."""
+
+    def asked_by(self) -> AskedBy: ...
+
+    def header(self, name: bytes) -> str | None:
+        """As it came; the name in lower case."""
+        ...
+
+    async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The result as it goes over the wire. Raises `NoSuchResource`, and `BackendError` for whatever else keeps the caller from it."""
+        ...
+
+
 class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Who asks, and what that caller is able to do: part of every kind of call."""
 
@@ -60,6 +93,7 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
     unhurried: bool = False  # a task: it may wait for its turn as long as it takes
     caller: CallerIdentity | None = None  # None: nobody in particular
     came: msgspec.Raw | None = None  # its parameters as they came, `_meta` and all, where they are known
+    origin: Origin | None = None
 
 
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
@@ -257,6 +291,13 @@ class Paced(Protocol):
     def deadline(self, tool: str) -> float | None:
         """Seconds; None for what was settled for all of its tools."""
         ...
+
+
+@runtime_checkable
+class Lenient(Protocol):
+    """A back-end whose author lets a tool take a text for the number, or the like, that it says."""
+
+    def coerces(self, tool: str) -> bool: ...
 
 
 Millis: TypeAlias = int  # of Unix time

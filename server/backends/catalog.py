@@ -20,6 +20,7 @@ from server.backends.base import (
     Elsewhere,
     Foreign,
     Furnished,
+    Lenient,
     LibraryBackend,
     Paced,
     SkillLibrary,
@@ -444,7 +445,11 @@ def _priceless(tool: Tool) -> Tool:
 def _terms_of(tool: Tool, source: Source) -> CallTerms:
     terms = source.tool_terms.get(tool.name, source.terms)
     seconds = source.backend.deadline(tool.name) if isinstance(source.backend, Paced) else None
-    return terms if seconds is None else msgspec.structs.replace(terms, deadline_seconds=seconds)
+    if seconds is not None:
+        terms = msgspec.structs.replace(terms, deadline_seconds=seconds)
+    if isinstance(source.backend, Lenient) and source.backend.coerces(tool.name):
+        terms = msgspec.structs.replace(terms, coerces=True)
+    return terms
 
 
 def _may_be_task(tool: Tool) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeAlias, cast
 import msgspec
 from msgspec import Raw
 
-from server.backends.base import AgentRequest, LogLevel
+from server.backends.base import AgentRequest, AskedBy, LogLevel, UseKind
 from server.mcp.questions import Question
 
 PROTOCOL: Final = 1
@@ -128,6 +128,15 @@ class Checkpointed(_OfCall, frozen=True, kw_only=True, tag="checkpoint"):
     data: Any
 
 
+class UsesAnother(_OfCall, frozen=True, kw_only=True, tag="use"):
+    """It wants something that this server has besides, in its caller's name: a tool or a prompt by its name, a resource by its address."""
+
+    ask: int
+    what: UseKind
+    name: str
+    arguments: Mapping[str, Any] = {}
+
+
 class BecomesTask(_OfCall, frozen=True, kw_only=True, tag="become_task"):
     ask: int
 
@@ -149,7 +158,15 @@ class CallFailed(_OfCall, frozen=True, kw_only=True, tag="error"):
 
 First: TypeAlias = Ready | Broken
 CallEvent: TypeAlias = (
-    Progressed | ToolNotice | ToolQuestion | Checkpointed | BecomesTask | ClosesStream | Finished | CallFailed
+    Progressed
+    | ToolNotice
+    | ToolQuestion
+    | UsesAnother
+    | Checkpointed
+    | BecomesTask
+    | ClosesStream
+    | Finished
+    | CallFailed
 )
 Event: TypeAlias = CatalogChanged | Updated | Pong | CallEvent
 
@@ -199,6 +216,13 @@ class CallContext(msgspec.Struct, frozen=True, kw_only=True):
     resumed: Any = None
     progress: bool = False
     level: LogLevel | None = None
+
+
+class CuriousContext(CallContext, frozen=True, kw_only=True):
+    """For functions that ask who calls."""
+
+    caller: AskedBy
+    headers: Mapping[str, str]
 
 
 class _Do(msgspec.Struct, frozen=True, kw_only=True, tag_field="do"):
@@ -267,6 +291,17 @@ class QuestionRefused(_DoReply, frozen=True, kw_only=True, tag="refuse"):
     asked: bool = False
 
 
+class Used(_DoReply, frozen=True, kw_only=True, tag="used"):
+    result: Mapping[str, Any]
+
+
+class NotUsed(_DoReply, frozen=True, kw_only=True, tag="not_used"):
+    """The caller cannot have it, or it failed; `missing`: there is no such thing."""
+
+    reason: str
+    missing: bool = False
+
+
 class Became(_DoReply, frozen=True, kw_only=True, tag="became"):
     task: bool
 
@@ -276,7 +311,7 @@ class Done(_DoReply, frozen=True, kw_only=True, tag="done"):
 
 
 DoCall: TypeAlias = CallTool | ReadResource | GetPrompt | Complete | AskPrice
-Do: TypeAlias = DoCall | Cancel | Ping | Answers | QuestionRefused | Became | Done
+Do: TypeAlias = DoCall | Cancel | Ping | Answers | QuestionRefused | Used | NotUsed | Became | Done
 
 
 def _plain(value: object) -> object:
@@ -304,4 +339,22 @@ def context_of(asking: AgentRequest) -> CallContext:
         resumed=asking.resumed,
         progress=asking.wants_progress,
         level=asking.log_level,
+    )
+
+
+def curious_context_of(asking: AgentRequest, headers: Sequence[str]) -> CallContext:
+    """With what a function may know of its caller, and these of the headers, as far as they came."""
+    origin = asking.origin
+    if origin is None:
+        return context_of(asking)
+    came = ((name, origin.header(name.encode())) for name in headers)
+    return CuriousContext(
+        subject=asking.subject,
+        call_id=asking.call_id,
+        can=sorted(asking.can),
+        resumed=asking.resumed,
+        progress=asking.wants_progress,
+        level=asking.log_level,
+        caller=origin.asked_by(),
+        headers={name: value for name, value in came if value is not None},
     )

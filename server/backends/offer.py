@@ -36,6 +36,8 @@ class AgentOffer(msgspec.Struct, frozen=True, kw_only=True):
     prompts: Sequence[Prompt] = ()
     completes: frozenset[tuple[str, str]] = frozenset()
     price_functions: frozenset[str] = frozenset()
+    curious: frozenset[str] = frozenset()  # tools whose functions ask who calls
+    lenient: frozenset[str] = frozenset()  # tools that take a text for what it says
 
 
 NOTHING: Final = AgentOffer()
@@ -44,6 +46,8 @@ NOTHING: Final = AgentOffer()
 class _Tool(Tool, frozen=True, kw_only=True, omit_defaults=True, rename="camel"):
     task_by_hand: bool = False
     deadline_seconds: Annotated[float, Meta(gt=0, le=LONGEST_SECONDS)] | None = None
+    wants_caller: bool = False
+    coerces: bool = False
 
 
 _List = Meta(max_length=ENTRIES)
@@ -87,6 +91,8 @@ def read_offer(catalog: Raw) -> AgentOffer:
         prompts=given.prompts,
         completes=frozenset(given.completes),
         price_functions=frozenset(given.price_functions),
+        lenient=frozenset(t.name for t in given.tools if t.coerces),
+        curious=frozenset(t.name for t in given.tools if t.wants_caller),
     )
 
 

@@ -13,11 +13,11 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
 import trio
-from msgspec import Meta
+from msgspec import UNSET, Meta
 
 from server.backends import lines, replies
 from server.backends.base import (
@@ -44,7 +44,29 @@ from server.observe.log import Logger
 
 SHIM: Final = Path(__file__).parent.parent / "shim"
 _Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
+# What lets somebody in, or pays: nothing that a file is to see, and nothing that it could use.
+SECRET_HEADERS: Final = frozenset(
+    {
+        "authorization", "cookie", "dpop", "mcp-session-id", "payment-signature", "proxy-authorization", "set-cookie", "x-api-key",
+        "x-payment",
+    }
+)  # fmt: skip
+_HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
+
+
+# Where the package that files import puts the tags of what it offers.
+TAGS: Final = "io.ostiary/tags"
+_Offered = TypeVar("_Offered", Tool, Resource, ResourceTemplate, Prompt)
+
+
+def tags_of(offered: Tool | Resource | ResourceTemplate | Prompt) -> frozenset[str]:
+    tags: Any = () if offered.meta is UNSET else offered.meta.get(TAGS)
+    return (
+        frozenset(each for each in cast("list[Any]", tags) if isinstance(each, str))
+        if isinstance(tags, list)
+        else frozenset()
+    )
 
 
 class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,6 +89,11 @@ class PythonConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     ] = 300.0
     calls_at_once: Annotated[int, Meta(ge=1, le=10_000, description="a number from 1 to 10000")] = 64
     start_seconds: Annotated[float, Meta(ge=1, le=600, description="seconds from 1 to 600")] = 20.0
+    include_tags: Annotated[tuple[str, ...], Meta(max_length=64, description='tags, e.g. ["public"]')] = ()
+    exclude_tags: Annotated[tuple[str, ...], Meta(max_length=64, description='tags, e.g. ["draft"]')] = ()
+    pass_headers: Annotated[
+        tuple[str, ...], Meta(max_length=32, description='names of headers, e.g. ["traceparent"]')
+    ] = ()
 
     def __repr__(self) -> str:  # the environment may hold a value that should have been a reference
         return f"{type(self).__name__}(file={self.file!r}, module={self.module!r})"
@@ -81,6 +108,13 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
         found.append(("module", "contradicts file; write one of the two"))
     if config.module and not MODULE.fullmatch(config.module):
         found.append(("module", 'is not the name of a module; write e.g. "company.agent", or set file'))
+    for name in config.pass_headers:
+        if not _HEADER.fullmatch(name):
+            found.append(("pass_headers", f"{name[:100]!r} is not the name of a header"))
+        elif name.lower() in SECRET_HEADERS:
+            found.append(
+                ("pass_headers", f"{name} is never passed on, because it lets somebody in; leave it out")
+            )
     if config.in_process:
         if frozen:
             found.append(
@@ -98,7 +132,7 @@ def problems(config: PythonConfig, *, frozen: bool = getattr(sys, "frozen", Fals
 
 
 class PythonBackend:
-    """A `Backend`, a `Library`, `Paced`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
+    """A `Backend`, a `Library`, `Paced`, `Lenient`, `Pricing`, `Watched` and `Active`: it offers nothing until it runs."""
 
     def __init__(
         self,
@@ -116,6 +150,7 @@ class PythonBackend:
         if file is not None and not file.is_file():
             raise ValueError(f"there is no file {file}")
         self._config = config
+        self._headers = tuple(name.lower() for name in config.pass_headers)
         self._environment = environment
         self._python = ""
         watched = (str(file),) if file else ()
@@ -146,35 +181,45 @@ class PythonBackend:
         await self._keeper.run(announce.lists, announce.resource, task_status=task_status)
 
     def tools(self) -> Sequence[Tool]:
-        return self._offer.tools
+        return self._tagged(self._offer.tools)
 
     def resources(self) -> Sequence[Resource]:
-        return self._offer.resources
+        return self._tagged(self._offer.resources)
 
     def resource_templates(self) -> Sequence[ResourceTemplate]:
-        return self._offer.resource_templates
+        return self._tagged(self._offer.resource_templates)
 
     def prompts(self) -> Sequence[Prompt]:
-        return self._offer.prompts
+        return self._tagged(self._offer.prompts)
 
     def completes(self) -> frozenset[tuple[str, str]]:
         return self._offer.completes
+
+    def coerces(self, tool: str) -> bool:
+        return tool in self._offer.lenient
 
     def deadline(self, tool: str) -> float | None:
         return self._offer.deadlines.get(tool)
 
     async def call(self, call: ToolCall, outlet: Outlet) -> ToolResult:
         make = partial(
-            lines.CallTool, context=lines.context_of(call), name=call.tool, arguments=call.arguments
+            lines.CallTool,
+            context=lines.curious_context_of(call, self._headers)
+            if call.tool in self._keeper.offer.curious
+            else lines.context_of(call),
+            name=call.tool,
+            arguments=call.arguments,
         )
         worker = self._keeper.worker_nowait() or await self._keeper.worker()
-        finished = await worker.call(make, outlet, sharer=call.sharer, unhurried=call.unhurried)
+        finished = await worker.call(
+            make, outlet, sharer=call.sharer, unhurried=call.unhurried, origin=call.origin
+        )
         return replies.tool_answer(finished.result)
 
     async def read(self, read: ResourceRead, outlet: Outlet) -> Sequence[ResourceContents]:
         make = partial(
             lines.ReadResource,
-            context=lines.context_of(read),
+            context=lines.curious_context_of(read, self._headers),
             uri=read.uri,
             template=read.template,
             arguments=read.arguments,
@@ -183,14 +228,17 @@ class PythonBackend:
 
     async def get_prompt(self, get: PromptGet, outlet: Outlet) -> PromptResult:
         make = partial(
-            lines.GetPrompt, context=lines.context_of(get), name=get.prompt, arguments=get.arguments
+            lines.GetPrompt,
+            context=lines.curious_context_of(get, self._headers),
+            name=get.prompt,
+            arguments=get.arguments,
         )
         return replies.prompt((await self._carry_out(make, outlet, get)).result)
 
     async def complete(self, asked: Completing) -> CompletionResult:
         make = partial(
             lines.Complete,
-            context=lines.context_of(asked),
+            context=lines.curious_context_of(asked, self._headers),
             ref=asked.ref,
             name=asked.name,
             argument=asked.argument,
@@ -210,7 +258,7 @@ class PythonBackend:
     async def price(self, asked: PriceAsked) -> str:
         make = partial(
             lines.AskPrice,
-            context=lines.context_of(asked),
+            context=lines.curious_context_of(asked, self._headers),
             name=asked.function,
             tool=asked.tool,
             arguments=asked.arguments,
@@ -228,6 +276,17 @@ class PythonBackend:
     def busy(self) -> bool:
         return self._keeper.busy
 
+    def _tagged(self, offered: Sequence[_Offered]) -> Sequence[_Offered]:
+        """Those that the settings leave, by their tags."""
+        wanted, unwanted = self._config.include_tags, self._config.exclude_tags
+        if not wanted and not unwanted:
+            return offered
+        return [
+            each
+            for each in offered
+            if (not wanted or not tags_of(each).isdisjoint(wanted)) and tags_of(each).isdisjoint(unwanted)
+        ]
+
     @property
     def _offer(self) -> AgentOffer:
         return self._keeper.offer
@@ -235,7 +294,7 @@ class PythonBackend:
     async def _carry_out(self, make: _Make, outlet: Outlet, asked: AgentRequest) -> lines.Finished:
         """Raises `BackendError`, and whatever comes out of `outlet`."""
         worker = self._keeper.worker_nowait() or await self._keeper.worker()
-        return await worker.call(make, outlet, sharer=asked.sharer)
+        return await worker.call(make, outlet, sharer=asked.sharer, origin=asked.origin)
 
     def _starter(self, file: Path | None, name: str, log: Logger, shim: Path) -> Callable[[], Peer]:
         what = ("--file", str(file)) if file else ("--module", self._config.module)

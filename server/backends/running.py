@@ -17,7 +17,16 @@ from typing import Final, TypeAlias
 import msgspec
 import trio
 
-from server.backends.base import BackendError, CannotAsk, LogMessage, NotAnswered, Outlet, Progress
+from server.backends.base import (
+    BackendError,
+    CannotAsk,
+    LogMessage,
+    NoSuchResource,
+    NotAnswered,
+    Origin,
+    Outlet,
+    Progress,
+)
 from server.backends.lines import (
     Answers,
     Became,
@@ -29,10 +38,13 @@ from server.backends.lines import (
     Do,
     Done,
     Finished,
+    NotUsed,
     Progressed,
     QuestionRefused,
     ToolNotice,
     ToolQuestion,
+    Used,
+    UsesAnother,
 )
 from server.backends.replies import failure
 from server.limits.turns import Turns
@@ -103,12 +115,13 @@ class AgentCall:
 
     __slots__ = (
         "_failed", "_follower", "_news", "_progress", "_refusal", "_requests", "_sharer", "_turn", "_turns", "given_up_at",
-        "id", "over",
+        "id", "origin", "over",
     )  # fmt: skip
 
     def __init__(self, number: int, turns: Turns, sharer: str = "") -> None:
         """A place is taken."""
         self.id = number
+        self.origin: Origin | None = None  # in whose name it may use what else there is
         self._turns = turns
         self._sharer = sharer
         self._turn: AgentTurn | None = None  # once it has asked something
@@ -124,6 +137,7 @@ class AgentCall:
     def end(self) -> None:
         """The process has said its last about it, and it leaves its place."""
         self.over = True
+        self.origin = None
         if self._turn is None:
             self._turns.give_back(self._sharer)
         else:
@@ -152,7 +166,7 @@ class AgentCall:
                 self._progress.add(size)
                 while self._progress.exceeds(PROGRESS_WAITING, PROGRESS_BYTES):
                     self._drop_oldest()
-            case ToolQuestion() | Checkpointed() | BecomesTask() | ClosesStream():
+            case ToolQuestion() | UsesAnother() | Checkpointed() | BecomesTask() | ClosesStream():
                 self._requests.add(size)
                 if self._requests.exceeds(REQUESTS_WAITING, REQUEST_BYTES):
                     return False
@@ -162,6 +176,7 @@ class AgentCall:
     def give_up(self) -> None:
         """Nobody follows it any more. Its number stays taken until the process has said its last about it."""
         self.given_up_at = trio.current_time()
+        self.origin = None  # and with it the request, which nobody waits for
         self._news.clear()
 
     async def follow(self, outlet: Outlet, send: Send, asking: _Asking | None = None) -> Finished:
@@ -189,7 +204,7 @@ class AgentCall:
                 case ToolNotice():
                     self._progress.remove(size)
                     await outlet.emit(LogMessage(level=event.level, data=event.data, logger=event.logger))
-                case ToolQuestion():  # counts until it is answered
+                case ToolQuestion() | UsesAnother():  # counts until it is answered
                     if asking is None:
                         return await self._follow_asking(event, size, outlet, send)
                     asking.nursery.start_soon(self._ask, event, size, outlet, send, asking.turn)
@@ -214,7 +229,9 @@ class AgentCall:
                             error
                         )  # or it and this frame, and all that the call brought, would hold each other
 
-    async def _follow_asking(self, question: ToolQuestion, size: int, outlet: Outlet, send: Send) -> Finished:
+    async def _follow_asking(
+        self, question: ToolQuestion | UsesAnother, size: int, outlet: Outlet, send: Send
+    ) -> Finished:
         """From the first question on, each of which is put beside the call, for a function may end while one is open."""
         outcome: Finished | Exception
         turn = self._turn = AgentTurn(self._turns, self._sharer, over=self.over)
@@ -235,8 +252,13 @@ class AgentCall:
                 del outcome  # as above
         return outcome
 
-    async def _ask(self, asked: ToolQuestion, size: int, outlet: Outlet, send: Send, turn: AgentTurn) -> None:
+    async def _ask(
+        self, asked: ToolQuestion | UsesAnother, size: int, outlet: Outlet, send: Send, turn: AgentTurn
+    ) -> None:
         try:
+            if isinstance(asked, UsesAnother):
+                await send(await self._used(asked, turn))
+                return
             try:
                 turn.rest()
                 try:
@@ -253,6 +275,22 @@ class AgentCall:
             self._add(_Raised(error), 0)
         finally:
             self._requests.remove(size)
+
+    async def _used(self, asked: UsesAnother, turn: AgentTurn) -> Do:
+        """Its place is left meanwhile: what it uses may be of the same agent."""
+        if self.origin is None:
+            return NotUsed(id=self.id, ask=asked.ask, reason="this call can use nothing else of the server")
+        try:
+            turn.rest()
+            try:
+                result = await self.origin.use(asked.what, asked.name, asked.arguments)
+            finally:
+                await turn.go_on()
+        except NoSuchResource as error:
+            return NotUsed(id=self.id, ask=asked.ask, reason=str(error), missing=True)
+        except BackendError as error:
+            return NotUsed(id=self.id, ask=asked.ask, reason=str(error))
+        return Used(id=self.id, ask=asked.ask, result=result)
 
     def _take_refusal(self) -> CannotAsk | NotAnswered | None:
         refusal, self._refusal = self._refusal, None

@@ -25,6 +25,7 @@ class CallTerms(msgspec.Struct, frozen=True, kw_only=True):
     # Of a tool that costs nothing: a call that was answered stands for the same call for so long.
     dedupe_seconds: int = 0
     idempotent: bool = False  # and making the same call twice comes to the same
+    coerces: bool = False  # of a tool: an argument that says what is wanted as a text is taken for it
 
 
 DEFAULT_TERMS: Final = CallTerms()

@@ -12,7 +12,7 @@ from typing import Final, Protocol
 import msgspec
 import trio
 
-from server.backends.base import BackendError, Busy, Outlet, Replaced
+from server.backends.base import BackendError, Busy, Origin, Outlet, Replaced
 from server.backends.interpreter import check_version
 from server.backends.lines import (
     PROTOCOL,
@@ -143,9 +143,15 @@ class Worker:
             raise problem
 
     async def call(
-        self, make: Callable[..., DoCall], outlet: Outlet, *, sharer: str = "", unhurried: bool = False
+        self,
+        make: Callable[..., DoCall],
+        outlet: Outlet,
+        *,
+        sharer: str = "",
+        unhurried: bool = False,
+        origin: Origin | None = None,
     ) -> Finished:
-        """`make` is given the number of the call as `id`. `sharer`: who has a part of the places with it. `unhurried`: it waits for its
+        """`make` is given the number of the call as `id`. `origin`: in whose name it may use what else there is. `sharer`: who has a part of the places with it. `unhurried`: it waits for its
         turn as long as it takes. Raises `BackendError`, and whatever comes out of `outlet`."""
         # What nobody waits for any more is not begun.
         await trio.lowlevel.checkpoint_if_cancelled()
@@ -160,6 +166,7 @@ class Worker:
         number = self._next_id
         self._next_id += 1
         running = self._running[number] = AgentCall(number, self._turns, sharer)
+        running.origin = origin
         sent = False
         try:
             line = write(make(id=number))

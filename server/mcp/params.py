@@ -23,6 +23,7 @@ class RequestMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     client_capabilities: dict[str, Any] | UnsetType = field(
         default=UNSET, name="io.modelcontextprotocol/clientCapabilities"
     )
+    client_info: Any = field(default=UNSET, name="io.modelcontextprotocol/clientInfo")
     # Checked where it counts, on a modern request: the handshake era has no such key, so anything may stand there.
     log_level: Any = field(default=UNSET, name="io.modelcontextprotocol/logLevel")
     progress_token: ProgressToken | UnsetType = UNSET

@@ -21,6 +21,7 @@ from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, OpenServers, now_millis, open_servers, subkeys
 from server.observe.log import Logger
 from server.request.ahead import let_go_of
+from server.request.dispatch import use_inside
 from server.request.tools import carry_out
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -67,7 +68,7 @@ async def serve_alone(
             (server,),
             store,
             subkeys(key),
-            carry_out=carry_out,
+            carry_out=partial(carry_out, inner=use_inside),
             let_go_of=let_go_of,
             log=log,
             measure=lambda _: _uncounted,

@@ -45,6 +45,7 @@ from server.program.trail import TrailHead
 from server.program.troubles import count_troubles
 from server.records.call_book import CallBook
 from server.request.ahead import let_go_of
+from server.request.dispatch import use_inside
 from server.request.tools import carry_out
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
@@ -181,7 +182,7 @@ async def build(
         resolved.servers,
         store,
         subkey,
-        carry_out=carry_out,
+        carry_out=partial(carry_out, inner=use_inside),
         let_go_of=let_go_of,
         log=log,
         measure=lambda name: partial(metrics.tool_called, name),

@@ -251,6 +251,7 @@ async def _ask_agent(request: Request, tool: ToolEntry, function: str, arguments
         function=function,
         tool=tool.tool.name,
         arguments=arguments,
+        origin=request,
     )
     try:
         return await backend.price(asked)

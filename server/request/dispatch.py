@@ -6,12 +6,13 @@ mcp/inbound.py's; what is done is handlers.py's; how bytes come and go is the wi
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import trio
 
 from auth.values.model import Principal
+from server.backends.base import UseKind
 from server.endpoint.endpoint import Endpoint
 from server.limits.gate import Gate
 from server.loads import Load
@@ -55,6 +56,7 @@ def make_request(
         still_allowed=still_allowed,
         address=address,
         load=load,
+        inner=use_inside,
     )
     method = route.method
     if method is TOOL_CALL and route.problem is None:
@@ -68,6 +70,15 @@ def make_request(
     else:
         request.at_once = not method.waits
     return request
+
+
+async def use_inside(
+    request: Request, what: UseKind, name: str, arguments: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Loaded when the first call wants something else of its server."""
+    from server.request.inner import use
+
+    return await use(request, what, name, arguments)
 
 
 def settle_again(request: Request) -> None:

@@ -65,6 +65,7 @@ async def _get(
             wants_progress=request.wants_progress,
             log_level=request.log_level(),
             came=request.route.came,
+            origin=request,
         )
         return await entry.backend.get_prompt(question, outlet), "ok"
 
@@ -97,6 +98,7 @@ async def complete(request: Request) -> CompletionResult:
         sharer=request.sharer,
         caller=request.principal,
         call_id=request.call_id,
+        origin=request,
     )
 
     async def find(_outlet: Outlet) -> tuple[CompletionResult, str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 from msgspec import UNSET
 
 from auth.values.model import Principal
-from server.backends.base import LogLevel
+from server.backends.base import AskedBy, BackendError, LogLevel, UseKind
 from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import Endpoint
 from server.limits.gate import sharer_of
@@ -38,8 +38,12 @@ async def always() -> bool:
     return True
 
 
+# What a call does with something else of its server, in its caller's name (inner.py).
+Inner: TypeAlias = Callable[["Request", UseKind, str, Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
 class Request(msgspec.Struct, kw_only=True):
-    """`still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
+    """Back-ends know it as the `Origin` of a call. `still_allowed` asks again whether the caller may be here; only a subscription outlives the first answer to that."""
 
     endpoint: Endpoint
     principal: Principal
@@ -83,6 +87,9 @@ class Request(msgspec.Struct, kw_only=True):
     unmade: bool = False  # what stands in front of its tool has kept it from being made
     rewritten: bool = False  # its arguments are not those that came, so no header repeats them
     record: CallRecord | None = None  # of the call, once it has ended
+    inner: Inner | None = None  # None: nothing else can be used
+    depth: int = 0  # how many calls it is inside of
+    used: int = 0  # how many were made inside of it
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 
@@ -144,6 +151,20 @@ class Request(msgspec.Struct, kw_only=True):
         if level not in LEVELS:
             raise BadParams(f"no such log level; use one of {', '.join(LEVELS)}")
         return None if self.line is SILENT else level
+
+    def asked_by(self) -> AskedBy:
+        from server.request.asked_by import facts_of
+
+        return facts_of(self.principal, self.session, self.route.params.meta.client_info, self.endpoint.name)
+
+    def header(self, name: bytes) -> str | None:
+        value = None if self.headers is None else self.headers.get(name)
+        return None if value is None else value.decode("latin-1")
+
+    async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
+        if self.inner is None:
+            raise BackendError("this call can use nothing else of the server")
+        return await self.inner(self, what, name, arguments)
 
     def end(self) -> None:
         """The server is going away: a subscription ends, with its result. Calls run to theirs."""

@@ -116,6 +116,7 @@ async def _read(request: Request, uri: str, line: Outlet, resumed: object) -> Se
             wants_progress=request.wants_progress,
             log_level=request.log_level(),
             came=request.route.came,
+            origin=request,
         )
         try:
             contents = await entry.backend.read(question, outlet)

@@ -56,7 +56,7 @@ from server.request.asking import resumable
 from server.request.courier import Courier
 from server.request.line import CallerLine
 from server.request.perform import perform
-from server.request.request import Request
+from server.request.request import Inner, Request
 from server.rights.standing import Standing, insufficient
 from server.store.jobs import StoreUnavailable
 from server.tasks.order import TaskOrder, Who, owner_of
@@ -78,6 +78,8 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
     tool = request.tool
     if tool is None:
         raise _missing(request, params.name)
+    if tool.terms.coerces and params.arguments:
+        params = _coerced(request, tool, params)
     if request.repeats:
         from server.request.repeating import call_once
 
@@ -125,7 +127,21 @@ async def call_tool(request: Request) -> ToolResult | RawResult | InputRequiredR
             request.adrift.end(request.answer)
 
 
-async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet) -> Ending:
+def _coerced(request: Request, tool: ToolEntry, params: CallToolParams) -> CallToolParams:
+    """With arguments that the schema wants, as far as texts say them; before anything else looks at them, and once."""
+    from server.mcp.lenient import coerced
+
+    arguments = cast("dict[str, Any]", params.arguments)
+    if not tool.schema.problems(arguments):
+        return params
+    taken = msgspec.structs.replace(params, arguments=coerced(tool.tool.input_schema, arguments))
+    request.route = msgspec.structs.replace(request.route, params=taken)
+    return taken
+
+
+async def carry_out(
+    endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet: Outlet, *, inner: Inner | None = None
+) -> Ending:
     """What was ordered as a task, by the same page as every other call, only that nobody waits on a line. Raises what a call
     raises, and `Paused` if the outlet does."""
     endpoint = endpoints.get(order.server)
@@ -149,6 +165,7 @@ async def carry_out(endpoints: Mapping[str, Endpoint], order: TaskOrder, outlet:
         payment=order.payment,
         idempotency_key=order.idempotency_key,
         address=order.address,
+        inner=inner,
     )
     settle_tool(request, order.tool)
     try:
@@ -296,6 +313,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             subject=request.principal.subject,
             call_id=request.call_id,
             caller=request.principal,
+            origin=request,
         )
         if tool.terms.quick
         else ToolCall(
@@ -311,6 +329,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             unhurried=request.unhurried,
             caller=request.principal,
             came=request.route.came,
+            origin=request,
         )
     )
     request.reached = True

@@ -30,6 +30,11 @@ def config(**settings: Any) -> PythonConfig:
         ({"file": "a.py", "in_process": True, "python": "python3"}, "python"),
         ({"file": "a.py", "in_process": True, "environment": ["A"]}, "environment"),
         ({"file": "a.py", "environment": ["A B"]}, "environment"),
+        ({"file": "a.py", "pass_headers": ["Authorization"]}, "pass_headers"),
+        ({"file": "a.py", "pass_headers": ["cookie"]}, "pass_headers"),
+        ({"file": "a.py", "pass_headers": ["X-API-Key"]}, "pass_headers"),
+        ({"file": "a.py", "pass_headers": ["Mcp-Session-Id"]}, "pass_headers"),
+        ({"file": "a.py", "pass_headers": ["two words"]}, "pass_headers"),
     ],
 )
 def test_settings_that_contradict_themselves_are_told_by_their_key(

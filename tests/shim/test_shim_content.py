@@ -167,7 +167,6 @@ RESULTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 FAILURES = {
-    "raw": "TypeError: bytes can be many things: return Image(data), Audio(data) or Embedded(uri, blob=data)",
     "unknown": "TypeError: a value of type object cannot be turned into JSON",
     "not_a_number": "ValueError: Out of range float values are not JSON compliant",
     "itself": "TypeError: a value nested this deeply (or in itself) cannot be sent",

@@ -1,4 +1,4 @@
-"""The examples of docs/python.md: every one is a file that is served, and does what the text says."""
+"""The examples of docs/python.md and docs/python: every one is a file that is served, and does what the text says."""
 
 from __future__ import annotations
 
@@ -10,13 +10,18 @@ from typing import Any
 import pytest
 from shim_child import Child
 
-TEXT = (Path(__file__).parent.parent.parent / "docs" / "python.md").read_text("utf-8")
-EXAMPLES = re.findall(r"^```python\n(.*?)^```$", TEXT, re.DOTALL | re.MULTILINE)
+DOCS = Path(__file__).parent.parent.parent / "docs"
+EXAMPLES = [
+    example
+    for document in (DOCS / "python.md", *sorted((DOCS / "python").glob("*.md")))
+    for example in re.findall(
+        r"^```python\n(.*?)^```$", document.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+]
 
 
 def example_with(name: str) -> str:
-    (found,) = (example for example in EXAMPLES if f"def {name}(" in example)
-    return found
+    return next(example for example in EXAMPLES if f"def {name}(" in example)
 
 
 @pytest.fixture
@@ -24,6 +29,7 @@ def shown(tmp_path: Path, children: ExitStack) -> Any:
     def start(example: str) -> Child:
         file = tmp_path / "agent.py"
         file.write_text(example, "utf-8")
+        (tmp_path / "weather.py").write_text("def forecast() -> str:\n    return 'rain'\n", "utf-8")
         return children.enter_context(Child(file))
 
     return start
@@ -44,6 +50,13 @@ CALLS = [
     ("in_detail", {}, "done"),
     ("tell", {"words": ["once", "upon"]}, "once upon "),
     ("count", {"up_to": 3}, "3"),
+    ("rows", {"table": "guests"}, "0"),
+    ("hello", {"name": " Ada "}, "Hello, Ada!"),
+    ("erase", {"name": "Ada"}, "That is for administrators."),
+    ("look", {}, "nothing to see"),
+    ("home", {}, "here"),
+    ("convert", {"amount": 10, "currency": "EUR"}, "11.0"),
+    ("convert", {"amount": 10, "currency": "XYZ"}, "no rate for XYZ"),
 ]
 
 
@@ -90,3 +103,35 @@ def test_the_example_that_changes_its_lists_tells_so(shown: Any) -> None:
     assert {event["event"] for event in events} == {"updated", "catalog", "final"}
     assert events[-1]["id"] == call
     assert child.text("enter") == "inside"
+
+
+def test_the_example_that_remembers_counts_for_each_conversation(shown: Any) -> None:
+    child: Child = shown(example_with("rows"))
+    child.hear()
+    known = {"session": "s-1", "person": "Ada"}
+    texts = [child.text("greet", caller=known) for _ in range(2)]
+    assert texts == ["Hello, Ada! (1)", "Hello, Ada! (2)"]
+    assert child.text("greet", caller={"session": "s-2"}) == "Hello, you! (1)"
+
+
+def test_the_example_that_uses_other_tools_adds_up_what_they_say(shown: Any) -> None:
+    child: Child = shown(example_with("price_of"))
+    child.hear()
+    call = child.start("order", {"items": ["tea", "tea"]})
+    for _ in range(2):
+        asked = child.hear()
+        assert (asked["what"], asked["name"], asked["arguments"]) == ("tool", "price_of", {"item": "tea"})
+        result = child.call("price_of", asked["arguments"])
+        child.tell({"do": "used", "id": call, "ask": asked["ask"], "result": result})
+    asked = child.hear()
+    child.tell({"do": "not_used", "id": call, "ask": asked["ask"], "reason": "no such", "missing": True})
+    assert child.end(call)["result"]["content"][0]["text"] == "500 cents, no note"
+
+
+def test_the_example_of_defaults_and_that_of_parts_offer_what_they_say(shown: Any) -> None:
+    example = next(example for example in EXAMPLES if "coerce=True)\n\n\n@tool\ndef add" in example)
+    (add,) = shown(example).hear()["catalog"]["tools"]
+    assert add["coerces"]
+    assert add["outputSchema"]["properties"] == {"result": {"type": "integer"}}
+    tools = shown(example_with("home")).hear()["catalog"]["tools"]
+    assert [tool["name"] for tool in tools] == ["weather_forecast", "home"]

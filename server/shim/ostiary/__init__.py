@@ -10,10 +10,27 @@ def add(a: int, b: int) -> int:
 
 from __future__ import annotations
 
-from .content import Audio, Content, Embedded, Image, Link, Message, Progress, Result, Text, assistant, user
+from .caller import Claims, Client, State
+from .content import (
+    Audio,
+    Content,
+    Embedded,
+    File,
+    Image,
+    Link,
+    Message,
+    Progress,
+    Result,
+    Text,
+    assistant,
+    user,
+)
 from .context import Context, SyncContext
-from .errors import Cancelled, CannotAsk, Misuse, NotAnswered, NotFound, ProtocolError, ToolFailure
+from .errors import Cancelled, CannotAsk, CannotUse, Misuse, NotAnswered, NotFound, ProtocolError, ToolFailure
+from .file import around, before_call, defaults, include, lifespan
+from .hooks import Proceed, ToolUse
 from .param import Param
+from .provide import Provide
 from .questions import Elicited, Root, Sampled, elicitation, elicitation_url, roots, sampling
 from .registry import (
     add_prompt,
@@ -29,15 +46,21 @@ from .registry import (
     tool,
     updated,
 )
+from .uses import Answer, Part
 
 __all__ = [
+    "Answer",
     "Audio",
     "Cancelled",
     "CannotAsk",
+    "CannotUse",
+    "Claims",
+    "Client",
     "Content",
     "Context",
     "Elicited",
     "Embedded",
+    "File",
     "Image",
     "Link",
     "Message",
@@ -45,21 +68,31 @@ __all__ = [
     "NotAnswered",
     "NotFound",
     "Param",
+    "Part",
+    "Proceed",
     "Progress",
     "ProtocolError",
+    "Provide",
     "Result",
     "Root",
     "Sampled",
+    "State",
     "SyncContext",
     "Text",
     "ToolFailure",
+    "ToolUse",
     "add_prompt",
     "add_resource",
     "add_tool",
+    "around",
     "assistant",
+    "before_call",
     "completion",
+    "defaults",
     "elicitation",
     "elicitation_url",
+    "include",
+    "lifespan",
     "price",
     "prompt",
     "remove_prompt",

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, cast
 
-from .content import Content, Embedded, Message, Progress, Result, Text, base64_of, block_of, media_type_of
+from .content import Content, Embedded, Message, Progress, Result, Text, base64_of, block_of
 from .errors import NotFound
+from .media import media_type_of
 from .plain import plain, to_text
 
 Wire = dict[str, Any]
@@ -25,9 +26,9 @@ def _is_list_of(value: Any, kinds: Any) -> bool:
     return bool(items) and all(isinstance(item, kinds) for item in items)
 
 
-# What a tool's structured answer is: none is promised; an object; an object around the value; whatever the author's own
-# schema says.
-Shape = Literal["none", "object", "wrapped", "any"]
+# What a tool's structured answer is: none is promised; an object; an object around the value; such a one beside what would be the answer
+# without it; whatever the author's own schema says.
+Shape = Literal["none", "object", "wrapped", "beside", "any"]
 
 
 def tool_result(value: Any, shape: Shape = "none") -> Wire:
@@ -35,6 +36,8 @@ def tool_result(value: Any, shape: Shape = "none") -> Wire:
     clients that read only text."""
     if isinstance(value, Result):
         return _result(value, shape)
+    if shape == "beside":
+        return {**tool_result(value), "structuredContent": {"result": plain(value)}}
     if isinstance(value, (Content, bytes, bytearray, Message, Progress)):
         return {"content": [block_of(value)]}
     if shape in ("none", "object"):
@@ -56,7 +59,7 @@ def tool_result(value: Any, shape: Shape = "none") -> Wire:
 
 def _around(data: Any, shape: Shape) -> Any:
     # Structured content is an object in every revision but the last.
-    if shape == "wrapped" or (_is_list(data) and shape != "any"):
+    if shape in ("wrapped", "beside") or (_is_list(data) and shape != "any"):
         return {"result": data}
     return data
 

@@ -13,27 +13,30 @@ import inspect
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping
 from functools import partial
-from typing import Any, Optional, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
-from . import answers, prices
+from . import answers
+from .caller import State, States
 from .content import Progress
 from .context import Context, SyncContext, progress_event
-from .convert import options_of
-from .errors import Cancelled, CannotAsk, NotAnswered, NotFound, Unfit
+from .errors import Cancelled, CannotAsk, NotAnswered
 from .events import Final, come_of, is_event
 from .failures import CANCELLED, event_of
 from .function import Function
+from .lifespans import Lifespans
 from .questions import Question
 from .registry import Registry
+from .surround import Surrounded
+from .uses import refusal_of
+from .work import Shape, Work, work_of
 from .workers import Job, Rest, Workers
 
 T = TypeVar("T")
 Json = dict[str, Any]
-Shape = Callable[[Any], Json]
-# Without a function, the arguments are the answer already.
-Work = tuple[Optional[Function], Any, Shape]
 
 _CAUGHT = (Exception, asyncio.CancelledError, Cancelled, SystemExit, KeyboardInterrupt)
+# What is closed behind a plain function that was cancelled holds its thread no longer than this.
+CLOSE_SECONDS = 10.0
 # What a function mostly returns: nothing that has to be run.
 _PLAIN = frozenset((str, dict, list, type(None), int, float, bool))
 
@@ -44,6 +47,8 @@ class Home(Protocol):
     registry: Registry
     loop: asyncio.AbstractEventLoop
     workers: Workers
+    states: States
+    lifespans: Lifespans
     thread: int
 
     def send(self, event: Json) -> None: ...
@@ -67,6 +72,10 @@ class Call:
         self.call_id: str = context.get("call_id") or ""
         self.can: frozenset[str] = frozenset(context.get("can") or ())
         self.resumed: Any = context.get("resumed")
+        self.facts: Mapping[str, Any] = context.get("caller") or {}
+        self.headers: Mapping[str, str] = context.get("headers") or {}
+        self._state: State | None = None
+        self._module = ""  # of its function
         self.wants_progress = bool(context.get("progress"))
         self.level: str | None = context.get("level")
         self.cancelled = False
@@ -86,21 +95,39 @@ class Call:
     def start(self) -> None:
         """In the loop's thread. An async function begins with the loop's next turn, any other as soon as a thread has time."""
         try:
-            function, arguments, shape = self._work()
+            work = work_of(self._home.registry, self._message)
+            function, arguments, shape = work.function, work.arguments, work.shape
             if function is None:
                 self._home.finish(self, {"event": "final", "result": shape(arguments)})
                 return
         except _CAUGHT as error:
-            self._home.finish(self, event_of(error, self.kind))
+            self._home.finish(self, self._failed(error))
+            return
+        if work.hooks or function.provided:
+            self._start_surrounded(function, work)
             return
         if function.context is not None:
+            self._module = function.module
             arguments[function.context] = Context(self) if function.is_async else SyncContext(self)
         begin = partial(function.call, **arguments)
         if function.is_async:
             self._go_on(begin, shape)
         else:
-            in_its_context: Any = contextvars.copy_context().run
-            self._job = self._home.workers.submit(partial(in_its_context, self._in_thread, begin, shape))
+            self._begin_in_thread(begin, shape)
+
+    def _start_surrounded(self, function: Function, work: Work) -> None:
+        self._module = function.module
+        surrounded = Surrounded(
+            self, function, work.arguments, work.shape, tool=work.tool, tags=work.tags, hooks=work.hooks
+        )
+        if surrounded.in_loop:
+            self._go_on(surrounded.run_in_loop, _shaped_already)
+        else:
+            self._begin_in_thread(surrounded.run_here, _shaped_already)
+
+    def _begin_in_thread(self, begin: Callable[[], Any], shape: Shape) -> None:
+        in_its_context: Any = contextvars.copy_context().run
+        self._job = self._home.workers.submit(partial(in_its_context, self._in_thread, begin, shape))
 
     def cancel(self) -> None:
         """In the loop's thread. A sync function is not waited for, an async one is."""
@@ -119,13 +146,21 @@ class Call:
         waiting = self._replies.get(message.get("ask", 0))
         if waiting is None or waiting.done():
             return
-        if message["do"] == "refuse":
+        if message["do"] == "not_used":
+            waiting.set_exception(refusal_of(message))
+        elif message["do"] == "refuse":
             kind = NotAnswered if message.get("asked") else CannotAsk
             waiting.set_exception(kind(message.get("reason") or "the client cannot be asked"))
         else:
             waiting.set_result(message)
 
     # The line under the context.
+
+    @property
+    def state(self) -> State:
+        if self._state is None:
+            self._state = self._home.states.of(self.facts.get("session", ""))
+        return self._state
 
     async def emit(self, event: Json) -> None:
         if self.over:
@@ -186,58 +221,56 @@ class Call:
         finally:
             self._blocked.discard(future)
 
-    # The five kinds of call: which function, with what, and how what it returns is told.
+    def wait_for_use(self, awaitable: Coroutine[Any, Any, T]) -> T:
+        with self._home.workers.lent():
+            return self.wait(awaitable)
 
-    def _work(self) -> Work:
-        return _KINDS[self.kind](self)
+    # What runs around a function that is not alone (surround.py).
 
-    def _tool(self) -> Work:
-        tool = self._home.registry.tools.get(self._message["name"])
-        if tool is None:
-            raise NotFound(f"there is no tool {self._message['name']!r} any more")
-        return tool.function, tool.arguments(self._message.get("arguments") or {}), tool.answer
+    @property
+    def lifespans(self) -> Lifespans:
+        return self._home.lifespans
 
-    def _read(self) -> Work:
-        uri: str = self._message["uri"]
-        resource = self._home.registry.resources.get(self._message.get("template") or uri)
-        if resource is None:
-            raise NotFound(f"there is no {uri}")
-        arguments = resource.function.from_texts(self._message.get("arguments") or {})
-        return (
-            resource.function,
-            arguments,
-            lambda value: answers.contents(value, uri, resource.mime_type),
-        )
+    @property
+    def lifespan(self) -> Any:
+        return self._home.lifespans.of(self._module)
 
-    def _prompt(self) -> Work:
-        prompt = self._home.registry.prompts.get(self._message["name"])
-        if prompt is None:
-            raise NotFound(f"there is no prompt {self._message['name']!r} any more")
-        arguments = prompt.function.from_texts(self._message.get("arguments") or {})
-        return prompt.function, arguments, lambda value: answers.prompt(value, prompt.description)
+    async def whole(self, value: Any) -> Any:
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isasyncgen(value):
+            value = await self._collected(cast("AsyncGenerator[Any, Any]", value))
+        return value
 
-    def _complete(self) -> Work:
-        name, argument, value = (self._message[word] for word in ("name", "argument", "value"))
-        registry = self._home.registry
-        completion = registry.completions.get((name, argument))
-        if completion is not None:
-            arguments = completion.arguments(value, self._message.get("known") or {})
-            return completion.function, arguments, answers.completion
-        names = registry.arguments_of(name)
-        if names is None or argument not in names:
-            raise Unfit("unknown", argument)
-        offer = registry.prompts.get(name) or registry.resources[name]
-        hint = next((field.hint for field in offer.function.parameters if field.name == argument), Any)
-        return None, [text for _, text in options_of(hint) if text.startswith(value)], answers.completion
+    def whole_here(self, value: Any) -> Any:
+        if inspect.isgenerator(value):
+            value = self._gathered(cast("Generator[Any, None, Any]", value))
+        if inspect.isawaitable(value) or inspect.isasyncgen(value):
+            value = self.wait(self.whole(value))
+        return value
 
-    def _price(self) -> Work:
-        registry = self._home.registry
-        price = registry.prices.get(self._message["name"])
-        if price is None:
-            raise NotFound(f"there is no price function {self._message['name']!r} any more")
-        tool = registry.tools.get(self._message.get("tool") or "")
-        usual = {} if tool is None else tool.function.defaults()
-        return price.function, price.arguments(self._message.get("arguments") or {}, usual), prices.said
+    def wait_at_the_end(self, awaitable: Coroutine[Any, Any, T]) -> T:
+        return asyncio.run_coroutine_threadsafe(awaitable, self._home.loop).result(CLOSE_SECONDS)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        future: asyncio.Future[T] = self._home.loop.create_future()
+
+        def run() -> Rest:
+            if self.cancelled:
+                return None
+            try:
+                settle = partial(_settle, future, work())
+            except BaseException as error:
+                settle = partial(_settle, future, None, error)
+            return partial(self._home.soon, settle)
+
+        in_its_context: Any = contextvars.copy_context().run
+        job = self._home.workers.submit(partial(in_its_context, run))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self._home.workers.abandon(job)
+            raise
 
     # Running the function.
 
@@ -255,15 +288,16 @@ class Call:
                 event = {"event": "final", "result": await self._settled(begin(), shape)}
             except _CAUGHT as error:  # none of them may end the child
                 if not self.cancelled:
-                    event = event_of(error, self.kind)
+                    event = self._failed(error)
         self._home.finish(self, CANCELLED if self.cancelled else event)
 
     async def _settled(self, value: Any, shape: Shape) -> Json:
-        if inspect.isawaitable(value):
-            value = await value
-        if inspect.isasyncgen(value):
-            value = await self._collected(cast("AsyncGenerator[Any, Any]", value))
-        return shape(value)
+        return shape(await self.whole(value))
+
+    def _failed(self, error: BaseException) -> Json:
+        return event_of(
+            error, self.kind, call_id=self.call_id, shown=self._home.registry.defaults.show_errors
+        )
 
     def _in_thread(self, begin: Callable[[], Any], shape: Shape) -> Rest:
         """Shaping is done here too: large answers take their time."""
@@ -281,7 +315,7 @@ class Call:
         except BaseException as error:
             if self.cancelled:
                 return None
-            event = event_of(error, self.kind)
+            event = self._failed(error)
         return partial(self._home.finish, self, event)
 
     async def _collected(self, generator: AsyncGenerator[Any, Any]) -> Any:
@@ -335,10 +369,17 @@ class Call:
             )
 
 
-_KINDS: Mapping[str, Callable[[Call], Work]] = {
-    "tool": Call._tool,  # pyright: ignore[reportPrivateUsage] - the table is the class's own
-    "read": Call._read,  # pyright: ignore[reportPrivateUsage]
-    "prompt": Call._prompt,  # pyright: ignore[reportPrivateUsage]
-    "complete": Call._complete,  # pyright: ignore[reportPrivateUsage]
-    "price": Call._price,  # pyright: ignore[reportPrivateUsage]
-}
+def _shaped_already(value: Any) -> Json:
+    return value
+
+
+def _settle(future: asyncio.Future[Any], value: Any, error: BaseException | None = None) -> None:
+    """In the loop."""
+    if future.done():
+        return
+    if error is None:
+        future.set_result(value)
+    elif isinstance(error, StopIteration):
+        future.set_exception(RuntimeError("the function raised StopIteration"))
+    else:
+        future.set_exception(error)

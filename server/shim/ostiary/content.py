@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import base64
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union
+
+from .media import Pathlike, bounded, is_text, media_type_named, media_type_of, read_file
 
 Wire = dict[str, Any]
 Meta = Mapping[str, Any]
 
-_MAGIC = (
-    (b"\x89PNG\r\n\x1a\n", 0, "image/png"),
-    (b"\xff\xd8\xff", 0, "image/jpeg"),
-    (b"GIF8", 0, "image/gif"),
-    (b"WEBP", 8, "image/webp"),
-    (b"WAVE", 8, "audio/wav"),
-    (b"OggS", 0, "audio/ogg"),
-    (b"fLaC", 0, "audio/flac"),
-    (b"ID3", 0, "audio/mpeg"),
-    (b"\xff\xfb", 0, "audio/mpeg"),
-)
 # What the wire calls the fields of annotations, beside what Python would.
 _CAMEL = {"last_modified": "lastModified"}
 
@@ -53,21 +45,26 @@ class Text(Content):
 
 
 class _Media(Content):
-    """Bytes, or text in base64; the media type is read from the first bytes unless it is given."""
+    """Bytes, text in base64, or a file by its path; the media type is read from the first bytes, then from the file's name, unless it is
+    given."""
 
     kind = ""
 
     def __init__(
         self,
-        data: bytes | bytearray | str,
+        data: bytes | bytearray | str | None = None,
         mime_type: str | None = None,
         *,
+        path: Pathlike | None = None,
         annotations: Meta | None = None,
         meta: Meta | None = None,
     ) -> None:
         super().__init__(annotations, meta)
-        self.data = base64_of(data)
+        self.data = base64_of(given_data(type(self).__name__, data, path))
         self.mime_type = mime_type or media_type_of(self.data)
+        if self.mime_type is None and path is not None:
+            named = media_type_named(path)
+            self.mime_type = named if named is not None and named.startswith(f"{self.kind}/") else None
         if self.mime_type is None:
             raise ValueError(f"what kind of {self.kind} is this? Say it: mime_type={self.kind + '/…'!r}")
 
@@ -109,6 +106,34 @@ class Embedded(Content):
 
     def fields(self) -> Wire:
         return {"type": "resource", "resource": self.resource}
+
+
+class File(Embedded):
+    """A file as a whole, from its path or from bytes: text where its kind is one, else a blob. The caller sees its name, not where
+    it is kept."""
+
+    def __init__(
+        self,
+        path: Pathlike | None = None,
+        *,
+        data: bytes | bytearray | str | None = None,
+        name: str | None = None,
+        mime_type: str | None = None,
+        annotations: Meta | None = None,
+        meta: Meta | None = None,
+    ) -> None:
+        content = given_data("File", data, path)
+        name = name or (os.path.basename(os.fspath(path)) if path is not None else "file")
+        mime_type = mime_type or media_type_named(name)
+        text = content if isinstance(content, str) else _text_of(content, mime_type)
+        super().__init__(
+            f"file:///{_quoted(name)}",
+            text=text,
+            blob=None if text is not None or isinstance(content, str) else content,
+            mime_type=mime_type or ("text/plain" if text is not None else "application/octet-stream"),
+            annotations=annotations,
+            meta=meta,
+        )
 
 
 class Link(Content):
@@ -197,10 +222,46 @@ def block_of(part: Any) -> Wire:
     if isinstance(part, Content):
         return part.wire()
     if isinstance(part, (bytes, bytearray)):
-        raise TypeError(
-            "bytes can be many things: return Image(data), Audio(data) or Embedded(uri, blob=data)"
-        )
-    raise TypeError(f"{type(part).__name__} is no content: use str, Text, Image, Audio, Embedded or Link")
+        return content_of(part).wire()
+    raise TypeError(
+        f"{type(part).__name__} is no content: use str, Text, Image, Audio, File, Embedded or Link"
+    )
+
+
+def content_of(data: bytes | bytearray) -> Content:
+    """An image or a sound by its first bytes, else a file."""
+    kind = media_type_of(base64.b64encode(data[:18]).decode("ascii")) or ""
+    if kind.startswith("image/"):
+        return Image(data)
+    return Audio(data) if kind.startswith("audio/") else File(data=data, name="data.bin")
+
+
+def given_data(
+    what: str, data: bytes | bytearray | str | None, path: Pathlike | None
+) -> bytes | bytearray | str:
+    """Raises `ValueError` for too much of it."""
+    if (data is None) == (path is None):
+        raise ValueError(f"{what} takes either data or path=")
+    if path is not None:
+        return read_file(path)
+    assert data is not None
+    return data if isinstance(data, str) else bounded(data, what)
+
+
+def _quoted(name: str) -> str:
+    from urllib.parse import quote  # only those who send files need it
+
+    return quote(name)
+
+
+def _text_of(content: bytes | bytearray, mime_type: str | None) -> str | None:
+    """Where it is said to be text, and is."""
+    if not is_text(mime_type):
+        return None
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        return None
 
 
 def base64_of(data: bytes | bytearray | str) -> str:
@@ -211,15 +272,6 @@ def base64_of(data: bytes | bytearray | str) -> str:
             raise ValueError("text given as data must be base64; for other data, give bytes") from error
         return data
     return base64.b64encode(data).decode("ascii")
-
-
-def media_type_of(data: str) -> str | None:
-    """By the first bytes of what is base64 here."""
-    head = base64.b64decode(data[:24])
-    for magic, offset, media_type in _MAGIC:
-        if head[offset : offset + len(magic)] == magic:
-            return media_type
-    return None
 
 
 def icons_of(icons: Sequence[str | Meta] | None) -> list[Wire] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Coroutine, Mapping
 from typing import Any, Literal, Protocol, TypeVar, overload
 
+from .caller import Claims, Client, State
 from .content import given
 from .function import Contextual
 from .plain import plain
@@ -23,6 +24,7 @@ from .questions import (
     roots,
     sampling,
 )
+from .uses import Answer, Part, answer_of, messages_of, parts_of, use
 
 T = TypeVar("T")
 Level = Literal["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
@@ -38,6 +40,14 @@ class Line(Protocol):
     wants_progress: bool
     level: str | None
     cancelled: bool
+    facts: Mapping[str, Any]
+    headers: Mapping[str, str]
+
+    @property
+    def state(self) -> State: ...
+
+    @property
+    def lifespan(self) -> Any: ...
 
     async def emit(self, event: Json) -> None: ...
 
@@ -49,6 +59,10 @@ class Line(Protocol):
 
     def wait(self, awaitable: Coroutine[Any, Any, T]) -> T:
         """From a thread. Raises `Cancelled`."""
+        ...
+
+    def wait_for_use(self, awaitable: Coroutine[Any, Any, T]) -> T:
+        """The same, while another thread may take this one's place: what is waited for may need it."""
         ...
 
 
@@ -76,6 +90,48 @@ class _Base(Contextual):
     def call_id(self) -> str:
         """The server's name for this call, as in its log."""
         return self._line.call_id
+
+    @property
+    def request_id(self) -> str:
+        """The same as `call_id`."""
+        return self._line.call_id
+
+    @property
+    def client(self) -> Client:
+        """The program that calls, as it calls itself."""
+        facts = self._line.facts
+        return Client(facts.get("client_name", ""), facts.get("client_version", ""), self._line.can)
+
+    @property
+    def scopes(self) -> frozenset[str]:
+        """What the caller was granted."""
+        return frozenset(self._line.facts.get("scopes", ()))
+
+    @property
+    def claims(self) -> Claims:
+        """Who the caller is, as the server knows it. There is no token in it."""
+        return Claims(self._line.subject, self._line.facts)
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Those that the setting `pass_headers` names, in lower case, as far as they came."""
+        return self._line.headers
+
+    @property
+    def session_id(self) -> str | None:
+        """The same text for all calls that belong together: those of a session, or else of the caller. None where callers cannot be
+        told apart. It opens nothing."""
+        return self._line.facts.get("session") or None
+
+    @property
+    def state(self) -> State:
+        """What this file remembers of the conversation, by names. It goes with the worker."""
+        return self._line.state
+
+    @property
+    def lifespan(self) -> Any:
+        """What the `@lifespan` of the function's file has yielded."""
+        return self._line.lifespan
 
     @property
     def resumed(self) -> Any:
@@ -113,6 +169,16 @@ class _Base(Contextual):
 
     async def _become_task(self) -> bool:
         return bool((await self._line.request({"event": "become_task"})).get("task"))
+
+    async def _call_tool(self, name: str, arguments: Mapping[str, Any] | None) -> Answer:
+        given_on = plain(dict(arguments or {}))
+        return answer_of((await self._line.request(use("tool", name, given_on)))["result"])
+
+    async def _read_resource(self, uri: str) -> list[Part]:
+        return parts_of((await self._line.request(use("resource", uri, {})))["result"])
+
+    async def _get_prompt(self, name: str, arguments: Mapping[str, str] | None) -> list[Json]:
+        return messages_of((await self._line.request(use("prompt", name, arguments or {})))["result"])
 
     async def _close_stream(self) -> None:
         await self._line.emit({"event": "close_stream"})
@@ -166,6 +232,17 @@ class Context(_Base):
     async def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]:
         """Several questions at once, of `elicitation`, `elicitation_url`, `sampling` and `roots`, by keys of yours."""
         return await self._line.ask(questions)
+
+    async def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
+        """A tool of this server, of whichever agent, as if the caller had called it. Raises `ToolFailure` with what the tool says,
+        `NotFound` and `CannotUse`."""
+        return await self._call_tool(name, arguments)
+
+    async def read_resource(self, uri: str) -> list[Part]:
+        return await self._read_resource(uri)
+
+    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Json]:
+        return await self._get_prompt(name, arguments)
 
     async def checkpoint(self, data: Any) -> None:
         """What is kept when this returns: should the call run again, it finds `data` (JSON) in `ctx.resumed`."""
@@ -222,6 +299,15 @@ class SyncContext(_Base):
 
     def ask(self, questions: Mapping[str, Question[Any]]) -> dict[str, Any]:
         return self._line.wait(self._line.ask(questions))
+
+    def call_tool(self, name: str, arguments: Mapping[str, Any] | None = None) -> Answer:
+        return self._line.wait_for_use(self._call_tool(name, arguments))
+
+    def read_resource(self, uri: str) -> list[Part]:
+        return self._line.wait_for_use(self._read_resource(uri))
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None) -> list[Json]:
+        return self._line.wait_for_use(self._get_prompt(name, arguments))
 
     def checkpoint(self, data: Any) -> None:
         self._line.wait(self._checkpoint(data))

@@ -29,6 +29,10 @@ class CannotAsk(Exception):
     """The caller's client has no way to answer. Let it pass, and the caller is told what its client lacks."""
 
 
+class CannotUse(Exception):
+    """What the function wanted of its own server, its caller may not have, or it failed. The text says which."""
+
+
 class NotAnswered(CannotAsk):
     """The caller's client was asked, and refused, or sent no answer that could be used. The text says why."""
 

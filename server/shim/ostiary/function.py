@@ -11,6 +11,7 @@ from .errors import Misuse, Unfit
 from .foreign import default_of, is_field
 from .hints import MISSING, Field, alternatives, hints_of, own, strip
 from .param import Param
+from .provide import Provide
 
 CONTEXT_NAMES = ("ctx", "context")
 _Kind = inspect.Parameter
@@ -34,6 +35,7 @@ class Function:
         if self.name == "__call__":
             self.name = type(call).__name__
         self.where = f"{what} {self.name}()"
+        self.module: str = getattr(own_call, "__module__", None) or ""
         if _is_method(call):
             raise Misuse(
                 f"{self.where}: this is a method, and there is no object to call it on: decorate a function, or write "
@@ -48,6 +50,8 @@ class Function:
         hints = hints_of(own_call, self.where)
         self.returns: Any = hints.get("return", Any)
         self.context: str | None = None
+        # What the file fills itself: by parameter, the source and how it is called.
+        self.provided: dict[str, tuple[Callable[..., Any], Function]] = {}
         self.takes_any = False  # **kwargs
         # Defaults that stand in a pydantic `Field(…)`, where the function would get that instead of them.
         self._defaults: dict[str, Callable[[], Any]] = {}
@@ -67,6 +71,12 @@ class Function:
             return
         if parameter.kind in (_Kind.VAR_POSITIONAL, _Kind.POSITIONAL_ONLY):
             raise Misuse(f"{self.where}: arguments come by name, so *args and / cannot be used ({name!r})")
+        if isinstance(parameter.default, Provide):
+            raise Misuse(f"{self.where}: write {name}: Annotated[…, Provide(…)], without a default")
+        provide = _provide_of(hint)
+        if provide is not None:
+            self.provided[name] = (provide.source, self._provider(name, provide))
+            return
         if isinstance(parameter.default, Param):
             raise Misuse(f"{self.where}: write {name}: Annotated[…, Param(…)], and the default after it")
         required = parameter.default is _Kind.empty
@@ -79,6 +89,26 @@ class Function:
             if make is not None:
                 self._defaults[name] = make
         self.parameters.append(Field(name, hint, required, default))
+
+    def _provider(self, name: str, provide: Provide) -> Function:
+        found = Function(provide.source, f"{self.where}, {name!r} is provided by")
+        needed = [field.name for field in found.parameters if field.required]
+        if needed:
+            raise Misuse(
+                f"{found.where}: nobody fills {', '.join(needed)}; it may take a context, and what is provided"
+            )
+        return found
+
+    def sources(self) -> set[Callable[..., Any]]:
+        """All that fills it, by however many steps."""
+        found: set[Callable[..., Any]] = set()
+        for source, provider in self.provided.values():
+            found |= {source, *provider.sources()}
+        return found
+
+    @property
+    def asks_who_calls(self) -> bool:
+        return self.context is not None or any(each.asks_who_calls for _, each in self.provided.values())
 
     def from_json(self, arguments: Mapping[str, Any], *, strict: bool = True) -> dict[str, Any]:
         """The arguments as the hints promise them. Raises `Unfit`. Not strict: what the function does not take is left
@@ -109,7 +139,7 @@ class Function:
         for name, value in arguments.items():
             if name in made:
                 continue
-            if self.takes_any and name != self.context:
+            if self.takes_any and name != self.context and name not in self.provided:
                 made[name] = value
             elif strict:
                 raise Unfit("unknown", name)
@@ -129,6 +159,11 @@ def _doc_of(call: Any, own_call: Any) -> str | None:
     if inspect.getdoc(own_call) and inspect.isfunction(own_call) and own_call.__name__ != "__call__":
         return inspect.getdoc(own_call)
     return own_call.__doc__ or type(call).__doc__
+
+
+def _provide_of(hint: Any) -> Provide | None:
+    notes = () if hint is MISSING else strip(hint)[1]
+    return next((note for note in notes if isinstance(note, Provide)), None)
 
 
 def _is_context(name: str, hint: Any) -> bool:

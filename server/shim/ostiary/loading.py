@@ -31,12 +31,18 @@ class CannotLoad(Exception):
 
 
 class Loaded:
-    def __init__(self, registry: Registry, base: str) -> None:
+    def __init__(self, registry: Registry, base: str, file: str | None, name: str) -> None:
         self.registry = registry
         self.base = base
+        self._file = file
+        self._name = name
 
     def files(self) -> list[str]:
-        return _files_below(self.base)
+        return sorted({*_files_below(self.base), *self.registry.included})
+
+    def cannot(self, error: BaseException) -> CannotLoad:
+        """It is loaded, and cannot begin."""
+        return _cannot_load(error, self.registry, self.base, self._file, self._name)
 
 
 def load(registry: Registry, *, file: str | None = None, module: str | None = None) -> Loaded:
@@ -52,18 +58,42 @@ def load(registry: Registry, *, file: str | None = None, module: str | None = No
             _take_functions(loaded, registry)
         registry.check()
     except (Exception, SystemExit) as error:
-        log(error)
-        text = _explained(error, base, file or module or "")
-        raise CannotLoad(text, _traced(error), _files_of(error, base, file)) from error
+        raise _cannot_load(error, registry, base, file, file or module or "") from error
     finally:
         current.reset(token)
-    return Loaded(registry, base)
+    return Loaded(registry, base, file, file or module or "")
+
+
+def load_beside(registry: Registry, path: str) -> None:
+    """A file that is part of another. Raises whatever is wrong with it."""
+    folder = os.path.dirname(path)
+    if folder not in sys.path:
+        sys.path.append(folder)
+    registry.included.add(path)
+    token = current.set(registry)
+    try:
+        loaded = _file(path)
+        if registry.is_empty():
+            _take_functions(loaded, registry)
+        registry.check()
+    finally:
+        current.reset(token)
+
+
+def _cannot_load(
+    error: BaseException, registry: Registry, base: str, file: str | None, name: str
+) -> CannotLoad:
+    log(error)
+    files = sorted({*_files_of(error, base, file), *registry.included})
+    return CannotLoad(_explained(error, base, name), _traced(error), files)
 
 
 def _file(path: str) -> ModuleType:
     name = os.path.splitext(os.path.basename(path))[0]
     if name in sys.modules:  # a file called like a module of the library or of ours
         name = f"{name}_agent"
+    while name in sys.modules:  # or like one that it is part of
+        name += "_"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise Misuse(f"{os.path.basename(path)} is no Python file: its name should end in .py")
@@ -99,16 +129,17 @@ def _take_functions(module: ModuleType, registry: Registry) -> None:
             "served: put @tool, @resource(…) or @prompt (from ostiary import …) over those that are to be"
         )
     public: Any = getattr(module, "__all__", None)
-    priced = [price.function.call for price in registry.prices.values()]
+    busy = [price.function.call for price in registry.prices.values()]
+    busy += [one.call for one in (*registry.lifespans, *registry.hooks)]
+    found: list[Tool] = []
     for name, value in list(vars(module).items()):
         wanted = name in public if public is not None else not name.startswith("_")
-        if (
-            wanted
-            and inspect.isfunction(value)
-            and value.__module__ == module.__name__
-            and value not in priced
-        ):
-            registry.add_tool(Tool(value, name=name))
+        if wanted and inspect.isfunction(value) and value.__module__ == module.__name__ and value not in busy:
+            found.append(Tool(value, name=name, defaults=registry.defaults))
+    providers = {source for each in found for source in each.function.sources()}
+    for each in found:
+        if each.function.call not in providers:
+            registry.add_tool(each)
     if registry.is_empty():
         raise Misuse("nothing is offered: put @tool (from ostiary import tool) over a function")
 

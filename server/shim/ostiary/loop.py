@@ -13,7 +13,9 @@ from functools import partial
 from typing import Any
 
 from .call import Call
+from .caller import States
 from .failures import event_of, log
+from .lifespans import Lifespans
 from .pipe import Incoming, LineTooLong, Outgoing, decoded, encoded
 from .registry import Registry, current
 from .workers import Workers
@@ -23,12 +25,16 @@ Json = dict[str, Any]
 # For `finally` blocks of what is cancelled at the end. The server waits longer before it kills.
 GRACE_SECONDS = 2.0
 FLUSH_SECONDS = 1.0
+# From the same moment, for what the file has open (`@lifespan`): before the process is ended by whoever waits for it.
+CLOSED_SECONDS = 3.0
 
 
 class Loop:
     def __init__(self, registry: Registry, threads: int, files: Callable[[], list[str]]) -> None:
         self.registry = registry
         self.workers = Workers(threads)
+        self.states = States()
+        self.lifespans = Lifespans(registry.lifespans)
         self.thread = threading.get_ident()
         self._files = files
         self._calls: dict[int, Call] = {}
@@ -43,9 +49,11 @@ class Loop:
         send: int,
         started: Callable[[Callable[[], None]], None],
         stopping: Callable[[], None],
+        ready: Callable[[BaseException | None], None] | None = None,
     ) -> None:
         """Until the server says stop or goes away. `started` is lent a function that stops it, from any thread;
-        `stopping` is called before those who still run are cancelled."""
+        `stopping` is called before those who still run are cancelled. `ready` is told when what the file opens is open, or why it
+        is not, and may raise."""
         current.set(self.registry)
         self.loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
@@ -53,16 +61,29 @@ class Loop:
         self._outgoing = Outgoing(self.loop, send, partial(self.soon, self._stopping.set))
         self.registry.changed = lambda: self._now(self._changed)
         self.registry.updated = lambda uri: self._now(partial(self._updated, str(uri)))
-        self.loop.add_reader(receive, self._read)
         started(partial(self.soon, self._stopping.set))
+        if ready is not None:
+            await self._open(ready)
+        self.loop.add_reader(receive, self._read)
         try:
             await self._stopping.wait()
         finally:
             stopping()
+            ends_at = self.loop.time() + CLOSED_SECONDS
             self.loop.remove_reader(receive)
             await self._end()
+            if ready is not None:
+                await self.lifespans.close(ends_at - self.loop.time())
             self.registry.changed = self.registry.updated = None
             self._outgoing.close(FLUSH_SECONDS)
+
+    async def _open(self, ready: Callable[[BaseException | None], None]) -> None:
+        try:
+            await self.lifespans.open()
+        except (Exception, SystemExit, asyncio.CancelledError) as error:
+            ready(error)
+        else:
+            ready(None)
 
     def send(self, event: Json) -> None:
         """Raises `ValueError` at an event that cannot be sent."""
@@ -146,7 +167,7 @@ class Loop:
         try:
             line = encoded({**event, "id": call.id})
         except (ValueError, TypeError, RecursionError) as error:
-            line = encoded({**event_of(error, call.kind), "id": call.id})
+            line = encoded({**event_of(error, call.kind, call_id=call.call_id), "id": call.id})
         with self._ending:
             if call.over:
                 return

@@ -8,17 +8,19 @@ from __future__ import annotations
 import collections.abc
 import re
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Callable, Optional, Union
 
 from . import foreign
 from .answers import tool_result
 from .content import Content, Message, Progress, Result, given, icons_of
+from .defaults import Defaults
 from .docstring import described, parameters_of, summary_of
 from .errors import Misuse
 from .function import Function
 from .hints import MISSING, alternatives, is_record, strip
+from .hooks import Hook
 from .param import with_notes
 from .plain import plain
 from .prices import PRICE, fixed
@@ -30,6 +32,11 @@ if typing.TYPE_CHECKING:
 Wire = dict[str, Any]
 Icons = Optional[Sequence[Union[str, Mapping[str, Any]]]]
 Dict = Optional[Mapping[str, Any]]
+Tags = Optional[Union[str, Iterable[str]]]
+
+# Where the server, and clients that care, find them.
+TAGS = "io.ostiary/tags"
+VERSION = "io.ostiary/version"
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _TASK = ("forbidden", "optional", "required", "by_hand")
@@ -41,6 +48,16 @@ _HINTS = {
 }
 _WILD = re.compile(r"\{(\w+)\*\}")  # other libraries' way of writing {+path}
 _VARIABLES = re.compile(r"\{[+#./;?&]?([^{}]+)\}")
+
+
+def tags_of(tags: Tags) -> frozenset[str]:
+    return frozenset([tags] if isinstance(tags, str) else tags or ())
+
+
+def marked(meta: Wire | None, tags: frozenset[str], version: str | None) -> Wire | None:
+    """With what is said of it besides."""
+    marks: Wire = {**({TAGS: sorted(tags)} if tags else {}), **({VERSION: version} if version else {})}
+    return {**(meta or {}), **marks} if marks else meta
 
 
 class Tool:
@@ -59,8 +76,20 @@ class Tool:
         task: str | None = None,
         deadline: float | None = None,
         price: Any = None,
+        tags: Tags = None,
+        version: str | None = None,
+        enabled: bool = True,
+        structured: bool | None = None,
+        coerce: bool | None = None,
+        defaults: Defaults | None = None,
     ) -> None:
+        defaults = defaults or Defaults()
         self.function = Function(function, "the tool")
+        self.enabled = enabled
+        self.tags = tags_of(tags)
+        self.hooks: Sequence[Hook] | None = None  # of its file
+        self._structured = structured
+        self._structures = defaults.structured if structured is None else structured
         self.name = name or self.function.name
         if not _NAME.fullmatch(self.name):
             raise Misuse(
@@ -88,10 +117,16 @@ class Tool:
             if annotations is None
             else {_HINTS.get(k, k): v for k, v in annotations.items()},
             execution={"taskSupport": task} if task not in (None, "by_hand") else None,
-            _meta=self._meta(meta, price),
+            _meta=marked(self._meta(meta, price), self.tags, version),
             taskByHand=True if task == "by_hand" else None,
             deadlineSeconds=deadline,
+            coerces=True if (defaults.coerce if coerce is None else coerce) else None,
         )
+
+    def rename(self, name: str) -> None:
+        if not _NAME.fullmatch(name):
+            raise Misuse(f"{self.function.where}: the name {name!r} is too long, or is none")
+        self.name = self.wire["name"] = name
 
     def arguments(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """By the names of the function's parameters. Raises `Unfit`."""
@@ -166,7 +201,16 @@ class Tool:
             # Until 2025-11-25 the root is an object, and so it is everywhere.
             around = {"type": "object", "properties": {"result": items}, "required": ["result"]}
             return schemas.closed(around), "wrapped"
-        return None, "none"
+        if not self._structures or is_anything(hint) or hint in (None, type(None)) or _holds_content(hint):
+            return None, "none"
+        try:
+            found = with_notes(schemas.of(hint, where), notes, where)
+        except Misuse:
+            if self._structured:
+                raise
+            return None, "none"  # not every tool of a file can keep what the file settles
+        around = {"type": "object", "properties": {"result": found}, "required": ["result"]}
+        return schemas.closed(around), "beside"
 
 
 def _is_object(hint: Any) -> bool:
@@ -176,6 +220,13 @@ def _is_object(hint: Any) -> bool:
     if foreign.is_foreign(origin) or is_record(origin):
         return True
     return origin in MAPPINGS and len(args) == 2 and not is_anything(args[1])
+
+
+def _holds_content(hint: Any) -> bool:
+    return any(
+        isinstance(bare, type) and issubclass(bare, (Content, Message, Progress, Result, bytes, bytearray))
+        for bare in (strip(member)[0] for member in alternatives(hint))
+    )
 
 
 def _is_list_of_objects(hint: Any) -> bool:
@@ -203,7 +254,11 @@ class Resource:
         annotations: Dict = None,
         icons: Icons = None,
         meta: Dict = None,
+        tags: Tags = None,
+        version: str | None = None,
+        enabled: bool = True,
     ) -> None:
+        self.enabled = enabled
         if not isinstance(uri, str):  # pyright: ignore[reportUnnecessaryIsInstance] - @resource without an address
             raise Misuse('a resource needs its address: @resource("test://name")')
         self.function = Function(function, f"the resource {uri}:")
@@ -231,8 +286,12 @@ class Resource:
             size=None if self.variables else size,
             icons=icons_of(icons),
             annotations=None if annotations is None else plain(dict(annotations)),
-            _meta=None if meta is None else plain(dict(meta)),
+            _meta=marked(None if meta is None else plain(dict(meta)), tags_of(tags), version),
         )
+
+    def move(self, uri: str) -> None:
+        """To another address, with the same variables."""
+        self.uri = self.wire["uriTemplate" if self.variables else "uri"] = uri
 
     def _check(self) -> None:
         taken = {field.name for field in self.function.parameters}
@@ -259,7 +318,11 @@ class Prompt:
         description: str | None = None,
         icons: Icons = None,
         meta: Dict = None,
+        tags: Tags = None,
+        version: str | None = None,
+        enabled: bool = True,
     ) -> None:
+        self.enabled = enabled
         self.function = Function(function, "the prompt")
         self.name = name or self.function.name
         self.description = description or summary_of(self.function.doc)
@@ -281,8 +344,11 @@ class Prompt:
             description=self.description,
             arguments=arguments or None,
             icons=icons_of(icons),
-            _meta=None if meta is None else plain(dict(meta)),
+            _meta=marked(None if meta is None else plain(dict(meta)), tags_of(tags), version),
         )
+
+    def rename(self, name: str) -> None:
+        self.name = self.wire["name"] = name
 
 
 class Completion:

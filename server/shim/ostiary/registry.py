@@ -11,8 +11,11 @@ from contextvars import ContextVar
 from typing import Any, Callable, TypeVar, overload
 
 from .convert import options_of
+from .defaults import Defaults
 from .errors import Misuse
-from .offers import Completion, Dict, Icons, Prompt, Resource, Tool
+from .hooks import Hook
+from .lifespan import Lifespan
+from .offers import Completion, Dict, Icons, Prompt, Resource, Tags, Tool
 from .plain import to_text
 from .prices import PRICE, Price
 
@@ -26,12 +29,19 @@ class Registry:
         self.prompts: dict[str, Prompt] = {}
         self.completions: dict[tuple[str, str], Completion] = {}
         self.prices: dict[str, Price] = {}  # by the names of their functions
+        self.lifespans: list[Lifespan] = []
+        self.hooks: list[Hook] = []  # around the tools of this file
+        self.defaults = Defaults()
+        self.including: set[str] = set()  # the files that led to this one, and itself
+        self.included: set[str] = set()  # those that are part of it
         # Set while somebody serves it; both may be called from any thread.
         self.changed: Callable[[], None] | None = None
         self.updated: Callable[[str], None] | None = None
 
     def add_tool(self, tool: Tool) -> None:
         _check(tool)
+        if tool.hooks is None:
+            tool.hooks = self.hooks
         _put(
             self.tools,
             tool.name,
@@ -69,6 +79,33 @@ class Registry:
         _put(self.prices, price.name, price, f"{where}: there is a price function of that name already")
         self._tell()
 
+    def add_lifespan(self, lifespan: Lifespan) -> None:
+        if any(other.module == lifespan.module for other in self.lifespans):
+            raise Misuse(f"{lifespan.function.where}: a file has one lifespan; open several things in it")
+        self.lifespans.append(lifespan)
+
+    def take(self, inner: Registry, prefix: str) -> None:
+        """All that another file offers, under names that begin with the prefix. Its tools keep the hooks of their file."""
+        names = f"{prefix}_" if prefix else ""
+        for tool in inner.tools.values():
+            tool.rename(names + tool.name)
+            self.add_tool(tool)
+        for prompt in inner.prompts.values():
+            prompt.rename(names + prompt.name)
+            self.add_prompt(prompt)
+        moved = {uri: _below(uri, prefix) for uri in inner.resources}
+        for resource in inner.resources.values():
+            resource.move(moved[resource.uri])
+            self.add_resource(resource)
+        for completion in inner.completions.values():
+            completion.target = moved.get(completion.target, names + completion.target)
+            self.add_completion(completion)
+        for price in inner.prices.values():
+            price.name, price.tool = names + price.name, None if price.tool is None else names + price.tool
+            self.add_price(price)
+        for lifespan in inner.lifespans:
+            self.add_lifespan(lifespan)
+
     def remove(self, offers: dict[str, Any], key: str, what: str) -> None:
         if offers.pop(key, None) is None:
             raise Misuse(f"there is no {what} {key!r} to remove")
@@ -103,12 +140,12 @@ class Registry:
         return None
 
     def catalog(self) -> dict[str, Any]:
-        resources = list(self.resources.values())
+        resources = [resource for resource in self.resources.values() if resource.enabled]
         return {
-            "tools": [self._wire(tool) for tool in self.tools.values()],
+            "tools": [self._wire(tool) for tool in self.tools.values() if tool.enabled],
             "resources": [resource.wire for resource in resources if not resource.variables],
             "resourceTemplates": [resource.wire for resource in resources if resource.variables],
-            "prompts": [prompt.wire for prompt in self.prompts.values()],
+            "prompts": [prompt.wire for prompt in self.prompts.values() if prompt.enabled],
             "priceFunctions": list(self.prices),
             "completes": [
                 *(["prompt", name] for name, prompt in self.prompts.items() if self._completes(name, prompt)),
@@ -118,13 +155,17 @@ class Registry:
 
     def _wire(self, tool: Tool) -> dict[str, Any]:
         """With the name of the function that knows its price, where there is one."""
+        curious = tool.function.asks_who_calls or bool(tool.hooks)
+        wire: dict[str, Any] = {**tool.wire, "wantsCaller": True} if curious else tool.wire
         for price in self.prices.values():
             if price.tool == tool.name:
-                return {**tool.wire, "_meta": {**tool.wire.get("_meta", {}), PRICE: {"function": price.name}}}
-        return tool.wire
+                return {**wire, "_meta": {**wire.get("_meta", {}), PRICE: {"function": price.name}}}
+        return wire
 
     def _completes(self, target: str, offer: Prompt | Resource) -> bool:
         """Whether there is anything to say about one of its arguments: by a function, or by the choices of its hint."""
+        if not offer.enabled:
+            return False
         names = self.arguments_of(target) or ()
         return any((target, name) in self.completions for name in names) or any(
             field.name in names and options_of(field.hint) for field in offer.function.parameters
@@ -142,6 +183,14 @@ def _check(offer: Tool | Resource | Prompt) -> None:
         raise Misuse(
             f"{offer.function.where}: what it is said to be cannot be written as JSON: {error}"
         ) from error
+
+
+def _below(uri: str, prefix: str) -> str:
+    """With the prefix as the first step behind the scheme."""
+    if not prefix:
+        return uri
+    scheme, colon, rest = uri.partition("://") if "://" in uri else uri.partition(":")
+    return f"{scheme}{colon}{prefix}/{rest}"
 
 
 def _put(offers: dict[Any, Any], key: Any, offer: Any, taken: str) -> None:
@@ -171,6 +220,11 @@ def tool(
     task: str | None = None,
     deadline: float | None = None,
     price: Any = None,
+    tags: Tags = None,
+    version: str | None = None,
+    enabled: bool = True,
+    structured: bool | None = None,
+    coerce: bool | None = None,
 ) -> Callable[[F], F]: ...
 def tool(function: Any = None, /, **options: Any) -> Any:
     """The function is a tool.
@@ -179,14 +233,16 @@ def tool(function: Any = None, /, **options: Any) -> Any:
     arguments, and of its answer if that is a dataclass, a TypedDict or the like. With `input_schema=`, the arguments come
     as that schema says: by name, or all in one dict if the function takes a single parameter that is none of them.
 
-    `price="$0.01"` is what a call costs, where the server takes payments and its settings say nothing else.
+    `price="$0.01"` is what a call costs, where the server takes payments and its settings say nothing else. One with
+    `enabled=False` is not offered. `structured=True`: an answer of any type is structured, too, with an output schema.
+    `coerce=True`: texts that are a number, a boolean, a list or an object where one of these is wanted are taken for it.
 
     On 2026-07-28, a tool that asks its caller something is run again from the start with the answers; what it must not do
     twice it puts behind `ctx.checkpoint` and `ctx.resumed`.
     """
 
     def register(function: Any) -> Any:
-        current.get().add_tool(Tool(function, **options))
+        add_tool(function, **options)
         return function
 
     _no_text(function, "tool")
@@ -204,6 +260,9 @@ def resource(
     annotations: Dict = None,
     icons: Icons = None,
     meta: Dict = None,
+    tags: Tags = None,
+    version: str | None = None,
+    enabled: bool = True,
 ) -> Callable[[F], F]:
     """What the function returns is what there is to read at `uri`; `{variables}` in it are its parameters.
 
@@ -222,6 +281,9 @@ def resource(
             annotations=annotations,
             icons=icons,
             meta=meta,
+            tags=tags,
+            version=version,
+            enabled=enabled,
         )
         return function
 
@@ -240,6 +302,9 @@ def prompt(
     description: str | None = None,
     icons: Icons = None,
     meta: Dict = None,
+    tags: Tags = None,
+    version: str | None = None,
+    enabled: bool = True,
 ) -> Callable[[F], F]: ...
 def prompt(function: Any = None, /, **options: Any) -> Any:
     """The function makes a prompt: text, content, `user(…)` and `assistant(…)` messages, or a list of them.
@@ -293,7 +358,8 @@ def price(tool: Any, /) -> Any:
 
 def add_tool(function: Callable[..., Any], **options: Any) -> None:
     """As the decorator does, and at any time: clients are told that the list has changed."""
-    current.get().add_tool(Tool(function, **options))
+    registry = current.get()
+    registry.add_tool(Tool(function, defaults=registry.defaults, **options))
 
 
 def add_resource(uri: str, function: Callable[..., Any], **options: Any) -> None:

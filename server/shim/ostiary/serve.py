@@ -9,9 +9,10 @@ import json
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from .loading import CannotLoad, load
+from .loading import CannotLoad, Loaded, load
 from .plain import utf8
 from .registry import Registry
 
@@ -34,12 +35,19 @@ def serve(
     `started` is lent a function that stops it, from any thread or signal handler; `stopping` is called when it begins to.
     """
     registry = Registry() if registry is None else registry
-    python = ".".join(map(str, sys.version_info[:3]))
     try:
         try:
             loaded = load(registry, file=file, module=module)
-            offer = {"catalog": registry.catalog(), "files": loaded.files()}
-            _say(send, {"event": "ready", "protocol": PROTOCOL, "python": python, **offer})
+            if not registry.lifespans:
+                _say_ready(send, registry, loaded)
+            # Only now, so that the server hears sooner that the file is in order.
+            import asyncio
+
+            from .loop import Loop
+
+            loop = Loop(registry, threads, loaded.files)
+            opened = partial(_opened, send, registry, loaded) if registry.lifespans else None
+            asyncio.run(loop.run(receive, send, started, stopping, opened))
         except CannotLoad as error:
             _say(
                 send, {"event": "broken", "error": str(error), "traceback": error.trace, "files": error.files}
@@ -47,13 +55,20 @@ def serve(
             return 1
     except BrokenPipeError:
         return 1
-    # Only now, so that the server hears sooner that the file is in order.
-    import asyncio
-
-    from .loop import Loop
-
-    asyncio.run(Loop(registry, threads, loaded.files).run(receive, send, started, stopping))
     return 0
+
+
+def _opened(send: int, registry: Registry, loaded: Loaded, error: BaseException | None) -> None:
+    """What the file opens is open, or cannot be."""
+    if error is not None:
+        raise loaded.cannot(error) from error
+    _say_ready(send, registry, loaded)
+
+
+def _say_ready(send: int, registry: Registry, loaded: Loaded) -> None:
+    python = ".".join(map(str, sys.version_info[:3]))
+    offer = {"catalog": registry.catalog(), "files": loaded.files()}
+    _say(send, {"event": "ready", "protocol": PROTOCOL, "python": python, **offer})
 
 
 def _say(fd: int, event: dict[str, Any]) -> None:
