@@ -45,6 +45,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
+    "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
+    "checks": frozenset({"samples"}),  # what can be said of tools from outside
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "till": frozenset({"backends", "mcp", "money", "observe", "settings", "store", "x402"}),
@@ -67,8 +69,8 @@ FLOORS: dict[str, frozenset[str]] = {
         "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program", "records",
-        "settings", "skills", "store", "till", "trust", "x402",
+        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program",
+        "records", "samples", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
@@ -78,6 +80,8 @@ WITHOUT_AUTH = (
     "gateway",
     "command",
     "client",
+    "samples",
+    "checks",
     "shim",
     "money",
     "evm",

@@ -12,10 +12,9 @@ import queue
 import re
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
-from collections.abc import Generator, Sequence
+from collections.abc import Generator
 from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +23,7 @@ from urllib.request import ProxyHandler, build_opener
 import click
 
 from server.cli import terminal
+from server.cli.itself import this_program
 
 STEP_SECONDS = 60.0  # a cold start on a slow disk takes a few; what takes this long does not work
 USER_CODE = re.compile(r"\b[BCDFGHJKLMNPQRSTVWXZ]{4}-[BCDFGHJKLMNPQRSTVWXZ]{4}\b")
@@ -151,7 +151,7 @@ class _Running:
 @contextlib.contextmanager
 def _running(scratch: Path, *arguments: str) -> Generator[_Running]:
     process = subprocess.Popen(
-        [*_program(), *arguments],
+        [*this_program(), *arguments],
         env=_environment(scratch),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
@@ -172,7 +172,7 @@ def _running(scratch: Path, *arguments: str) -> Generator[_Running]:
 def _run(scratch: Path, *arguments: str, expected: int = 0) -> str:
     try:
         done = subprocess.run(
-            [*_program(), *arguments],
+            [*this_program(), *arguments],
             env=_environment(scratch),
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -187,11 +187,6 @@ def _run(scratch: Path, *arguments: str, expected: int = 0) -> str:
             f"{arguments[0]}: ended with exit code {done.returncode}: {done.stderr.strip()[-500:]}"
         )
     return done.stdout
-
-
-def _program() -> Sequence[str]:
-    """This program again: the executable itself, or the interpreter with our package."""
-    return [sys.executable] if getattr(sys, "frozen", False) else [sys.executable, "-P", "-m", "server"]
 
 
 def _environment(scratch: Path) -> dict[str, str]:

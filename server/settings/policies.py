@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -53,6 +53,12 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of each caller
     limit_all: Annotated[str, Meta(pattern=RATE, description=RATE_WORDS)] = ""  # of all callers together
     quota: Annotated[str, Meta(pattern=QUOTA, description=QUOTA_WORDS)] = ""
+    # what it is called with by `ostiary check`, and shown with where people try it out
+    example: Annotated[
+        dict[str, Any] | None,
+        Meta(description='a table of arguments, e.g. { city = "Berlin" }'),
+    ] = None
+    example_safe: Annotated[bool, Meta(description="true or false")] = False
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
