@@ -49,6 +49,8 @@ FLOORS: dict[str, frozenset[str]] = {
     "settings": frozenset({"backends", "evm", "limits", "money", "rights", "x402"}),  # of each kind of agent; what a selection of tools may say
     "rights": frozenset({"backends", "mcp", "settings"}),
     "client": frozenset({"paying", "settings"}),
+    "samples": frozenset({"client"}),  # programs that call a tool, with arguments made of its schema
+    "checks": frozenset({"samples"}),  # what can be said of tools from outside
     "sessions": frozenset({"backends", "mcp", "observe", "store"}),
     "tasks": frozenset({"backends", "mcp", "observe", "store"}),
     "repeats": frozenset({"mcp", "observe", "store"}),  # a call that is made again
@@ -74,8 +76,8 @@ FLOORS: dict[str, frozenset[str]] = {
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({
-        "admin", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "policy", "program",
-        "records", "service", "settings", "skills", "store", "till", "trust", "x402",
+        "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "policy",
+        "program", "records", "samples", "service", "settings", "skills", "store", "till", "trust", "x402",
     }),
 }  # fmt: skip
 # Those that know nothing of identity.
@@ -85,6 +87,8 @@ WITHOUT_AUTH = (
     "gateway",
     "command",
     "client",
+    "samples",
+    "checks",
     "shim",
     "money",
     "evm",

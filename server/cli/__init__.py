@@ -43,6 +43,9 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
                 "server.cli.verify", "check that trail and ledger are as they were written"
             ),
             "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
+            "check": CommandEntry(
+                "server.cli.check", "call the tools' examples, compare with before, score the words"
+            ),
             "skills": CommandEntry("server.cli.skills", "make, check and query skills that are text"),
             "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
         },
@@ -73,6 +76,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
             "token": CommandEntry("server.cli.token", "print a fresh access token"),
             "tools": CommandEntry("server.cli.tools", "list what a server can do"),
             "call": CommandEntry("server.cli.call", "call a tool"),
+            "snippets": CommandEntry("server.cli.snippets", "print a program that calls a tool"),
             "import": CommandEntry("server.cli.import_server", "make a mock of a server that runs"),
             "mock": CommandEntry("server.cli.mock", "compare and copy mocks"),
             "connect": CommandEntry("server.cli.connect", "bridge a client that speaks stdio to a server"),

@@ -21,7 +21,7 @@ from server.client.errors import BadAnswer, CallRefused, ClientError, Unreachabl
 from server.client.headers import header_value, parameter_headers
 from server.client.mcp_answers import info_of, mapping, paying, refused, strings
 from server.client.questions import MAX_ROUNDS, Answerer, capabilities, read_questions
-from server.client.rpc import OnMessage, RemoteEndpoint, RpcReply
+from server.client.rpc import OnMessage, RpcEndpoint, RpcReply
 from server.client.server_info import ServerInfo
 from server.client.wire import decode_object, host_of
 
@@ -48,7 +48,7 @@ Progress = Callable[[float, float | None, str], None]
 class McpClient:
     """Call `connect` first and `aclose` at the end. Methods raise `ClientError`s and may be cancelled at any time."""
 
-    def __init__(self, endpoint: RemoteEndpoint) -> None:
+    def __init__(self, endpoint: RpcEndpoint) -> None:
         self._endpoint = endpoint
         self._ids = itertools.count(1)
         self._server: ServerInfo | None = None
@@ -210,7 +210,7 @@ class McpClient:
             if MODERN not in strings(result.get("supportedVersions")):
                 return None
             info = mapping(mapping(result.get("_meta")).get(f"{META}/serverInfo"))
-            return info_of("modern", MODERN, info)
+            return info_of("modern", MODERN, info, result.get("instructions"))
         error = mapping(answer.get("error"))
         code = error.get("code")
         if code == UNSUPPORTED_VERSION:
@@ -240,7 +240,9 @@ class McpClient:
         ):
             raise BadAnswer(f"{host_of(self._endpoint.url)} sent an unusable session id")
         self._session_id = session_id
-        server = info_of("legacy", str(version), mapping(result.get("serverInfo")))
+        server = info_of(
+            "legacy", str(version), mapping(result.get("serverInfo")), result.get("instructions")
+        )
         await self._endpoint.post(
             {"jsonrpc": "2.0", "method": "notifications/initialized"},
             headers=self._legacy_headers(server),

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 MISSING_CAPABILITY: Final = -32021
 # JSON-RPC: the server tried and failed.
 INTERNAL_ERROR: Final = -32603
+# As much of what a server says of itself as anybody reads.
+MAX_WORDS: Final = 8_000
 SHOWN_AGAIN: Final = "make the same call again: it shows the same payment, and pays no second time"
 
 
@@ -34,14 +36,19 @@ async def paying(request: Callable[[], Awaitable[dict[str, Any]]], paid: PaidCal
             return result
 
 
-def info_of(era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any]) -> ServerInfo:
+def info_of(
+    era: Literal["modern", "legacy"], version: str, info: Mapping[str, Any], instructions: Any = None
+) -> ServerInfo:
     name, title, server_version = info.get("name"), info.get("title"), info.get("version")
+    description = info.get("description")
     return ServerInfo(
         era=era,
         version=version,
         name=name[:200] if isinstance(name, str) else "",
         title=title[:200] if isinstance(title, str) else "",
         server_version=server_version[:100] if isinstance(server_version, str) else "",
+        description=description[:MAX_WORDS] if isinstance(description, str) else "",
+        instructions=instructions[:MAX_WORDS] if isinstance(instructions, str) else "",
     )
 
 

@@ -57,8 +57,29 @@ class NonceWanted(msgspec.Struct, frozen=True):
 OnMessage = Callable[[dict[str, Any]], Awaitable[None]]
 
 
-async def _ignore(message: dict[str, Any]) -> None:
+async def ignore(message: dict[str, Any]) -> None:
     return None
+
+
+class RpcEndpoint(Protocol):
+    """Where requests go, by whichever way: `RemoteEndpoint` over HTTP, `PipedEndpoint` over pipes."""
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def nameless(self) -> bool: ...
+
+    async def post(
+        self,
+        message: Mapping[str, Any],
+        *,
+        headers: Mapping[str, str],
+        silence_seconds: float,
+        on_message: OnMessage = ignore,
+    ) -> RpcReply: ...
+
+    async def delete(self, *, headers: Mapping[str, str], silence_seconds: float) -> None: ...
 
 
 class RemoteEndpoint:
@@ -88,7 +109,7 @@ class RemoteEndpoint:
         *,
         headers: Mapping[str, str],
         silence_seconds: float,
-        on_message: OnMessage = _ignore,
+        on_message: OnMessage = ignore,
     ) -> RpcReply:
         """Send a request or notification. Everything a stream carries besides the answer goes to `on_message`.
 

@@ -13,3 +13,5 @@ class ServerInfo(msgspec.Struct, frozen=True, kw_only=True):
     name: str = ""  # of the program
     title: str = ""  # what people call it
     server_version: str = ""
+    description: str = ""
+    instructions: str = ""  # for models

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal, Protocol
 
 import msgspec
 from msgspec import Meta
@@ -58,6 +58,12 @@ class ToolConfig(ToolMoney, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     idempotent: Annotated[bool | None, Meta(description="true or false")] = None
     redact: Annotated[RedactConfig, Meta(description='a table, e.g. { sets = ["emails"] }')] = RedactConfig()
     confirm: Annotated[ConfirmConfig | None, Meta(description='a table, e.g. { preview = "quote" }')] = None
+    # what it is called with by `ostiary check`, and shown with where people try it out
+    example: Annotated[
+        dict[str, Any] | None,
+        Meta(description='a table of arguments, e.g. { city = "Berlin" }'),
+    ] = None
+    example_safe: Annotated[bool, Meta(description="true or false")] = False
 
 
 class ScopeConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
