@@ -28,6 +28,7 @@ FLOORS: dict[str, frozenset[str]] = {
     "evm": frozenset(),  # signatures and addresses of a chain
     "records": frozenset({"observe", "store"}),  # of calls
     "outgoing": frozenset({"store"}),
+    "acme": frozenset({"observe", "outgoing"}),  # certificates from an authority
     "x402": frozenset({"money", "outgoing"}),  # the protocol of payments, and those who carry them out
     "facilitator": frozenset({"evm", "http", "money", "observe", "x402"}),  # one for trying it out
     "paying": frozenset({"evm", "money", "outgoing", "x402"}),  # the side that pays
@@ -69,9 +70,9 @@ FLOORS: dict[str, frozenset[str]] = {
         "till", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
-    "admin": frozenset({"money", "observe", "records", "rights", "store", "till", "trust"}),
+    "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
-        "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
+        "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
         "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server

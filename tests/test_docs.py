@@ -21,6 +21,7 @@ from server.command.command import CommandTool
 from server.command.rlimits import ProcessBounds
 from server.gateway.identity import UpstreamOAuth
 from server.openapi.settings import ClientGrant
+from server.settings.acme import AcmeConfig
 from server.settings.limits import LimitsConfig, ServerLimitsConfig
 from server.settings.money import (
     AssetConfig,
@@ -125,6 +126,7 @@ EXPLAINED = [
     pytest.param(HookConfig, "docs/policy.md", "of `before`, `after`", id="hook"),
     pytest.param(RedactConfig, "docs/policy.md", "of `redact`", id="redact"),
     pytest.param(ConfirmConfig, "docs/policy.md", "of `confirm`", id="confirm"),
+    pytest.param(AcmeConfig, "docs/deploy.md", "of `[acme]`", id="acme"),
     pytest.param(LimitsConfig, "docs/limits.md", "of `[limits]`", id="limits"),
     pytest.param(ServerLimitsConfig, "docs/limits.md", "of `[server.limits]`", id="server-limits"),
     pytest.param(PaymentsConfig, "docs/prices.md", "of `[payments]`", id="payments"),

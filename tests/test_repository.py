@@ -93,7 +93,7 @@ def test_the_rust_peer_is_named_with_exact_versions_and_locked_with_checksums_an
         ]
 
 
-@pytest.mark.parametrize("peer", ["go_sdk", "mcp_go"])
+@pytest.mark.parametrize("peer", ["go_sdk", "mcp_go", "pebble"])
 def test_a_go_peer_is_locked_with_hashes_and_no_address(peer: str) -> None:
     assert not ADDRESS.search((PEERS / peer / "go.mod").read_text("utf-8"))
     lines = (PEERS / peer / "go.sum").read_text("utf-8").splitlines()

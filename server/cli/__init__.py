@@ -35,6 +35,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
                 "server.cli.upstream", "see, accept and log in to the MCP servers behind this one"
             ),
             "keys": CommandEntry("server.cli.keys", "list and change the keys that sign tokens"),
+            "certificate": CommandEntry("server.cli.certificate", "see, renew and revoke its certificate"),
             "audit": CommandEntry("server.cli.audit", "show or export who was let in, and by whom"),
             "calls": CommandEntry("server.cli.calls", "show who called what, and what came of it"),
             "usage": CommandEntry("server.cli.usage", "sum calls up, by day, tool or person"),

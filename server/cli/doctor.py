@@ -129,6 +129,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
         report.add(_self_test(resolved.data_dir))
         if "store" in status:
             report.add(_store(status["store"]))
+        if (certificate := status.get("certificate")) is not None:
+            report.add(_certificate(certificate))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
         for step in _behind(status.get("upstreams") or [], status.get("agents")):
@@ -163,6 +165,12 @@ def _self_test(data_dir: Path) -> CheckStep:
             name=name, state="failed", detail="; ".join(problems), hint="this is a bug, or a broken store"
         )
     return CheckStep(name=name, state="ok", detail="what it announces is what it does, and its key signs")
+
+
+def _certificate(found: dict[str, Any]) -> CheckStep:
+    from server.cli.doctor_address import served_certificate_step
+
+    return served_certificate_step(found)
 
 
 def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:

@@ -43,6 +43,9 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("trusted-proxies", "NETWORKS", "believe X-Forwarded-* from these networks"),
     ("tls-certificate", "FILE", "PEM certificate chain"),
     ("tls-key", "FILE", "its PEM private key"),
+    ("domain", "NAMES", "get a certificate for these host names, and serve them on port 443"),
+    ("accept-terms", "YES", "true: you agree to the terms of the certificate authority"),
+    ("http-port", "N", "send http on this port on to https; -1 for none (-1)"),
     ("allow-insecure-http", "YES", "true sends tokens over the network in clear"),
     ("data-dir", "DIR", "where the database and the keys are"),
     ("key-file", "WHERE", "the key that seals what is stored: a path, file:/path or env:NAME"),
@@ -348,6 +351,7 @@ def _announce_json(started: StartedServer) -> None:
             "admin": started.admin_origin,
             "needs_login": started.needs_login,
             **({"sold": started.sold} if started.sold else {}),
+            **({"certificate": started.certificate} if started.certificate else {}),
         }
     )
     sys.stdout.flush()
@@ -365,6 +369,8 @@ def _announce(started: StartedServer) -> None:
     pairs.append(("behind it", f"\n{' ' * 17}".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
+    if started.certificate:
+        pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:
         pairs.append(("sold", started.sold))
     if started.claim_url:

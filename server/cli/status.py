@@ -118,6 +118,7 @@ def _show_server(server: dict[str, Any] | None, why: str) -> None:
     for agent in server.get("agents") or ():
         said = f"out of order for {_age(agent['since'])}: {agent['words']}"
         pairs.append((f"agent {agent['name']}", said))
+    pairs += _certificate(server.get("certificate"))
     if server.get("clock") is not None:
         ahead, waits = (terminal.duration(server["clock"][name] / 1000) for name in ("ahead_ms", "waits_ms"))
         pairs.append(
@@ -165,6 +166,20 @@ def _settings(state: dict[str, Any] | None) -> list[tuple[str, str]]:
     if state["waits"]:
         return [("settings", f"these count from the next start: {', '.join(state['waits'])}")]
     return []
+
+
+def _certificate(found: dict[str, Any] | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    from server.cli import certificate
+
+    pairs = [("certificate", certificate.certificate_line(found))]
+    trouble = found.get("trouble") or {"words": found.get("problem")}
+    if trouble["words"]:
+        pairs.append(("", f"{trouble['words']}: ostiary certificate status"))
+    if found.get("ahead_seconds"):
+        pairs.append(("", certificate.clock_line(found["ahead_seconds"])))
+    return pairs
 
 
 def _auth(server: dict[str, Any]) -> str:

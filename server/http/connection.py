@@ -21,6 +21,7 @@ from .head import Head, refuse_unfinished
 from .refusal import Disconnected, RequestRefused
 from .serving import Serving
 from .stream import PeerStream
+from .tls import SecureStream
 
 READ_BYTES: Final = 64 * 1024
 _HEAD_END: Final = b"\r\n\r\n"
@@ -62,7 +63,7 @@ class Connection:
         serving: Serving,
         wire: PeerStream,
         *,
-        tls: trio.SSLStream[PeerStream] | None = None,
+        tls: SecureStream | None = None,
         client: Address | None = None,
         server: Address | None = None,
         proxied: bool = False,
@@ -85,7 +86,7 @@ class Connection:
         self.sent = False  # a byte of the current response has left
         self._wire = wire
         self._tls = tls
-        self._stream: trio.abc.Stream = wire if tls is None else tls
+        self._stream: PeerStream | SecureStream = wire if tls is None else tls
         self._scope = trio.CancelScope()
         self._served = False
         self._answers_late = False  # when the deadline passes: 408, or a silent close

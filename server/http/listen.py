@@ -28,7 +28,7 @@ from .roster import ConnectionPlace, Network, Roster
 from .serving import Counters, Serving
 from .sockets import allow_descriptors, open_listeners, url_of
 from .stream import PeerStream
-from .tls import Tls
+from .tls import Secures
 
 # While descriptors or memory are short, connections in progress must get the time to end and give theirs back.
 _ACCEPT_BACKOFF_SECONDS: Final = (0.05, 0.1, 0.2, 0.5, 1.0)
@@ -39,7 +39,7 @@ _ACCEPTS_PER_TURN: Final = 64
 class ListenSettings(msgspec.Struct, frozen=True, kw_only=True):
     binds: Sequence[str]  # host:port, [v6]:port, unix:/path, fd://N; a loopback name means both families
     log: Logger
-    tls: Tls | None = None
+    tls: Secures | None = None
     limits: HttpLimits = msgspec.field(default_factory=HttpLimits)
     trusted_proxies: Sequence[Network] = ()  # exempt from the cap per IP: each stands for many callers
     counters: Counters = msgspec.field(default_factory=Counters)
@@ -102,7 +102,7 @@ def _within_descriptors(settings: ListenSettings) -> HttpLimits:
 
 
 async def _accept(
-    listener: socket.socket, tls: Tls | None, serving: Serving, roster: Roster, connections: trio.Nursery
+    listener: socket.socket, tls: Secures | None, serving: Serving, roster: Roster, connections: trio.Nursery
 ) -> None:
     """Accept for ever. `connections` outlives this task: it is where each connection's task lives."""
     failures = 0
@@ -132,7 +132,7 @@ async def _accept(
 def _admit(
     sock: socket.socket,
     peer: Any,
-    tls: Tls | None,
+    tls: Secures | None,
     serving: Serving,
     roster: Roster,
     connections: trio.Nursery,
@@ -147,7 +147,7 @@ def _admit(
                 sock.send(refusal(503, "too many connections"))
         wire.close()
         return
-    stream = None if tls is None else trio.SSLStream(wire, tls.context, server_side=True)
+    stream = None if tls is None else tls.secured(wire)
     connection = Connection(
         serving,
         wire,

@@ -27,6 +27,7 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
     ready: Callable[[], Awaitable[str]]  # "" when ready, else what is missing
     metrics: Callable[[], tuple[bytes, str]]  # exposition, content type
     out_of_order: Callable[[], Sequence[str]] = tuple  # agents, by their names
+    note: Callable[[], str] = str  # of the certificate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         refused = _foreign(scope)
@@ -53,7 +54,9 @@ class Probe(msgspec.Struct, frozen=True, kw_only=True):
             return 503, f"not ready: {missing}\n".encode(), TEXT
         # The first word is for supervisors. An agent that is down takes nobody else with it.
         told = "".join(f"out of order: {clean(name)}\n" for name in self.out_of_order())
-        return 200, f"ready\n{told}".encode(), TEXT
+        # Without its certificate, too, it is ready: whoever is not sent anything can never prove its name.
+        noted = f"{clean(note)}\n" if (note := self.note()) else ""
+        return 200, f"ready\n{told}{noted}".encode(), TEXT
 
 
 def _foreign(scope: Scope) -> tuple[int, bytes, str] | None:

@@ -16,6 +16,8 @@ from hypercorn.config import Config, SocketTypeError
 
 # Port 0 asks the kernel for a port on one family; another process may hold the same number on the other family.
 _PORT_TRIES: Final = 20
+# Every address of this machine, of both families.
+EVERYWHERE: Final = "*"
 _LOOPBACK_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1", "[::1]"))
 
 
@@ -40,7 +42,7 @@ class PortInUse(ListenError):
 
 def open_listeners(binds: Sequence[str], *, backlog: int) -> list[socket.socket]:
     """Listening, non-blocking, not inherited by children. A bind is `host:port`, `[v6]:port`, `unix:/path` or `fd://N`; a
-    loopback name means both loopback families where both exist. Raises `ListenError`; then nothing stays open."""
+    loopback name means both loopback families where both exist, and `*` both families of every address. Raises `ListenError`; then nothing stays open."""
     opened: list[socket.socket] = []
     with contextlib.ExitStack() as undo:
         for bind in binds:
@@ -94,6 +96,9 @@ def _open(bind: str) -> Iterator[socket.socket]:
         yield from _create(bind, bind, 0)
         return
     host, port = _split(bind)
+    if host == EVERYWHERE:
+        yield from _open_everywhere(port)
+        return
     if host not in _LOOPBACK_HOSTS:
         _probe(host, port)
         yield from _create(bind, host, port)
@@ -102,6 +107,25 @@ def _open(bind: str) -> Iterator[socket.socket]:
     if not hosts:
         raise ListenError("this machine has no loopback address")
     yield from _open_all(hosts, port)
+
+
+def _open_everywhere(port: int) -> Iterator[socket.socket]:
+    """A socket for each family, so that callers by IPv4 are known by their own addresses."""
+    _probe("0.0.0.0", port)
+    first = _create(f"0.0.0.0:{port}", "0.0.0.0", port)
+    yield from first
+    if not _exists("::1"):
+        return
+    port = first[0].getsockname()[1]
+    other = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
+    try:
+        other.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        other.bind(("::", port))
+    except OSError as error:
+        other.close()
+        raise _explained(error, "::", port) from error
+    yield from _create(f"fd://{other.detach()}", "::", port)
 
 
 def _open_all(hosts: Sequence[str], port: int) -> list[socket.socket]:

@@ -13,7 +13,6 @@ import secrets
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -32,13 +31,14 @@ from server.http.asgi import hosting
 from server.http.limits import HttpLimits
 from server.http.probes import Probe
 from server.http.sockets import ListenError, open_listeners
-from server.http.tls import Tls, TlsError
+from server.http.tls import TlsError
 from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
 from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
+from server.program.certificates import ServedCertificate, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
@@ -85,6 +85,7 @@ class StartedServer(msgspec.Struct, frozen=True, kw_only=True):
     serves: tuple[str, ...]  # how much, and what of it is out of order
     first_call: str | None  # a call that works as typed, if there is one
     sold: str | None = None  # what costs money here, and to whom it is paid
+    certificate: str | None = None  # why https does not answer yet, where it does not
 
 
 def run(
@@ -150,8 +151,9 @@ async def serve(
     config, draining = resolved.config, trio.Event()
     supervisor = supervisor_of(os.environ)
     give_large_blocks_back()
-    tls = _tls(resolved)
+    certificate: ServedCertificate | None = of_files(resolved, log)
     public = _listen(config.host, config.port)
+    plain = _listen(config.host, config.http_port) if config.http_port >= 0 else None
     admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
     with open_home(resolved.data_dir) as home:
         if home.key_file.exists() and not home.database.exists():
@@ -160,6 +162,7 @@ async def serve(
                 path=str(home.database),
                 hint="a new one is made; if there was one, stop, and put a back-up in its place: ostiary restore FILE",
             )
+        certificate = certificate or of_an_authority(resolved, home.path, log)
         ballast = Ballast(home.ballast)
         async with open_store(
             home.database, clock=now_millis, backups=home.backups, ballast=ballast
@@ -207,18 +210,32 @@ async def serve(
                 )
                 reloading = Reloading(read_settings or (lambda: resolved), resolved, services.servers, log)
                 await background.start(
-                    control.serve, home.path, partial(_commands, services, reloading), log, counters
+                    control.serve,
+                    home.path,
+                    partial(_commands, services, reloading, certificate),
+                    log,
+                    counters,
                 )
                 with trio.CancelScope() as serving:
                     async with trio.open_nursery() as listening:
                         await background.start(
-                            _heed_signals, background, draining, serving, tls, reloading, log
+                            _heed_signals, background, draining, serving, certificate, reloading, log
                         )
-                        listens = await listening.start(_serve_public, services, public, tls, draining)
+                        listens = await listening.start(
+                            _serve_public, services, public, certificate, draining
+                        )
                         if admin:
-                            await listening.start(_serve_admin, services, admin, draining)
+                            await listening.start(_serve_admin, services, admin, certificate, draining)
+                        if plain:
+                            listens += await listening.start(
+                                _serve_plain, services, plain, certificate, draining
+                            )
+                        if certificate is not None:
+                            background.start_soon(certificate.run)
                         _settle_memory()
-                        announce(await _started(services, admin, shows_claim_link=shows_claim_link))
+                        announce(
+                            await _started(services, admin, certificate, shows_claim_link=shows_claim_link)
+                        )
                         log.info(
                             "server.started",
                             version=__version__,
@@ -285,13 +302,6 @@ def _sold(services: Services) -> str | None:
     return sales.sold(services.resolved, services.endpoints)
 
 
-def _tls(resolved: Resolved) -> Tls | None:
-    config = resolved.config
-    if not config.tls_certificate:
-        return None
-    return Tls(Path(config.tls_certificate).expanduser(), Path(config.tls_key).expanduser())
-
-
 # ── listening ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -314,7 +324,7 @@ def _listen(host: str, port: int) -> BoundSockets:
 async def _serve_public(
     services: Services,
     bound: BoundSockets,
-    tls: Tls | None,
+    certificate: ServedCertificate | None,
     draining: trio.Event,
     *,
     task_status: trio.TaskStatus[list[str]],
@@ -329,7 +339,7 @@ async def _serve_public(
     settings = listen.ListenSettings(
         binds=bound.binds,
         log=services.log,
-        tls=tls,
+        tls=None if certificate is None else certificate.tls,
         limits=limits,
         trusted_proxies=services.resolved.trusted_proxies,
     )
@@ -338,8 +348,39 @@ async def _serve_public(
     await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
 
 
+async def _serve_plain(
+    services: Services,
+    bound: BoundSockets,
+    certificate: ServedCertificate | None,
+    draining: trio.Event,
+    *,
+    task_status: trio.TaskStatus[list[str]],
+) -> None:
+    """http, for whoever typed an address without https, and for an authority that looks at a name."""
+    from server.http.redirecting import HttpsOnly, origins_of
+
+    assert certificate is not None
+    issuer = services.identity.parts.site.issuer
+    app = HttpsOnly(
+        origin=issuer,
+        origins=origins_of(issuer, services.resolved.config.domain),
+        key_authorization=certificate.key_authorization,
+    )
+    settings = listen.ListenSettings(
+        binds=bound.binds,
+        log=services.log,
+        limits=HttpLimits(connections=256, connections_per_ip=32, body_bytes=64 * 1024, drain_seconds=1.0),
+    )
+    await listen.serve(hosting(app), settings, draining=draining, task_status=task_status)
+
+
 async def _serve_admin(
-    services: Services, bound: BoundSockets, draining: trio.Event, *, task_status: trio.TaskStatus[list[str]]
+    services: Services,
+    bound: BoundSockets,
+    certificate: ServedCertificate | None,
+    draining: trio.Event,
+    *,
+    task_status: trio.TaskStatus[list[str]],
 ) -> None:
     def metrics() -> tuple[bytes, str]:
         from server.observe.exposition import render  # which a server that nobody watches need not carry
@@ -350,6 +391,7 @@ async def _serve_admin(
         ready=partial(store_watch.why_not_ready, services.probe),
         metrics=metrics,
         out_of_order=lambda: list(troubles(services.endpoints)),
+        note=(lambda: "") if certificate is None else certificate.note,
     )
     settings = listen.ListenSettings(
         binds=bound.binds, log=services.log, limits=HttpLimits(connections=64, drain_seconds=1.0)
@@ -361,7 +403,7 @@ async def _heed_signals(
     background: trio.Nursery,
     draining: trio.Event,
     everything: trio.CancelScope,
-    tls: Tls | None,
+    certificate: ServedCertificate | None,
     reloading: Reloading,
     log: Logger,
     *,
@@ -376,8 +418,8 @@ async def _heed_signals(
         task_status.started()
         async for number in signals:
             if number == signal.SIGHUP and not (had_terminal and not _has_terminal()):
-                if tls is not None:
-                    _reload(tls, log)
+                if certificate is not None:
+                    certificate.reload()
                 if not draining.is_set():
                     background.start_soon(partial(reloading.reload, renew=True))
             elif not draining.is_set():
@@ -394,15 +436,6 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
-
-
-def _reload(tls: Tls, log: Logger) -> None:
-    try:
-        tls.reload_tls()
-    except TlsError as problem:
-        log.error("tls.not_reloaded", reason=str(problem))
-    else:
-        log.info("tls.reloaded")
 
 
 async def _sweep(services: Services) -> None:
@@ -450,7 +483,11 @@ async def _keep_keys(services: Services) -> None:
 
 
 async def _started(
-    services: Services, admin: BoundSockets | None, *, shows_claim_link: bool
+    services: Services,
+    admin: BoundSockets | None,
+    certificate: ServedCertificate | None,
+    *,
+    shows_claim_link: bool,
 ) -> StartedServer:
     issuer = services.identity.parts.site.issuer
     needs_login = services.resolved.needs_login
@@ -463,13 +500,16 @@ async def _started(
         serves=first_words.serves(services.endpoints),
         first_call=first_words.first_call(services.endpoints),
         sold=_sold(services),
+        certificate=waits_for(certificate),
     )
 
 
-def _commands(services: Services, reloading: Reloading) -> Mapping[str, control.Handler]:
+def _commands(
+    services: Services, reloading: Reloading, certificate: ServedCertificate | None
+) -> Mapping[str, control.Handler]:
     from server.program.commands import commands_of
 
-    return commands_of(services, reloading)
+    return commands_of(services, reloading, certificate)
 
 
 async def _claim_link(services: Services) -> str | None:

@@ -12,6 +12,7 @@ from msgspec.structs import asdict
 from server import __version__
 from server.admin.audit import AuditAdmin
 from server.admin.calls import CallsAdmin
+from server.admin.certificates import CertificateAdmin
 from server.admin.commands import Admin
 from server.admin.control import Handler
 from server.admin.keys import KeysAdmin
@@ -21,6 +22,7 @@ from server.admin.upstreams import UpstreamAdmin
 from server.admin.vouchers import VoucherAdmin
 from server.endpoint.opening import now_millis
 from server.program import store_watch
+from server.program.certificates import ServedCertificate
 from server.program.reloading import Reloading
 from server.program.services import Services
 from server.program.troubles import described_agents
@@ -46,7 +48,9 @@ def _upstream_backends(services: Services) -> list[object]:
     return [] if desk is None else [each.backend for each in desk.known.values()]
 
 
-def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handler]:
+def commands_of(
+    services: Services, reloading: Reloading, certificate: ServedCertificate | None
+) -> Mapping[str, Handler]:
     issuer = services.identity.parts.site.issuer
 
     def status() -> Mapping[str, Any]:
@@ -66,6 +70,7 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
             },
             "upstreams": _upstreams(services),
             "agents": described_agents(services.endpoints, besides=_upstream_backends(services)),
+            "certificate": None if certificate is None else certificate.described(),
             "backups": asdict(services.backups) if services.backups.every_hours else None,
         }
 
@@ -122,6 +127,12 @@ def commands_of(services: Services, reloading: Reloading) -> Mapping[str, Handle
                 subkey=services.identity.parts.subkey,
                 committed_head=services.trail.ledger.committed,
                 written_heads=services.trail.ledger.file.read,
+            ).commands(),
+            **CertificateAdmin(
+                described=None if certificate is None else certificate.described,
+                keeper=getattr(certificate, "keeper", None),
+                store=services.store,
+                clock=now_millis,
             ).commands(),
             **UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk).commands(),
             **VoucherAdmin(

@@ -174,9 +174,7 @@ def _python_literal(value: Any, indent: int = 0) -> str:
     match value:
         case dict() if value:
             pairs = cast("dict[Any, Any]", value).items()
-            lines = [
-                f"{inner}{str(key)!a}: {_python_literal(each, indent + 4)},\n" for key, each in pairs
-            ]
+            lines = [f"{inner}{str(key)!a}: {_python_literal(each, indent + 4)},\n" for key, each in pairs]
             return "{\n" + "".join(lines) + outer + "}"
         case list() if value:
             each = cast("list[Any]", value)

@@ -44,6 +44,8 @@ def change(serving: Mapping[str, ServerConfig], started: Resolved, newer: Resolv
         )
         if not same
     ]
+    if started.acme != newer.acme:
+        waits.append("acme")
     if started.upstreams != newer.upstreams:
         waits.append("upstream")
     if [server.name for server in started.servers] != [server.name for server in newer.servers]:

@@ -19,6 +19,7 @@ import msgspec
 from msgspec import Meta
 
 from server import paths
+from server.settings.acme import AcmeConfig
 from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.money_faults import money_faults
@@ -62,6 +63,8 @@ class LoadedSettings(msgspec.Struct, frozen=True, kw_only=True):
     payments: PaymentsConfig | None = None
     plans: tuple[PlanConfig, ...] = ()
     limits: LimitsConfig = LimitsConfig()
+    acme: AcmeConfig = AcmeConfig()
+    written: frozenset[str] = frozenset()  # plain settings that somebody wrote, be it their default
 
 
 class SettingsProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -121,6 +124,7 @@ def load(
     payments_written = table.pop("payments", None)
     plans_written = table.pop("plan", None)
     limits_written = table.pop("limits", None)
+    acme_written = table.pop("acme", None)
     settings: dict[str, object] = {}
     hints = typing.get_type_hints(Config, include_extras=True)
     about_servers: list[SettingsProblem] = []
@@ -133,6 +137,7 @@ def load(
     payments: PaymentsConfig | None = _tables("payments", _PAYMENTS, payments_written, about_servers)
     plans: tuple[PlanConfig, ...] = _tables("plan", _PLANS, plans_written, about_servers) or ()
     limits: LimitsConfig = _tables("limits", _LIMITS, limits_written, about_servers) or LimitsConfig()
+    acme: AcmeConfig = _tables("acme", _ACME, acme_written, about_servers) or AcmeConfig()
     if not about_servers:
         about_servers += _problems(faults(scopes, servers))
         about_servers += _problems(money_faults(payments, plans, servers))
@@ -172,6 +177,8 @@ def load(
         payments=payments,
         plans=plans,
         limits=limits,
+        acme=acme,
+        written=frozenset(settings),
     )
 
 
@@ -318,6 +325,7 @@ _UPSTREAMS: Final = Annotated[
     tuple[UpstreamConfig, ...], Meta(max_length=16, description="[[upstream]] tables, at most 16")
 ]
 _LIMITS: Final = Annotated[LimitsConfig, Meta(description="a table, [limits]")]
+_ACME: Final = Annotated[AcmeConfig, Meta(description="a table, [acme]")]
 _PAYMENTS: Final = Annotated[PaymentsConfig, Meta(description="a table, [payments]")]
 _PLANS: Final = Annotated[
     tuple[PlanConfig, ...], Meta(max_length=100, description="[[plan]] tables, at most 100")

@@ -18,6 +18,7 @@ import msgspec
 
 from auth.values.scopes import Vocabulary
 from server import paths
+from server.settings.acme import AcmeConfig, acme_faults
 from server.settings.limits import LimitsConfig
 from server.settings.money import PaymentsConfig, PlanConfig
 from server.settings.policies import vocabulary
@@ -30,7 +31,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # A name as callers send it in Host: one that is written otherwise would never match, and lock everybody out.
 _AUTHORITY: Final = re.compile(r"(?:[0-9a-z._-]+|\[[0-9a-f:.]+\])(?::[0-9]{1,5})?")
 _ORIGIN: Final = re.compile(rf"https?://{_AUTHORITY.pattern}")
-_HOST: Final = re.compile(r"[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
+_HOST: Final = re.compile(r"\*|[0-9A-Za-z._-]+|\[?[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]?")
 _DEFAULT_PORTS: Final = MappingProxyType({"http": 80, "https": 443})
 
 
@@ -52,6 +53,7 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     payments: PaymentsConfig | None = None
     plans: tuple[PlanConfig, ...] = ()
     limits: LimitsConfig = LimitsConfig()
+    acme: AcmeConfig = AcmeConfig()
 
     def open_to_all(self, server: ServerConfig) -> bool:
         """Whether nobody is asked to log in there: as the server says, or else the settings."""
@@ -86,9 +88,9 @@ def data_directory(config: Config) -> Path:
 
 def resolve(loaded: LoadedSettings) -> Resolved:
     """Raises `ConfigInvalid` with every problem."""
-    config, problems = loaded.config, list[SettingsProblem]()
+    config, problems = _for_its_domain(loaded), list[SettingsProblem]()
     loopback_socket = _is_loopback(config.host)
-    _check_names(config, problems)
+    _check_names(loaded.config, problems)
     issuer = _issuer(config, loopback_socket, problems)
     if config.auth == "none" and not (loopback_socket and (not issuer or _host_is_loopback(issuer))):
         problems.append(
@@ -115,6 +117,10 @@ def resolve(loaded: LoadedSettings) -> Resolved:
             )
         )
     _check_tls(config, problems)
+    problems.extend(
+        SettingsProblem(key=key, what=what, instead=instead)
+        for key, what, instead in acme_faults(config, loaded.acme)
+    )
     networks = _networks(config.trusted_proxies, problems)
     ways, aliases = _ways(loaded.servers, problems)
     if problems:
@@ -135,6 +141,22 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         payments=loaded.payments,
         plans=loaded.plans,
         limits=loaded.limits,
+        acme=loaded.acme,
+    )
+
+
+def _for_its_domain(loaded: LoadedSettings) -> Config:
+    """Names that certificates are got for say where to listen, unless the settings do."""
+    config = loaded.config
+    if not config.domain:
+        return config
+    port = config.issuer.rpartition(":")[2].removesuffix("/")
+    suffix = f":{port}" if port.isdecimal() else ""
+    return msgspec.structs.replace(
+        config,
+        host=config.host if "host" in loaded.written else "*",
+        port=config.port if "port" in loaded.written else 443,
+        allowed_hosts=(*config.allowed_hosts, *(name + suffix for name in config.domain)),
     )
 
 
@@ -162,6 +184,8 @@ def _ways(
 
 def _issuer(config: Config, loopback_socket: bool, problems: list[SettingsProblem]) -> str:
     written = config.issuer
+    if not written and config.domain:
+        return f"https://{config.domain[0]}"
     if not written:
         if not loopback_socket and _is_host(config.host):
             problems.append(

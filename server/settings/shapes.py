@@ -51,6 +51,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     ] = ()
     tls_certificate: Annotated[str, Meta(description="the path of a PEM certificate chain")] = ""
     tls_key: Annotated[str, Meta(description="the path of its PEM private key")] = ""
+    domain: Annotated[
+        tuple[str, ...], Meta(max_length=100, description='host names, e.g. "agent.example.org"')
+    ] = ()
+    accept_terms: Annotated[bool, Meta(description="true or false")] = False
+    http_port: Annotated[
+        int, Meta(ge=-1, le=65535, description="a port, usually 80, 0 for a free one, or -1 for none")
+    ] = -1
     allow_insecure_http: Annotated[bool, Meta(description="true or false")] = False
     data_dir: Annotated[str, Meta(description="the path of a directory for the database and keys")] = ""
     key_file: Annotated[str, Meta(description='a path, "file:/path" or "env:NAME"')] = ""

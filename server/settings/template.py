@@ -27,6 +27,18 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
             ("tls_certificate", "PEM files, if this server ends TLS itself."),
             ("tls_key", ""),
             (
+                "domain",
+                "Or names that lead here: it gets a certificate for them by itself, and listens on port 443 of every address.",
+            ),
+            (
+                "accept_terms",
+                "With domain: you agree to the terms of the certificate authority, Let's Encrypt unless [acme] names another.",
+            ),
+            (
+                "http_port",
+                "80: what is asked for in clear there is sent on to https; certificates are proved there as well.",
+            ),
+            (
                 "allow_insecure_http",
                 "true sends tokens in clear over the network. Only for networks that you own.",
             ),
@@ -164,6 +176,13 @@ kind = "demo"
 # [server.tools.search]
 # limit = "60/min"
 # quota = "1000/day"
+
+# Whose certificates `domain` gets, if not Let's Encrypt's: docs/deploy.md.
+# [acme]
+# directory = "https://acme.example.org/directory"
+# contact = ["mailto:ann@example.org"]
+# eab_key_id = "kid-1"
+# eab_key = "env:ACME_EAB_KEY"
 
 # [payments]
 # pay_to = "0x…"

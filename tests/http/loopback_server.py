@@ -20,7 +20,7 @@ from server.http.listen import ListenSettings, serve
 from server.http.refusal import Disconnected
 from server.http.roster import Network
 from server.http.serving import Counters
-from server.http.tls import Tls
+from server.http.tls import Secures
 
 App = Callable[[Any, Callable[[], Awaitable[Any]], Callable[[Any], Awaitable[None]]], Awaitable[None]]
 
@@ -152,7 +152,7 @@ async def running(
     limits: HttpLimits | None = None,
     *,
     resolve: Resolve | None = None,
-    tls: Tls | None = None,
+    tls: Secures | None = None,
     bind: str = "127.0.0.1:0",
     **settings: Any,
 ) -> AsyncGenerator[Running]:

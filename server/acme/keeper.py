@@ -1,0 +1,364 @@
+"""Keeps a certificate: gets the first one, renews each before a third of its life is left, revokes what must not be used any more, and
+says how it stands. One task; what goes wrong in it ends nothing, and the certificate of before is served meanwhile.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from random import random
+from typing import Final
+
+import msgspec
+import trio
+
+from server.acme.accounts import Accounts
+from server.acme.authority import Authority
+from server.acme.certificates import BadChain, der_of, key_of, key_pem
+from server.acme.envelope import ExternalAccount, Signer
+from server.acme.files import AcmeFileError, AcmeFiles, IssuedCertificate, KeptRest, KeptRevocation
+from server.acme.ordering import Ordering, Wanted
+from server.acme.proofs import Proofs
+from server.acme.state import CLOCK_SECONDS, CertificateState, TroubleState
+from server.acme.troubles import CertificateTrouble
+from server.acme.wire import AsksAuthority
+from server.observe.log import Logger
+
+# Of its life, when it is renewed at the latest; each certificate at a moment of its own, so that authorities are not asked by all at once.
+RENEW_FROM: Final = 0.60
+RENEW_UNTIL: Final = 0.66
+# Clocks are set, and machines sleep: what is due is looked at again after so long.
+LOOK_SECONDS: Final = 600.0
+# How often the authority is asked when it would like to see it renewed (RFC 9773 §4.3.2), where it does not say.
+SUGGESTION_SECONDS: Final = 6 * 3600.0
+SUGGESTION_AT_LEAST: Final = 3600.0
+SUGGESTION_AT_MOST: Final = 86_400.0
+# After the first failure, the second …; five of an hour are what Let's Encrypt allows for a name.
+PAUSES: Final = (60.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 14_400.0, 21_600.0)
+# What only its owner can put right, or time: asked for less often from the start.
+RARE_SECONDS: Final = 3600.0
+_RARE: Final = frozenset(
+    {"rateLimited", "externalAccountRequired", "userActionRequired", "rejectedIdentifier", "caa", "files"}
+)
+
+
+class CertificatePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What is wanted. `ways`: how names can be proved here, tried in turn."""
+
+    names: tuple[str, ...]
+    directory: str
+    ways: tuple[str, ...]
+    profile: str = ""
+    contact: tuple[str, ...] = ()
+
+
+class CertificateKeeper:
+    """`begin`, then `run` for as long as the server listens. Times are seconds since 1970, but for pauses, which nobody can set back."""
+
+    def __init__(
+        self,
+        plan: CertificatePlan,
+        files: AcmeFiles,
+        proofs: Proofs,
+        ask: AsksAuthority,
+        log: Logger,
+        *,
+        take: Callable[[Path], None],
+        eab: Callable[[], ExternalAccount | None] = lambda: None,
+        clock: Callable[[], float] = time.time,
+        spread: Callable[[], float] = random,
+    ) -> None:
+        """`take` has the certificate of this file served from now on, and raises `AcmeFileError`."""
+        self._plan = plan
+        self._files = files
+        self._proofs = proofs
+        self._ask = ask
+        self._log = log
+        self._take = take
+        self._clock = clock
+        self._spread = spread
+        self._accounts = Accounts(files, log, contact=plan.contact, eab=eab)
+        self._issued: IssuedCertificate | None = None
+        self._suggested: float | None = None  # by the authority, of the certificate that is served
+        self._ask_again_at = 0.0  # for a suggestion, on trio's clock
+        self._rests_until = 0.0  # after a failure, on trio's clock
+        self._failures = 0
+        self._forced = False
+        self._revocation: KeptRevocation | None = None
+        self._wake = trio.Event()
+        self.state = CertificateState(names=plan.names, authority=plan.directory)
+
+    # ── for others ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def begin(self) -> None:
+        """Serve what there is. Blocking. Raises `AcmeFileError`."""
+        self._revocation = self._files.revocation()
+        self.state.revoking = "" if self._revocation is None else self._revocation.fingerprint
+        issued = self._files.certificate()
+        if issued is not None:
+            self._serve(issued)
+        rest = self._files.rest()
+        left = 0.0 if rest is None else rest.until - self._clock()
+        if (
+            rest is not None
+            and left > 0
+            and (rest.directory, rest.names) == (self._plan.directory, self._plan.names)
+        ):
+            self._rests_until = trio.current_time() + left
+            self.state.trouble = TroubleState(
+                kind="rateLimited",
+                words=rest.words,
+                hint=rest.hint,
+                since=self._clock(),
+                again_at=rest.until,
+                attempts=0,
+            )
+
+    def renew(self) -> int:
+        """A new certificate with a new key, now. → how many attempts will be over when this one is."""
+        self._forced = True
+        self._rests_until = 0.0
+        self._wake.set()
+        return self.state.attempts + (2 if self.state.doing == "getting" else 1)
+
+    async def revoke(self, reason: int, *, at_once: bool) -> int:
+        """What is served is replaced and revoked; `at_once`: revoked even before there is another. As `renew`.
+
+        Raises `AcmeFileError`, and `LookupError` where there is none."""
+        issued = self._issued
+        if issued is None:
+            raise LookupError("there is no certificate")
+        revocation = KeptRevocation(
+            directory=issued.directory,
+            chain=issued.chain.decode("ascii", "replace"),
+            key=key_pem(issued.key),
+            fingerprint=issued.facts.fingerprint,
+            reason=reason,
+            at_once=at_once,
+        )
+        await self._keep_revocation(revocation)
+        return self.renew()
+
+    def note(self) -> str:
+        """One line for whoever looks at /readyz; empty where all is well."""
+        return self.state.note(self._now())
+
+    # ── the one task ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def run(self) -> None:
+        while True:
+            wait = self._seconds_left()
+            if wait <= 0:
+                await self._attempt()
+                continue
+            with trio.move_on_after(min(wait, LOOK_SECONDS)):
+                await self._wake.wait()
+            self._wake = trio.Event()
+            if not self._forced and self._issued is not None and trio.current_time() >= self._ask_again_at:
+                await self._ask_for_suggestion()
+
+    def _now(self) -> float:
+        """By the authority's clock, where ours is far from it."""
+        return self._clock() + self.state.ahead_seconds
+
+    def _seconds_left(self) -> float:
+        """Until something is to be done."""
+        rest = self._rests_until - trio.current_time()
+        if self._forced or self._wanted_anew():
+            return rest
+        assert self.state.renews_at is not None
+        return max(rest, self.state.renews_at - self._now())
+
+    def _wanted_anew(self) -> bool:
+        """Whether what is served, if anything, will not do however long it is good for."""
+        issued = self._issued
+        return (
+            issued is None
+            or self._revocation is not None
+            or (issued.directory, issued.profile) != (self._plan.directory, self._plan.profile)
+            or not {*self._plan.names} <= {name.lower() for name in issued.facts.names}
+        )
+
+    def _due_at(self, issued: IssuedCertificate) -> float:
+        facts = issued.facts
+        share = int(facts.fingerprint[:8], 16) / 2**32
+        latest = facts.not_before + facts.lifetime * (RENEW_FROM + (RENEW_UNTIL - RENEW_FROM) * share)
+        return latest if self._suggested is None else min(latest, self._suggested)
+
+    async def _attempt(self) -> None:
+        state = self.state
+        state.doing, self._forced, forced = "getting", False, self._forced
+        try:
+            await self._carry_out(forced=forced)
+        except CertificateTrouble as problem:
+            await self._failed(problem)
+        except AcmeFileError as problem:
+            await self._failed(CertificateTrouble("files", str(problem), hint=problem.hint))
+        except Exception as error:  # a bug of ours must not end what is served
+            self._log.error("certificate.crashed", exc_info=error)
+            await self._failed(
+                CertificateTrouble("bug", "an error of our own", hint="the log has the details")
+            )
+        else:
+            self._failures, state.trouble, forced = 0, None, False
+        finally:
+            # What somebody asked for is tried until it is done.
+            self._forced = self._forced or forced
+            state.doing = "waiting"
+            state.attempts += 1
+
+    async def _carry_out(self, *, forced: bool) -> None:
+        authority = await self._begun(self._plan.directory)
+        await self._revoke_what_is_free()
+        # The authority's clock may have shown that it is not yet time.
+        if not forced and self._seconds_left() > 0:
+            return
+        issued = self._issued
+        replaces = ""
+        if issued is not None and authority.directory.renewal_info and issued.directory == authority.url:
+            replaces = issued.facts.renewal_id
+        wanted = Wanted(
+            names=self._plan.names,
+            profile=self._plan.profile,
+            way=self._plan.ways[self._failures % len(self._plan.ways)],
+            replaces=replaces,
+        )
+        self._log.info(
+            "certificate.wanted", names=list(wanted.names), authority=authority.url, way=wanted.way
+        )
+        fresh = await self._accounts.doing(
+            authority, lambda signer: Ordering(authority, signer, self._files, self._proofs).obtain(wanted)
+        )
+        self._serve(fresh)
+        if await trio.to_thread.run_sync(self._files.rest) is not None:
+            await trio.to_thread.run_sync(self._files.keep_rest, None)
+        self._log.info(
+            "certificate.obtained",
+            names=list(fresh.facts.names),
+            issuer=fresh.facts.issuer,
+            good_days=round((fresh.facts.not_after - self._now()) / 86_400, 1),
+            renewed_in_days=round(((self.state.renews_at or 0.0) - self._now()) / 86_400, 1),
+        )
+        await self._revoke_what_is_free()
+
+    async def _begun(self, url: str) -> Authority:
+        authority = Authority(self._ask, url, clock=self._clock)
+        await authority.begin()
+        self._compare_clocks(authority.ahead_seconds)
+        return authority
+
+    def _compare_clocks(self, ahead: float) -> None:
+        differs = ahead if abs(ahead) > CLOCK_SECONDS else 0.0
+        if bool(differs) != bool(self.state.ahead_seconds):
+            tell = self._log.warning if differs else self._log.info
+            tell("certificate.clock_differs", behind_seconds=round(differs))
+        self.state.ahead_seconds = differs
+
+    def _serve(self, issued: IssuedCertificate) -> None:
+        """Raises `AcmeFileError`."""
+        self._take(self._files.certificate_file)
+        self._issued, self._suggested, self._ask_again_at = issued, None, 0.0
+        self.state.serving = issued.facts
+        self.state.renews_at = self._due_at(issued)
+        self._rests_until = 0.0
+
+    async def _failed(self, problem: CertificateTrouble) -> None:
+        self._failures += 1
+        pause = PAUSES[min(self._failures, len(PAUSES)) - 1]
+        if problem.kind in _RARE:
+            pause = max(pause, RARE_SECONDS)
+        pause = max(pause * (0.9 + 0.2 * self._spread()), problem.wait_seconds or 0.0)
+        self._rests_until = trio.current_time() + pause
+        now, before, serving = self._clock(), self.state.trouble, self.state.serving
+        self.state.trouble = TroubleState(
+            kind=problem.kind,
+            words=str(problem),
+            hint=problem.hint,
+            since=now if before is None else before.since,
+            again_at=now + pause,
+            attempts=self._failures,
+        )
+        good = serving is not None and serving.not_after > self._now()
+        (self._log.warning if good else self._log.error)(
+            "certificate.failed",
+            reason=str(problem),
+            hint=problem.hint,
+            again_in_seconds=round(pause),
+            served_days=round((serving.not_after - self._now()) / 86_400, 1) if serving and good else 0,
+        )
+        if problem.kind == "rateLimited":
+            rest = KeptRest(
+                directory=self._plan.directory,
+                names=self._plan.names,
+                until=now + pause,
+                words=str(problem),
+                hint=problem.hint,
+            )
+            try:
+                await trio.to_thread.run_sync(self._files.keep_rest, rest)
+            except AcmeFileError as error:
+                self._log.warning("certificate.not_kept", reason=str(error))
+
+    # ── when, and what no longer ─────────────────────────────────────────────────────────────────────────────────────
+
+    async def _ask_for_suggestion(self) -> None:
+        """RFC 9773 §4: it may know of a reason to renew that is not in the certificate, such as that it must revoke it."""
+        issued, again = self._issued, SUGGESTION_AT_MOST
+        assert issued is not None
+        try:
+            authority = await self._begun(self._plan.directory)
+            if authority.directory.renewal_info and issued.facts.renewal_id:
+                info, told = await authority.renewal_info(issued.facts.renewal_id)
+                window = info.suggested_window
+                start, end = window.start.timestamp(), window.end.timestamp()
+                if self._suggested is None or not start <= self._suggested <= end:
+                    self._suggested = start + max(0.0, end - start) * self._spread()
+                again = min(max(told or SUGGESTION_SECONDS, SUGGESTION_AT_LEAST), SUGGESTION_AT_MOST)
+                self.state.renews_at = self._due_at(issued)
+        except CertificateTrouble as problem:
+            # The certificate is good without a suggestion.
+            self._log.debug("certificate.no_suggestion", reason=str(problem))
+            again = SUGGESTION_SECONDS
+        self._ask_again_at = trio.current_time() + again
+
+    async def _revoke_what_is_free(self) -> None:
+        """What is served no more; or is, and must not be waited for."""
+        revocation = self._revocation
+        if revocation is None:
+            return
+        replaced = self._issued is None or self._issued.facts.fingerprint != revocation.fingerprint
+        if not revocation.done and (replaced or revocation.at_once):
+            await self._revoke(revocation)
+        if replaced:
+            await self._keep_revocation(None)
+
+    async def _revoke(self, revocation: KeptRevocation) -> None:
+        authority = await self._begun(revocation.directory)
+        try:
+            content, own = der_of(revocation.chain.encode()), Signer(key_of(revocation.key))
+        except (BadChain, ValueError):
+            raise AcmeFileError(
+                "the certificate that is to be revoked cannot be read", hint="move acme/revocation.json away"
+            ) from None
+        revoke = partial(authority.revoke, content, revocation.reason)
+        # Whoever has its key may revoke it as well, also when the account is gone.
+        account = await self._accounts.known(authority) or own
+        try:
+            try:
+                await revoke(account)
+            except CertificateTrouble as refused:
+                if refused.kind not in ("unauthorized", "accountDoesNotExist", "badRevocationReason"):
+                    raise
+                await revoke(own)
+        except CertificateTrouble as refused:
+            if refused.kind != "alreadyRevoked":
+                raise
+        self._log.warning("certificate.revoked", fingerprint=revocation.fingerprint, reason=revocation.reason)
+        await self._keep_revocation(msgspec.structs.replace(revocation, done=True))
+
+    async def _keep_revocation(self, revocation: KeptRevocation | None) -> None:
+        await trio.to_thread.run_sync(self._files.keep_revocation, revocation)
+        self._revocation = revocation
+        self.state.revoking = "" if revocation is None else revocation.fingerprint

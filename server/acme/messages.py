@@ -1,0 +1,108 @@
+"""What an authority says, as values (RFC 8555 §7.1, §6.7, RFC 9773 §4.2). Fields that are not used here are passed over."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final, TypeVar
+
+import msgspec
+
+from server.acme.troubles import CertificateTrouble
+
+ERROR_PREFIX: Final = "urn:ietf:params:acme:error:"
+
+Told = TypeVar("Told")
+
+
+class AuthorityMeta(msgspec.Struct, frozen=True, rename="camel"):
+    terms_of_service: str = ""
+    external_account_required: bool = False
+
+
+class Directory(msgspec.Struct, frozen=True, rename="camel"):
+    new_nonce: str
+    new_account: str
+    new_order: str
+    revoke_cert: str
+    renewal_info: str = ""
+    meta: AuthorityMeta = AuthorityMeta()
+
+
+class AcmeIdentifier(msgspec.Struct, frozen=True):
+    type: str = "dns"
+    value: str = ""
+
+
+class Subproblem(msgspec.Struct, frozen=True):
+    type: str = "about:blank"
+    detail: str = ""
+    identifier: AcmeIdentifier = AcmeIdentifier()
+
+
+class AcmeProblem(msgspec.Struct, frozen=True):
+    """§6.7. `kind` is the type without what all of them begin with."""
+
+    type: str = "about:blank"
+    detail: str = ""
+    status: int = 0
+    subproblems: tuple[Subproblem, ...] = ()
+
+    @property
+    def kind(self) -> str:
+        return self.type.removeprefix(ERROR_PREFIX)
+
+
+class AcmeChallenge(msgspec.Struct, frozen=True):
+    type: str
+    url: str
+    status: str = "pending"
+    token: str = ""
+    error: AcmeProblem | None = None
+
+
+class AcmeAuthorization(msgspec.Struct, frozen=True):
+    identifier: AcmeIdentifier
+    status: str
+    challenges: tuple[AcmeChallenge, ...] = ()
+
+
+class CertificateOrder(msgspec.Struct, frozen=True):
+    status: str
+    authorizations: tuple[str, ...] = ()
+    finalize: str = ""
+    certificate: str = ""
+    error: AcmeProblem | None = None
+
+
+class AcmeAccount(msgspec.Struct, frozen=True):
+    status: str = "valid"
+
+
+class SuggestedWindow(msgspec.Struct, frozen=True):
+    start: datetime
+    end: datetime
+
+
+class RenewalInfo(msgspec.Struct, frozen=True, rename="camel"):
+    suggested_window: SuggestedWindow
+    explanation_url: str | None = msgspec.field(default=None, name="explanationURL")
+
+
+def understood(body: bytes, shape: type[Told]) -> Told:
+    """Raises `CertificateTrouble`."""
+    try:
+        return msgspec.json.decode(body, type=shape)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise CertificateTrouble(
+            "unreadable",
+            "the certificate authority answered with something that is not ACME",
+            hint="is `directory` in [acme] the address of an ACME directory?",
+        ) from None
+
+
+def problem_in(body: bytes) -> AcmeProblem:
+    """What an error says of itself; nothing, where it is somebody else's error page."""
+    try:
+        return msgspec.json.decode(body, type=AcmeProblem)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return AcmeProblem()

@@ -1,0 +1,200 @@
+"""The certificate that is served: read from two files and again when they change, or got from an authority. Which of both, and what is
+told of it. With neither, TLS is ended by somebody else, or nobody.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Protocol
+from urllib.parse import urlsplit
+
+import trio
+
+from server.backends.watching import FileWatch, look
+from server.endpoint.opening import CannotStart
+from server.http.tls import Secures, Tls, TlsError
+from server.observe.log import Logger
+from server.settings.resolve import Resolved
+from server.settings.secret import read_secret
+
+if TYPE_CHECKING:
+    from server.acme.files import AcmeFiles
+    from server.acme.keeper import CertificateKeeper
+    from server.acme.proofs import Proofs
+    from server.http.issued import IssuedTls
+
+# Certificates are renewed days before they end: nobody waits for a new one, and a disk is not to be asked all the time.
+LOOK_SECONDS: Final = 5.0
+# A certificate of files that ends so soon was forgotten by whatever renews it.
+ENDS_SOON_SECONDS: Final = 7 * 86_400.0
+
+
+class ServedCertificate(Protocol):
+    @property
+    def tls(self) -> Secures: ...
+
+    async def run(self) -> None:
+        """For as long as the server listens."""
+        ...
+
+    def reload(self) -> None:
+        """Somebody asked for it to be read again."""
+        ...
+
+    def described(self) -> Mapping[str, Any]:
+        """For whoever is at the machine. Times are in milliseconds."""
+        ...
+
+    def note(self) -> str:
+        """One line for whoever looks at /readyz; empty where all is well."""
+        ...
+
+    def key_authorization(self, token: str) -> str | None:
+        """What is shown at port 80 for a name that is being proved there."""
+        ...
+
+
+class FileCertificate:
+    """Implements `ServedCertificate`. A file that will not do is told of once, and what was served before still is."""
+
+    def __init__(self, tls: Tls, log: Logger) -> None:
+        self.tls: Final = tls
+        self._log = log
+        self._problem = ""
+
+    async def run(self) -> None:
+        files = [str(file) for file in self.tls.files]
+        watch = FileWatch(look(files))
+        while True:
+            await trio.sleep(LOOK_SECONDS)
+            # In a thread: one of them may lie on a disk that does not answer.
+            now = await trio.to_thread.run_sync(look, files, abandon_on_cancel=True)
+            if watch.settled(now):
+                watch = FileWatch(now)
+                self.reload()
+
+    def reload(self) -> None:
+        try:
+            self.tls.reload_tls()
+        except TlsError as problem:
+            self._problem = str(problem)
+            self._log.error("tls.not_reloaded", reason=self._problem)
+        else:
+            self._problem = ""
+            self._log.info("tls.reloaded")
+
+    def described(self) -> Mapping[str, Any]:
+        from server.acme.certificates import BadChain, facts_of
+        from server.acme.state import described_facts
+
+        try:
+            facts = facts_of(self.tls.served)
+        except BadChain as problem:
+            return {
+                "kind": "files",
+                "serving": None,
+                "problem": self._problem or f"the certificate {problem}",
+            }
+        return {"kind": "files", "serving": described_facts(facts), "problem": self._problem}
+
+    def note(self) -> str:
+        if self._problem:
+            return f"certificate: {self._problem}; the one of before is served"
+        serving = self.described()["serving"]
+        if serving is not None and (left := serving["not_after"] / 1000 - time.time()) < ENDS_SOON_SECONDS:
+            return (
+                "certificate: it is over" if left <= 0 else f"certificate: ends in {left / 86_400:.1f} days"
+            )
+        return ""
+
+    def key_authorization(self, token: str) -> str | None:
+        return None
+
+
+class AcmeCertificate:
+    """Implements `ServedCertificate`."""
+
+    def __init__(self, tls: IssuedTls, keeper: CertificateKeeper, proofs: Proofs) -> None:
+        self.tls: Final = tls
+        self.keeper: Final = keeper
+        self.key_authorization = proofs.key_authorization
+        self.run = keeper.run
+        self.note = keeper.note
+        self.described = keeper.state.described
+
+    def reload(self) -> None:
+        """Nobody else writes it."""
+
+
+def of_files(resolved: Resolved, log: Logger) -> FileCertificate | None:
+    """Raises `TlsError`."""
+    config = resolved.config
+    if not config.tls_certificate:
+        return None
+    return FileCertificate(
+        Tls(Path(config.tls_certificate).expanduser(), Path(config.tls_key).expanduser()), log
+    )
+
+
+def of_an_authority(resolved: Resolved, data_dir: Path, log: Logger) -> AcmeCertificate | None:
+    """Loads everything about it, where a domain is configured. Raises `CannotStart` and `SecretUnreadable`."""
+    config, acme = resolved.config, resolved.acme
+    if not config.domain:
+        return None
+    from server.acme.envelope import ExternalAccount
+    from server.acme.files import AcmeFileError, AcmeFiles
+    from server.acme.keeper import CertificateKeeper, CertificatePlan
+    from server.acme.ordering import ways
+    from server.acme.proofs import Proofs
+    from server.acme.wire import AuthorityWire
+    from server.http.issued import IssuedTls
+
+    eab = ExternalAccount(acme.eab_key_id, read_secret(acme.eab_key).reveal()) if acme.eab_key else None
+    proofs = Proofs()
+    tls = IssuedTls(proofs)
+
+    def take(file: Path) -> None:
+        try:
+            tls.take(file)
+        except TlsError as problem:
+            raise AcmeFileError(str(problem), hint="move it away: a new one is got then") from None
+
+    try:
+        files: AcmeFiles = AcmeFiles(data_dir)
+        keeper = CertificateKeeper(
+            CertificatePlan(
+                names=config.domain,
+                directory=acme.directory,
+                ways=tuple(ways(config.http_port)),
+                profile=acme.profile,
+                contact=acme.contact,
+            ),
+            files,
+            proofs,
+            AuthorityWire(Path(acme.ca_file).expanduser() if acme.ca_file else None),
+            log,
+            take=take,
+            eab=lambda: eab,
+        )
+        keeper.begin()
+    except AcmeFileError as problem:
+        raise CannotStart(str(problem), problem.hint) from problem
+    return AcmeCertificate(tls, keeper, proofs)
+
+
+def waits_for(certificate: ServedCertificate | None) -> str | None:
+    """What is said at the start where https does not answer yet."""
+    if certificate is None:
+        return None
+    told = certificate.described()
+    if told["kind"] != "acme" or told["serving"] is not None:
+        return None
+    host = urlsplit(str(told["authority"])).hostname
+    trouble = told["trouble"]
+    return (
+        f"not yet: {trouble['words']}"
+        if trouble
+        else f"waiting for one from {host}; https answers once it is here"
+    )
