@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 import trio
@@ -64,6 +64,15 @@ class AskedBy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 UseKind: TypeAlias = Literal["tool", "resource", "prompt"]
 
 
+# What lets somebody in, or pays: nothing that a file is to see, and nothing that it could use.
+SECRET_HEADERS: Final = frozenset(
+    {
+        "authorization", "cookie", "dpop", "mcp-session-id", "payment-signature", "proxy-authorization", "set-cookie", "x-api-key",
+        "x-payment",
+    }
+)  # fmt: skip
+
+
 class Origin(Protocol):
     """The request that a call belongs to: for a back-end whose author asks who calls, or uses what else this server has in the
     caller's name."""
@@ -71,7 +80,7 @@ class Origin(Protocol):
     def asked_by(self) -> AskedBy: ...
 
     def header(self, name: bytes) -> str | None:
-        """As it came; the name in lower case."""
+        """As it came; the name in lower case. None of `SECRET_HEADERS`."""
         ...
 
     async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:

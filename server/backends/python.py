@@ -21,6 +21,7 @@ from msgspec import UNSET, Meta
 
 from server.backends import lines, replies
 from server.backends.base import (
+    SECRET_HEADERS,
     AgentRequest,
     Announce,
     Completing,
@@ -44,13 +45,6 @@ from server.observe.log import Logger
 
 SHIM: Final = Path(__file__).parent.parent / "shim"
 _Make: TypeAlias = Callable[..., lines.DoCall]  # wants the number of the call as `id`
-# What lets somebody in, or pays: nothing that a file is to see, and nothing that it could use.
-SECRET_HEADERS: Final = frozenset(
-    {
-        "authorization", "cookie", "dpop", "mcp-session-id", "payment-signature", "proxy-authorization", "set-cookie", "x-api-key",
-        "x-payment",
-    }
-)  # fmt: skip
 _HEADER: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}")
 MODULE: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import UNSET
 
 from auth.values.model import Principal
-from server.backends.base import AskedBy, BackendError, LogLevel, UseKind
+from server.backends.base import SECRET_HEADERS, AskedBy, BackendError, LogLevel, UseKind
 from server.backends.catalog import ToolEntry
 from server.endpoint.endpoint import Endpoint
 from server.limits.gate import sharer_of
@@ -93,6 +93,10 @@ class Request(msgspec.Struct, kw_only=True):
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 
+    def __repr__(self) -> str:
+        """Nothing of its credentials, wherever it is told of."""
+        return f"<request {self.call_id}>"
+
     @property
     def id(self) -> RequestId:
         return self.route.id
@@ -158,7 +162,8 @@ class Request(msgspec.Struct, kw_only=True):
         return facts_of(self.principal, self.session, self.route.params.meta.client_info, self.endpoint.name)
 
     def header(self, name: bytes) -> str | None:
-        value = None if self.headers is None else self.headers.get(name)
+        hidden = self.headers is None or name.decode("latin-1") in SECRET_HEADERS
+        value = None if hidden or self.headers is None else self.headers.get(name)
         return None if value is None else value.decode("latin-1")
 
     async def use(self, what: UseKind, name: str, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
