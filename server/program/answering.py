@@ -26,7 +26,6 @@ from server.http.threshold import Threshold
 from server.http.values import Answer, form_handler
 from server.program.services import Services
 from server.rights.standing import Standing
-from server.rights.visitors import VISITOR
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
@@ -266,13 +265,9 @@ def _manifests(services: Services) -> Callable[[wire.WireRequest], wire.WireRepl
 
 def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
     """The tools of a server that whoever has no login may call; None where that is nobody."""
-    endpoint = services.endpoints[name]
-    if name in services.resolved.open_servers:
-        somebody = anybody(services.identity.parts.site.scopes)
-    elif endpoint.rights.visitors is not None:
-        somebody = VISITOR
-    else:
+    if name not in services.resolved.open_servers:
         return None
+    endpoint, somebody = services.endpoints[name], anybody(services.identity.parts.site.scopes)
     return [
         (entry.tool, entry.terms.tier)
         for entry in endpoint.catalog.tools.values()

@@ -261,3 +261,32 @@ def test_what_needs_no_login_changes_with_the_settings(tmp_path: Path) -> None:
 def test_a_tool_that_there_is_not_is_a_mistake_of_the_settings(tmp_path: Path) -> None:
     program = house(tmp_path, tools='"serach"')
     assert "anonymous_tools names serach, which no agent offers" in program.run("serve", code=1).stderr
+
+
+def test_where_others_come_in_to_pay_both_get_what_is_theirs(tmp_path: Path) -> None:
+    program = house(tmp_path, tools='"search", "secret_plans"')
+    settings = (tmp_path / "ostiary.toml").read_text("utf-8")
+    money = """
+[payments]
+pay_to = "0x52908400098527886E0F7030069857D2E4169EE7"
+networks = ["base-sepolia"]
+[[payments.facilitator]]
+url = "http://127.0.0.1:8402"
+"""
+    priced = 'anonymous_pay = true\ntools = { secret_plans = { price = "$0.01" } }\ntokens ='
+    (tmp_path / "ostiary.toml").write_text(money + settings.replace("tokens =", priced), "utf-8")
+    with program.serving() as server:
+        door = Door(program, server)
+
+        def post(tool: str, **headers: str) -> httpx2.Response:
+            body = {"word": "ostium"} if tool == "search" else {}
+            return door.send("POST", f"/main/call/{tool}", json=body, headers=headers)
+
+        assert post("search").json()["content"][0]["text"] == "found ostium"
+        assert post("secret_plans").status_code == 402, "what has a price is sold, to whomever"
+        assert asks_login(post("feedback"))
+        assert post("search", authorization="Bearer nonsense").status_code == 401
+        listed = door.ask("tools/list").json()["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["search"]
+        listed = door.ask("tools/list", payment_signature="e30=").json()["result"]["tools"]
+        assert [tool["name"] for tool in listed] == ["secret_plans"]

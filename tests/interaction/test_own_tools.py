@@ -14,7 +14,7 @@ from auth.values.model import Principal, PrincipalKind
 from server.backends.base import Completing, NoSuchResource, Outlet, PromptGet, ResourceRead, ToolCall
 from server.backends.catalog import Source
 from server.backends.terms import PRICE_META, CallTerms
-from server.endpoint.getting_started import guide
+from server.endpoint.getting_started import guide, words_for
 from server.endpoint.resource_reader import reader
 from server.limits.bounds import BoundRules
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
@@ -130,8 +130,6 @@ async def test_what_a_caller_must_not_know_of_is_not_told() -> None:
 
 async def test_a_visitor_is_not_told_what_is_said_to_those_who_log_in() -> None:
     made = furnished(VISITOR)
-    from server.endpoint.getting_started import words_for
-
     text = words_for(made.endpoint, VISITOR, "getting_started")
     assert text == "House offers you no tools.\n\nFor tests"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -334,8 +335,6 @@ async def test_over_pipes_a_key_does_the_same() -> None:
         for _ in range(2):
             body, _headers = modern("tools/call", params())
             await into.send(body + b"\n")
-            import json
-
             found.append(told(json.loads(await out.receive())))
         assert found == [("sent 1", False, False), ("sent 1", False, True)]
         into.close()

@@ -152,9 +152,10 @@ class OpenTill:
     def made_settlements(self, boot_id: str) -> Settlements:
         facilitators: Any = self.facilitators
         store: Any = self.store
+        bounds: dict[str, Any] = {**self._bounds}
         return Settlements(
             store=store, books=self.books, answers=self.vault, facilitators=facilitators, chains={},
-            clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **self._bounds),
+            clock=lambda: self.now, boot_id=boot_id, log=self.log, room=AnswerRoom(store, lambda: self.now, **bounds),
         )  # fmt: skip
 
     def showcase(self, below: str) -> Showcase:
