@@ -13,6 +13,8 @@ from server.observe.log import Logger
 
 # What clients do by themselves, all day long.
 ROUTINE: Final = frozenset({"refresh.rotated", "refresh.replayed", "token.introspected", "api_key.used"})
+# What stands in front of tools says itself what it decides, more often than there are rows of it.
+SAID_ALREADY: Final = "policy."
 FIRST_START: Final = "local:setup"  # what a new store is furnished with
 # Somebody else may have a token, guesses, or had a hand in the data directory: worth waking someone for.
 ALARMING: Final = frozenset(
@@ -35,6 +37,8 @@ def log_decisions(log: Logger) -> Callable[[Sequence[AuditEntry]], None]:
 
     def listen(entries: Sequence[AuditEntry]) -> None:
         for entry in entries:
+            if entry.event.startswith(SAID_ALREADY):
+                continue
             say = getattr(log, level_of(entry))
             said = {name: value for name, value in _said(entry).items() if value}
             say(f"identity.{entry.event}", **said)

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from server.limits.quotas import Day, day_at
+from server.limits.quotas import MOST_STRANGERS, STRANGERS, Day, day_at
 from server.store.jobs import Store, StoreDb
 
 _TAKE: Final = (
@@ -37,6 +37,22 @@ class CallBudgets:
     def __init__(self, store: Store, *, clock: Callable[[], int]) -> None:
         self._store = store
         self._clock = clock
+        self._strangers: set[str] = set()  # who have budgets of their own today
+        self._strangers_until = 0
+
+    def counted_as(self, who: str, *, known: bool) -> str:
+        """Whoever is not known may come from any number of addresses, and each leaves rows: those beyond so many share."""
+        if known:
+            return who
+        now = self._clock()
+        if now >= self._strangers_until:
+            self._strangers.clear()
+            self._strangers_until = day_at(now).ends_at
+        if who not in self._strangers:
+            if len(self._strangers) >= MOST_STRANGERS:
+                return STRANGERS
+            self._strangers.add(who)
+        return who
 
     async def take(self, subject: str, limit: int) -> TakenCall | UsedUp:
         """Raises `StoreUnavailable`."""

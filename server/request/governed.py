@@ -160,7 +160,8 @@ async def _taken(request: Request, policy: ToolPolicy, decision: PolicyDecision)
     if not decision.max_calls or whole.mode == "dry_run":
         return None
     session = request.session.id if decision.per_session and request.session is not None else ""
-    subject = whole.budget_of(decision.rule, request.principal.key(request.address), session)
+    caller = whole.desk.budgets.counted_as(request.sharer, known=request.principal.identified)
+    subject = whole.budget_of(decision.rule, caller, session)
     try:
         taken = await whole.desk.budgets.take(subject, decision.max_calls)
     except StoreUnavailable as problem:

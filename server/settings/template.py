@@ -141,6 +141,12 @@ instructions = ""
 # [server.groups]
 # search = ["find_*"]
 
+# Rules in front of tools, hooks, what is blotted out of answers, calls that are confirmed: docs/policy.md.
+# [[server.policy]]
+# tools = ["delete_*"]
+# decision = "ask"
+# reason = "what is deleted is gone"
+
 [[server.agent]]
 kind = "demo"
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+import httpx2
 import pytest
 from mcp_calls import call_tool
 from programs import ROOT, SOURCE, Program, until
 from test_serve_stdio import piped
+from walk import free_port
 
 from tests.stdio_talk import call, modern
 
@@ -79,8 +81,8 @@ def demo(more: str) -> str:
 @pytest.mark.parametrize("era", [True, False])
 def test_the_example_of_the_page_over_http(home: Path, era: bool) -> None:
     settings(home, EXAMPLES[0])
-    program = Program(command=SOURCE, home=home)
-    with program.serving() as server:
+    program, admin = Program(command=SOURCE, home=home), free_port()
+    with program.serving("--admin-port", str(admin)) as server:
         denied = call_tool(server.endpoint, "countdown", {"from": 30}, modern=era)
         assert reason_of(denied) == "denied" and "count from 20 or less" in text_of(denied)
         assert (
@@ -96,6 +98,8 @@ def test_the_example_of_the_page_over_http(home: Path, era: bool) -> None:
         used_up = call_tool(server.endpoint, "echo", {"text": "x"}, modern=era)
         assert reason_of(used_up) == "over_budget" and used_up["_meta"][POLICY]["retryAfter"] > 0
         rows = program.at_machine("audit")
+        metrics = httpx2.get(f"http://127.0.0.1:{admin}/metrics", trust_env=False).text
+        assert 'ostiary_policy_decisions_total{decision="denied"} 1' in metrics
         assert {"policy.denied", "policy.over_budget"} <= set(re.findall(r"policy\.\w+", json.dumps(rows)))
         assert server.end(signal.SIGTERM) == 0
         assert "ann@example.org" not in server.said()
@@ -177,6 +181,11 @@ def test_a_command_looks_at_calls(home: Path) -> None:
     with Program(command=SOURCE, home=home).serving() as server:
         assert text_of(call_tool(server.endpoint, "echo", {"text": "x"})) == "echo x"
         assert reason_of(call_tool(server.endpoint, "echo", {"text": "bad"})) == "out_of_order"
+        # Read anew, it stays; taken out, it goes.
+        server.process.send_signal(signal.SIGHUP)
+        settings(home, demo(""))
+        server.await_words("agent.gone")
+        assert text_of(call_tool(server.endpoint, "echo", {"text": "bad"})) == "bad"
 
 
 def test_rules_are_taken_while_it_runs_and_bad_ones_are_not(home: Path) -> None:

@@ -8,8 +8,10 @@ import msgspec
 import pytest
 
 from auth.values.model import Principal, PrincipalKind
+from server.limits.quotas import MOST_STRANGERS, STRANGERS
 from server.policy.rules import NO_RULE, UNREADABLE, PolicyFacts, PolicyRule, decide, facts_of
 from server.settings.rules import RuleConfig
+from tests.policy.governing import governing
 
 
 def rules(*tables: dict[str, Any]) -> list[PolicyRule]:
@@ -127,3 +129,14 @@ def test_facts_are_what_the_principal_is_known_by() -> None:
     )
     found = facts_of(key, "t", {"a": 1})
     assert (found.kind, found.people, found.program) == ("api_key", ("alice", "user-7", "key-1"), "deploys")
+
+
+async def test_strangers_beyond_so_many_share_a_budget() -> None:
+    async with governing({"name": "main"}) as made:
+        budgets = made.desk.budgets
+        names = {budgets.counted_as(f"10.0.{n >> 8}.{n & 255}", known=False) for n in range(MOST_STRANGERS)}
+        assert len(names) == MOST_STRANGERS
+        assert budgets.counted_as("10.9.9.9", known=False) == STRANGERS
+        assert budgets.counted_as("user:x", known=True) == "user:x"
+        made.now[0] += 24 * 3_600_000
+        assert budgets.counted_as("10.9.9.9", known=False) == "10.9.9.9"
