@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -125,9 +126,17 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
         "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
     )
     called = ToolCall(
-        tool="look", arguments={"n": 10**30}, subject="user-1", sharer="user:user-1", call_id="request-1"
+        tool="look",
+        arguments={"n": 10**30},
+        subject="user-1",
+        sharer="user:user-1",
+        call_id="request-1",
+        caller=USER,
     )
-    assert seen == [called]
+    came = seen[0].came  # what the body had, which a token is no part of
+    assert came is not None
+    assert b"sesame" not in bytes(came)
+    assert seen == [msgspec.structs.replace(called, came=came)]
 
 
 def demo_now(zone: tzinfo) -> datetime:
