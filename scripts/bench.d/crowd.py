@@ -1,4 +1,5 @@
-"""A crowd before an agent that has few places: who has which part of them, how long calls wait, and what that takes.
+"""A crowd before an agent that has few places, and before an MCP upstream that has: who has which part of them, how long calls wait, and what
+that takes.
 
 Callers are told apart by the address that they call from, all of this machine. The first has half of all calls, and they are in line before
 the others come. Exit is 1 if a caller had less than four fifths of an even part while all waited, if an answer was wrong, or if
@@ -17,7 +18,7 @@ from typing import NamedTuple
 
 import trio
 from memory import allow_many_sockets
-from targets import Running, Target, ostiary_source, running
+from targets import Running, Target, mcp_upstream, ostiary_source, running
 from wire import call_request
 
 AGENT = """
@@ -31,6 +32,7 @@ async def slow(seconds: float) -> str:
     await asyncio.sleep(seconds)
     return "done"
 """
+DONE = ("done", "hello")  # as the agent says it, and the upstream
 ENOUGH = 0.8  # of an even part
 LONG_SECONDS = 3600.0
 MIB = 1024
@@ -97,16 +99,29 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--callers", type=int, default=4)
     parser.add_argument("--places", type=int, default=50)
     parser.add_argument("--seconds", type=float, default=0.2, help="that one call takes")
+    parser.add_argument("--only", choices=("agent", "gateway"), help="not before both")
     chosen = parser.parse_args(arguments)
     allow_many_sockets(2 * chosen.calls + 200)
+    failed = 0
+    if chosen.only != "gateway":
+        print("a Python agent")
+        agent = f'kind = "python"\nfile = "agent.py"\npython = "{ostiary_source()[0]}"\n'
+        failed += before(agent, chosen)
+    if chosen.only != "agent":
+        print("an MCP upstream")
+        with running(mcp_upstream(), core=1) as upstream:
+            where = f'url = "http://{upstream.host}:{upstream.port}/mcp"\nmax_connections = {chosen.places}\n'
+            failed += before(f'kind = "mcp"\ntrust = "always"\n{where}', chosen)
+    return 1 if failed else 0
+
+
+def before(agent: str, chosen: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory(prefix="ostiary-crowd-") as folder:
         home = Path(folder)
         (home / "agent.py").write_text(AGENT, "utf-8")
         settings = home / "ostiary.toml"
         settings.write_text(
-            '[[server]]\n[[server.agent]]\nkind = "python"\n'
-            f'file = "{home}/agent.py"\npython = "{ostiary_source()[0]}"\ncalls_at_once = {chosen.places}\n',
-            "utf-8",
+            f"[[server]]\n[[server.agent]]\n{agent}calls_at_once = {chosen.places}\n", "utf-8"
         )
         options = (
             "--port",
@@ -138,8 +153,8 @@ async def crowd(server: Running, calls: int, callers: int, places: int, seconds:
                 nursery.start_soon(line.call, caller, seconds)
             await trio.sleep(seconds / 2)
     took = trio.current_time() - begun
-    good = [called for called in line.answered if called.text == "done"]
-    refused = Counter(called.text for called in line.answered if called.text != "done")
+    good = [called for called in line.answered if called.text in DONE]
+    refused = Counter(called.text for called in line.answered if called.text not in DONE)
     print(
         f"{calls} calls of {seconds:g} s, {places} at once: {took:.1f} s, at best {calls * seconds / places:.1f} s"
     )
@@ -188,7 +203,7 @@ async def leave(server: Running, calls: int, numbers: dict[str, int]) -> bool:
         print(
             f"{calls} calls left by their callers: somebody else was answered after {trio.current_time() - begun:.2f} s"
         )
-        return line.answered[-1].text == "done"
+        return line.answered[-1].text in DONE
     print(f"{calls} calls left by their callers: nobody else is answered")
     return False
 

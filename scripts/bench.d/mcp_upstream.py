@@ -1,4 +1,5 @@
-"""An MCP server of the stateless era for the bench: it answers every call with the same result, at once, on connections that stay open.
+"""An MCP server of the stateless era for the bench: it answers every call with the same result, at once or after the seconds that it is asked to
+wait, on connections that stay open.
 
 It runs on the load's core and must never be what is measured, so it understands only what our own server sends: requests
 with a Content-Length. It prints `Listening on URL` as a server does.
@@ -11,11 +12,13 @@ import re
 
 RESULTS = {
     b"server/discover": b'"supportedVersions":["2026-07-28"],"capabilities":{"tools":{}}',
-    b"tools/list": b'"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}}]',
+    b"tools/list": b'"tools":[{"name":"echo","inputSchema":{"type":"object","properties":{"text":{"type":"string"}}}},'
+    b'{"name":"slow","inputSchema":{"type":"object","properties":{"seconds":{"type":"number"}}}}]',
     b"tools/call": b'"content":[{"type":"text","text":"hello"}],"structuredContent":{"text":"hello"},"isError":false',
 }
 METHOD = re.compile(rb'"method":"([^"]*)"')
 ID = re.compile(rb'"id":(\d+)')
+SECONDS = re.compile(rb'"seconds":([0-9.]+)')
 LENGTH = re.compile(rb"(?i)\r\ncontent-length: *(\d+)")
 
 
@@ -49,7 +52,15 @@ class Canned(asyncio.Protocol):
             if len(self._data) < whole:
                 return
             body, self._data = self._data[end + 4 : whole], self._data[whole:]
-            self._transport.write(answer(body))
+            if (seconds := SECONDS.search(body)) is not None:  # of `slow`
+                asyncio.get_running_loop().call_later(float(seconds[1]), self._say, answer(body))
+            else:
+                self._transport.write(answer(body))
+
+    def _say(self, said: bytes) -> None:
+        assert self._transport
+        if not self._transport.is_closing():
+            self._transport.write(said)
 
 
 async def main() -> None:

@@ -90,6 +90,7 @@ class McpBackend:
         self._turns = Turns(config.calls_at_once)
         self._give_up, self._given_up = trio.open_memory_channel[tuple[str, ToolCall]](GIVEN_UP_WAITING)
         self._excused = False
+        self._calls = 0
         self._carried = CarriedMeta(config.meta)
         self._mark_up = _mark_up(config.mark_up)
         self._buyer = None if buying is None else buying(config.url or config.what, self._upstream.read_again)
@@ -116,7 +117,8 @@ class McpBackend:
 
     @property
     def busy(self) -> bool:
-        return self._turns.free < self._config.calls_at_once
+        # Calls that follow a task have no place; what is read, and prompts, are no calls.
+        return self._calls > 0 or self._turns.free < self._config.calls_at_once
 
     def absent(self) -> str | None:
         credential = self._credential
@@ -134,7 +136,7 @@ class McpBackend:
             self._upstream.remember_followed(uri)
         ours, theirs = self._config, other._config
         same = (ours.url, ours.command, ours.tcp) == (theirs.url, theirs.command, theirs.tcp)
-        self._excused = same and other.trouble() is not None
+        self._excused = same and other._upstream.trouble is not None
 
     @property
     def speaks_for(self) -> str:
@@ -204,6 +206,7 @@ class McpBackend:
         if theirs is None:
             raise BackendError(f"{self._called} does not offer this tool any more")
         buyer = self._buyer
+        self._calls += 1
         try:
             if buyer is None:
                 return results.tool_result(
@@ -218,6 +221,8 @@ class McpBackend:
             raise self._told(failure) from failure
         except UpstreamRefusal as refusal:
             raise results.error_of(refusal, about="tool") from refusal
+        finally:
+            self._calls -= 1
 
     async def _answer(
         self,

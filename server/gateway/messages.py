@@ -28,6 +28,9 @@ UNSUPPORTED_VERSION: Final = -32022
 MISSING_CAPABILITY: Final = -32021
 HEADER_MISMATCH: Final = -32020
 
+# For callers, and for the owner.
+UNPAID: Final = "wants to be paid for this, and was not"
+UNPAID_MORE: Final = ": [server.agent.pay] would say what may be paid"
 _TOO_LONG: Final = "…"
 
 
@@ -60,9 +63,7 @@ class PaymentAsked(UpstreamFailure):
     """Over HTTP, with its status for that. `header` has what came; the body may ask in words of its own."""
 
     def __init__(self, header: Callable[[bytes], str], body: bytes) -> None:
-        super().__init__(
-            "wants to be paid for this, and was not", more=": [server.agent.pay] says what may be paid"
-        )
+        super().__init__(UNPAID, more=UNPAID_MORE)
         self._header = header
         self.body = body
 

@@ -21,20 +21,26 @@ from server.gateway.messages import (
     INVALID_PARAMS,
     METHOD_NOT_FOUND,
     MISSING_CAPABILITY,
+    UNPAID,
+    UNPAID_MORE,
     UpstreamFailure,
     UpstreamRefusal,
+    members,
 )
 from server.gateway.meta import passed_on
 from server.mcp.messages import Content, ResourceContents
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
 
 LEGACY_NOT_FOUND: Final = -32002
+PAYMENT_REQUIRED: Final = "payment_required"  # a kind of result
+PAYMENT_CODES: Final = (402, -32042)  # of errors, the second also for pages that have to be opened first
 
 
 class _Answer(msgspec.Struct, frozen=True, rename="camel"):
     content: list[Content] = []
     structured_content: Any = UNSET
     is_error: bool = False
+    result_type: str = "complete"
     meta: Mapping[str, Any] | UnsetType = field(default=UNSET, name="_meta")
 
 
@@ -51,6 +57,9 @@ def tool_result(raw: Raw) -> ToolResult:
         given = _decode_answer(raw)
     except (ValueError, RecursionError) as error:
         raise _none(error) from error
+    if (given.is_error or given.result_type == PAYMENT_REQUIRED) and _asks_payment(raw):
+        # It is ours to pay, or nobody's: whoever calls us could pay somebody whom they do not call.
+        raise UpstreamFailure(UNPAID, more=UNPAID_MORE)
     structured = given.structured_content
     return ToolResult(
         content=given.content,
@@ -58,6 +67,18 @@ def tool_result(raw: Raw) -> ToolResult:
         is_error=given.is_error,
         meta=None if given.meta is UNSET else passed_on(given.meta),
     )
+
+
+def _asks_payment(raw: Raw) -> bool:
+    from server.x402.in_band import find_challenge
+
+    return find_challenge(members(raw)) is not None
+
+
+def _error_asks_payment(refusal: UpstreamRefusal) -> bool:
+    from server.x402.in_band import find_challenge_in_error
+
+    return find_challenge_in_error({"code": refusal.code, "data": refusal.data}) is not None
 
 
 def contents(raw: Raw) -> Sequence[ResourceContents]:
@@ -88,6 +109,8 @@ def completion(raw: Raw) -> CompletionResult:
 def error_of(refusal: UpstreamRefusal, *, about: str) -> BackendError:
     """`about`: "tool", "resource" or "prompt"."""
     text, code = str(refusal), refusal.code
+    if code in PAYMENT_CODES and _error_asks_payment(refusal):
+        return BackendError(f"the upstream {UNPAID}")
     if code == MISSING_CAPABILITY:
         required: object = None if refusal.data is None else refusal.data.get("requiredCapabilities")
         if isinstance(required, Mapping):

@@ -117,14 +117,16 @@ class TrustDesk:
             log=self.log,
         )
 
-    def owner_login(self, key: UpstreamKey) -> OwnerLogin:
-        """One for all that are called with it: its refresh token is good for one use."""
+    def owner_login(self, key: UpstreamKey, url: str) -> OwnerLogin:
+        """One for all that are called with it, there: its refresh token is good for one use."""
         served = self._known.get(key)
-        return self.login_of(key, OURS) if served is None or served.login is None else served.login
+        if served is not None and served.login is not None and served.url == url:
+            return served.login
+        return self.login_of(key, OURS, url)
 
-    def login_of(self, key: UpstreamKey, person: str) -> OwnerLogin:
+    def login_of(self, key: UpstreamKey, person: str, url: str = "") -> OwnerLogin:
         return OwnerLogin(
-            key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log, person=person
+            key, self.store, self.vault, self.tokens, clock=self.clock, log=self.log, person=person, url=url
         )
 
     def enter(self, upstream: KnownUpstream) -> None:

@@ -98,10 +98,10 @@ def open_upstream(
     if config.url and not config.sends_authorization:
         called = config.identity
         if config.identity == "login":
-            login = desk.owner_login(key)
+            login = desk.owner_login(key, config.url)
             credential = WithHeaders(login, static)
         elif config.identity == "person":
-            login = desk.owner_login(key)
+            login = desk.owner_login(key, config.url)
             credential = WithHeaders(_personal(config, desk, key, login), static)
         else:
             whose = for_everybody if config.identity == "client-credentials" else for_caller(server)

@@ -11,6 +11,7 @@ from functools import partial
 from shlex import quote
 from types import MappingProxyType
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 import trio
@@ -50,7 +51,9 @@ class OwnerLogin:
         clock: Callable[[], Millis],
         log: Logger,
         person: str = OURS,
+        url: str = "",
     ) -> None:
+        """`url`: where the upstream is. A login at another place is none, however the two are called here."""
         self._upstream = upstream
         self._store = store
         self._vault = vault
@@ -58,6 +61,7 @@ class OwnerLogin:
         self._clock = clock
         self._log = log
         self._person = person
+        self._place = _place(url) if url else None
         self._kept: KeptLogin | None = None
         self._read = False  # the row; from then on it changes by way of us alone
         self._renewed_at: Millis = 0
@@ -132,6 +136,8 @@ class OwnerLogin:
             except StoreError:
                 raise self._unusable() from None
             login = None if row is None else self._vault.open(self._upstream, self._person, row[0])
+            if login is not None and self._place not in (None, _place(login.resource)):
+                login = None
             self._kept = (
                 None
                 if row is None or login is None
@@ -247,3 +253,8 @@ class OwnerLogin:
         return BackendError(
             "this tool cannot be used now: our login at its upstream has ended, and the owner of this server is told so"
         )
+
+
+def _place(url: str) -> tuple[str, str | None, int]:
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port or (443 if parts.scheme == "https" else 80)

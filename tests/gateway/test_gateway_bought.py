@@ -134,6 +134,26 @@ async def test_beyond_the_limits_it_is_refused_in_our_words_and_the_owner_is_tol
     assert "a call may cost $0.05" in wallet.told[-1]
 
 
+@pytest.mark.parametrize("kind", ["result", "extension", "error"])
+async def test_without_a_wallet_nobody_is_shown_what_they_could_pay_to_somebody_else(kind: str) -> None:
+    shop = Shop()
+    double = seller(shop)
+
+    async def asks(turn: Turn) -> Any:
+        if kind == "result":
+            return as_result(shop.challenge)
+        if kind == "error":
+            raise Refused(402, "pay", shop.challenge)
+        return {"resultType": "payment_required", "paymentRequired": shop.challenge}
+
+    double.handlers["say"] = asks
+    async with over_tcp(double) as there, gate(tcp=there) as door:
+        with pytest.raises(BackendError, match="the upstream wants to be paid for this, and was not"):
+            await door.say("a")
+        if kind != "error":
+            assert "[server.agent.pay]" in door.log.of("upstream.failed")[-1]["reason"]
+
+
 async def test_http_that_asks_with_its_status_is_paid_in_a_header(tmp_path: Path) -> None:
     from upstreams import read_request
 

@@ -14,6 +14,7 @@ from upstreams import (
     CAN_ALL,
     Caller,
     Double,
+    Gate,
     Turn,
     gate,
     over_http,
@@ -62,6 +63,20 @@ async def test_a_stateless_server_is_listened_to_and_asked_for_more_when_somebod
         await said[-1].tell("notifications/resources/updated", uri="note://1")
         await soon(lambda: door.updated)
         assert door.updated == ["note://1"]
+
+
+async def test_what_comes_in_the_place_of_another_listens_for_what_that_one_did() -> None:
+    double = Double(capabilities={"tools": {}, "resources": {"subscribe": True}})
+    async with over_http(double) as url, gate(url=url) as old:
+        old.backend.follow("note://1")
+        await soon(lambda: double.of("resources/subscribe"))
+
+        def follow(door: Gate) -> None:
+            door.backend.succeed(old.backend)
+
+        async with gate(url=url, connect="lazy", before=follow):
+            await soon(lambda: len(double.of("resources/subscribe")) == 2)
+            assert double.of("resources/subscribe")[1]["params"]["uri"] == "note://1"
 
 
 async def test_a_stream_of_changes_that_ends_is_opened_again_and_the_lists_are_read() -> None:

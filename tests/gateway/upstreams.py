@@ -401,6 +401,7 @@ async def gate(
     credential: Credential | None = None,
     guard: OfferGuard | None = None,
     buying: MakeBuyer | None = None,
+    before: Callable[[Gate], None] = lambda _: None,
     **settings: Any,
 ) -> AsyncGenerator[Gate]:
     config = msgspec.convert({"start_seconds": PATIENCE, **settings}, McpConfig)
@@ -416,6 +417,7 @@ async def gate(
         buying=buying,
     )
     found = Gate(backend, log)
+    before(found)
 
     def changed() -> None:
         found.changes += 1

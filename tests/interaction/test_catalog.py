@@ -133,6 +133,10 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
         call_id="request-1",
         caller=USER,
     )
+    came = seen[0].came  # what the body had, which a token is no part of
+    assert came is not None
+    assert b"sesame" not in bytes(came)
+    assert "sesame" not in repr(seen[0])
     assert [replace(call, came=None, origin=None) for call in seen] == [called]
 
 

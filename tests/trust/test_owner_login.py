@@ -224,3 +224,19 @@ def test_a_login_is_handed_over_as_it_is_and_nothing_else_is_taken_for_one() -> 
         with pytest.raises(BadLogin) as raised:
             read_login(broken)
         assert "access-1" not in str(raised.value)
+
+
+async def test_a_login_is_never_shown_at_another_place_that_bears_the_same_name() -> None:
+    async with open_house() as house:
+        server = FakeAuthorizationServer(tokens("never"))
+        desk, _, _ = await logged_in(house, server)
+        same = desk.owner_login(FILES, "https://FILES.example/other/path")
+        assert await same.headers(None) == {"Authorization": "Bearer access-1"}
+        for url in (
+            "https://elsewhere.example/mcp",
+            "http://files.example/mcp",
+            "https://files.example:8443/mcp",
+        ):
+            other = desk.owner_login(FILES, url)
+            assert await other.headers(None) == {}
+            assert await other.refused(None, "Bearer") is False
