@@ -178,7 +178,9 @@ class Catalog:
                 [f"the settings name the tool {name}, which no agent offers" for name in unknown]
             )
         # Whether a feature is there at all does not hang on how long a list is: a client is told in its handshake, and not again.
-        self.furnished = frozenset().union(*(_furnished(source.backend) for source in self._sources))
+        self.furnished: frozenset[str] = frozenset[str]().union(
+            *(_furnished(source.backend) for source in self._sources)
+        )
 
     @property
     def awaits_more(self) -> bool:

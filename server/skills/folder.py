@@ -98,12 +98,11 @@ def book_in(root: Path) -> tuple[SkillBook, Sequence[SkillFault]]:
     listed: list[ListedSkill] = []
     for name in found.keys() - misnamed:
         entry = _listed(name, found[name], pages)
-        size = sum(each.size for each in entry.resources)
-        if len(entry.resources) <= MOST_SKILL_FILES and size <= MOST_SKILL_BYTES:
+        if (why := _unlisted(name, entry)) is None:
             listed.append(entry)
-            continue
-        message = f'"{name}" is not listed: it has more than {MOST_SKILL_FILES} files, or {MOST_SKILL_BYTES // 1024 // 1024} MiB'
-        faults.append(SkillFault(level="warning", rule="size", message=message, z=places[name]))
+        else:
+            message = f'"{name}" is not listed to clients that look for skills: {why}'
+            faults.append(SkillFault(level="warning", rule="listing", message=message, z=places[name]))
     listed.sort(key=lambda skill: skill.uri)
     book = SkillBook(name=root.resolve().name or "skills", skills=skills, pages=pages, listed=listed)
     return book, faults
@@ -118,6 +117,28 @@ def _listed(name: str, found: _Found, pages: Sequence[Page]) -> ListedSkill:
         if page.uri.startswith(place)
     ]
     return ListedSkill(uri=place + FILE_NAME, frontmatter=found.fields, resources=files)
+
+
+def _unlisted(name: str, entry: ListedSkill) -> str | None:
+    """Why no host need take it: one such entry, and strict ones refuse the whole list. Format: agentskills.io/specification."""
+    fields = entry.frontmatter
+    if (
+        len(entry.resources) > MOST_SKILL_FILES
+        or sum(each.size for each in entry.resources) > MOST_SKILL_BYTES
+    ):
+        return f"it has more than {MOST_SKILL_FILES} files, or {MOST_SKILL_BYTES // 1024 // 1024} MiB"
+    if fields["name"] != name or len(fields["description"]) > DESCRIPTION_CHARACTERS:
+        return "its name has spaces around it, or its description has too many"
+    for key, most in (("license", None), ("allowed-tools", None), ("compatibility", 500)):
+        value = fields.get(key, "-")
+        if not isinstance(value, str) or (most is not None and not 1 <= len(value) <= most):
+            return f"{key} is no text" + ("" if most is None else f" of 1 to {most} characters")
+    metadata = fields.get("metadata", {})
+    if not isinstance(metadata, Mapping) or not all(
+        isinstance(value, str) for value in cast("Mapping[str, Any]", metadata).values()
+    ):
+        return "metadata holds something besides texts"
+    return None
 
 
 def _files(root: Path) -> Iterator[Path]:

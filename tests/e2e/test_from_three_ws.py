@@ -70,7 +70,7 @@ def post(server: Server, message: Any, path: str = "/api/mcp", **headers: str) -
     return httpx2.post(server.url + path, content=raw, headers=sent, trust_env=False)
 
 
-def request(method: str, number: int = 1, **params: Any) -> dict[str, Any]:
+def request(method: str, number: int = 1, /, **params: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
 
 
@@ -114,7 +114,7 @@ def test_with_a_login_the_document_is_where_the_tutorial_has_it(home: Path, agen
 
 
 def test_what_the_page_says_of_errors_batches_and_verbs_is_so(public: Server) -> None:
-    call = {"name": "chat_with_agent", "arguments": {"agent_id": "a"}}
+    call: dict[str, Any] = {"name": "chat_with_agent", "arguments": {"agent_id": "a"}}
     for message, status, code in (
         (b"{", 400, -32700),
         (request("no/such"), 200, -32601),
@@ -159,7 +159,11 @@ def test_what_the_page_says_of_errors_batches_and_verbs_is_so(public: Server) ->
 
 
 def test_a_session_of_the_tutorials_version_is_begun_and_ended(public: Server) -> None:
-    hello = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    hello: dict[str, Any] = {
+        "protocolVersion": "2025-06-18",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
     begun = post(public, request("initialize", **hello))
     assert begun.json()["result"]["protocolVersion"] == begun.headers["mcp-protocol-version"] == "2025-06-18"
     session = {"Mcp-Session-Id": begun.headers["mcp-session-id"]}

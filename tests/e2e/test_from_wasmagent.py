@@ -45,7 +45,11 @@ def test_a_question_in_the_middle_is_answered_as_the_page_shows_and_outlives_the
     with program.serving("--port", port) as server:
         program.log_in(server)
         wire = client(program, server.endpoint)
-        hello = {"protocolVersion": CORE, "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+        hello: dict[str, Any] = {
+            "protocolVersion": CORE,
+            "capabilities": {},
+            "clientInfo": {"name": "t", "version": "1"},
+        }
         welcome = wire.ask("initialize", **hello).result
         assert welcome["protocolVersion"] == CORE
         assert welcome["capabilities"]["tasks"].keys() == {"create", "cancel", "respond", "list"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from base64 import b64decode
 from collections.abc import Callable
 from hashlib import sha256
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import ROOT, SOURCE, Program
+from programs import ROOT, SOURCE, WAIT_SECONDS, Program, needed
 from test_serve_stdio import piped
 
 from tests.stdio_talk import call, legacy, modern, note, texts
@@ -76,7 +77,7 @@ async def test_a_folder_of_skills_is_listed_by_the_protocols_own_extension_with_
     for name in ("notes", "release"):
         folder = program.home / "skills" / name
         (folder / "data").mkdir(parents=True)
-        text = f"---\nname: {name}\ndescription: Writes {name}.\nlicense: MIT\nmetadata:\n  n: 1\n---\nRead data/a.csv.\r\n"
+        text = f"---\nname: {name}\ndescription: Writes {name}.\nlicense: MIT\nmetadata:\n  n: one\n---\nRead data/a.csv.\r\n"
         (folder / "SKILL.md").write_bytes(text.encode())
         (folder / "data" / "a.csv").write_bytes(b"\xff\x00,1\n")
     (program.home / "ostiary.toml").write_text(
@@ -100,7 +101,7 @@ async def test_a_folder_of_skills_is_listed_by_the_protocols_own_extension_with_
             "name": "notes",
             "description": "Writes notes.",
             "license": "MIT",
-            "metadata": {"n": 1},
+            "metadata": {"n": "one"},
         }
         for file in found[0]["resources"]:
             read = await client.result(form("resources/read", {"uri": file["uri"]}, id="read"))
@@ -118,6 +119,33 @@ async def test_a_folder_of_skills_is_listed_by_the_protocols_own_extension_with_
         discovered = await client.result(modern("server/discover", id="about"))
         assert discovered["capabilities"]["extensions"]["io.modelcontextprotocol/skills"] == {}
         await client.hang_up()
+
+
+@pytest.mark.peers
+@pytest.mark.slow
+def test_a_client_of_others_lists_gets_and_checks_them(program: Program) -> None:
+    for name in ("notes", "release"):
+        folder = program.home / "skills" / name
+        folder.mkdir(parents=True)
+        (folder / "SKILL.md").write_text(
+            f"---\nname: {name}\ndescription: Writes {name}.\n---\nDo it.\n", "utf-8"
+        )
+        (folder / "logo.bin").write_bytes(b"\xff\x00")
+    python = needed(ROOT / ".venvs" / "fastmcp" / "bin" / "python", "scripts/peers python")
+    with program.serving("skills", "--auth", "none") as server:
+        done = subprocess.run(
+            [str(python), str(ROOT / "tests" / "peers" / "fastmcp_skills.py"), server.endpoint],
+            env=program.environment(),
+            capture_output=True,
+            text=True,
+            timeout=WAIT_SECONDS,
+            check=False,
+        )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {
+        f"skill://{name}/SKILL.md": [f"skill://{name}/SKILL.md", f"skill://{name}/logo.bin"]
+        for name in ("notes", "release")
+    }
 
 
 async def test_a_document_has_no_skills_of_that_extension(program: Program) -> None:

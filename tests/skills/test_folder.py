@@ -89,7 +89,29 @@ def test_what_no_host_need_take_is_left_out_of_what_the_protocols_extension_list
     (root / "take-notes").rename(root / "takes-notes")
     book, faults = book_in(root)
     assert book.listed == ()
-    assert [fault.rule for fault in faults if fault.level == "warning"] == ["name", "size"]
+    assert [fault.rule for fault in faults if fault.level == "warning"] == ["name", "listing"]
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("metadata: {n: 1}", "metadata holds something besides texts"),
+        ("metadata: [a]", "metadata holds something besides texts"),
+        ("license: 3", "license is no text"),
+        ('compatibility: ""', "compatibility is no text of 1 to 500 characters"),
+        ("allowed-tools: [a]", "allowed-tools is no text"),
+    ],
+)
+def test_a_skill_that_strict_hosts_refuse_is_served_and_not_listed(root: Path, line: str, why: str) -> None:
+    (root / "take-notes" / "SKILL.md").write_text(
+        f"---\nname: take-notes\ndescription: d\n{line}\n---\n", "utf-8"
+    )
+    book, faults = book_in(root)
+    assert [skill.name for skill in book.skills] == ["read-pdf", "take-notes"]
+    assert [skill.uri for skill in book.listed] == ["skill://read-pdf/SKILL.md"]
+    assert [fault.message for fault in faults if fault.rule == "listing"] == [
+        f'"take-notes" is not listed to clients that look for skills: {why}'
+    ]
 
 
 def test_nothing_outside_of_the_folder_is_read(root: Path, tmp_path: Path) -> None:
