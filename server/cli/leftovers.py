@@ -18,10 +18,9 @@ from server.cli.form import Form, form_of_this
 
 # Of the folder of the command line: logins, names of servers, what was installed where, and their locks.
 OF_THE_CLIENT: Final = ("tokens.json", "servers.json", "installed.json")
-# Of the data directory, with what SQLite keeps beside the database.
+# Of the data directory: the database, with what SQLite keeps beside it and what a restore put aside, and what home.py names.
 OF_THE_SERVER: Final = (
-    "ostiary.db", "ostiary.db-wal", "ostiary.db-shm", "master.key", "audit.head", "ledger.head", "ballast", "control",
-    "control.path", "lock",
+    "ostiary.db*", "ostiary*Z.db", "master.key*", "audit.head*", "ledger.head*", "ballast", "control", "control.path", "lock",
 )  # fmt: skip
 
 PROGRAM: Final[dict[Form, str]] = {
@@ -124,7 +123,9 @@ def _data(data_dir: str | None, config: str | None) -> list[Leftover]:
         return []
     size = terminal.size(sum(file.lstat().st_size for file in files))
     copies = len(list(home.backups.glob("*.db"))) if home.backups.is_dir() else 0
-    what = f"people, logins, records, keys ({size})" + (f", {copies} back-ups" if copies else "")
+    what = f"people, logins, records, keys ({size})"
+    if copies:
+        what += f", {copies} back-up{'' if copies == 1 else 's'}"
     return [Leftover("data", what, str(home.path), lambda: _data_gone(home.path))]
 
 
@@ -164,7 +165,9 @@ def _program() -> str:
 
 
 def _there(folder: Path, names: Sequence[str]) -> list[Path]:
-    return [folder / name for name in names if os.path.lexists(folder / name)]
+    return sorted(
+        {file for name in names for file in folder.glob(name) if file.is_symlink() or not file.is_dir()}
+    )
 
 
 def _remove(files: Sequence[Path], folder: Path) -> None:
