@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from mcp_calls import call_tool
 from programs import SOURCE, Program, Server, until
+from task_clients import Ended, Extension, Wire
 
 AGENT = """
     from pathlib import Path
@@ -85,6 +86,15 @@ AGENT = """
     @tool(tags={"public"})
     async def prompted(ctx: Context) -> str:
         return (await ctx.get_prompt("ask", {"topic": "tea"}))[0]["content"]["text"]
+
+    @tool(tags={"public"}, task="optional")
+    async def later(name: str, ctx: Context) -> str:
+        return (await ctx.call_tool(name)).text + f" for {ctx.claims.program}"
+
+    @tool(tags={"public"})
+    async def named(name: str, ctx: Context) -> str:
+        ctx.state[name] = True
+        return f"{ctx.client.name} {ctx.client.version} {len(ctx.state)} {'roots' in ctx.client.capabilities}"
 
     @tool(tags={"public"})
     def danger() -> str: return "boom"
@@ -230,3 +240,26 @@ def test_a_lifespan_that_cannot_begin_keeps_the_server_from_starting_or_the_old_
         assert text_of(call("use", what="x_hello")) == "from the other file"
     done = ostiary.run("serve", "--port", "0", "--data-dir", str(ostiary.data_dir), code=1)
     assert "ZeroDivisionError: division by zero" in done.stderr
+
+
+def test_a_task_uses_what_its_caller_may_and_a_session_is_remembered_by_itself(ostiary: Program) -> None:
+    with ostiary.serving() as server:
+        tokens = {name: ostiary.environment()[name] for name in ("FULL", "CAREFUL")}
+        full, careful = (Extension(Wire(url=server.endpoint, token=tokens[name])) for name in tokens)
+        assert full.end(full.begin("later", "danger")) == Ended("completed", "boom for full")
+        refused = careful.end(careful.begin("later", "danger"))
+        assert "danger" in refused.text
+        assert "boom" not in refused.text
+
+        one, two = (
+            Wire(url=server.endpoint, token=tokens["FULL"], version="2025-11-25", capabilities={"roots": {}})
+            for _ in range(2)
+        )
+        for wire in (one, two):
+            wire.begin_session()
+        told = [
+            text_of(wire.call("named", name).result) for wire, name in ((one, "a"), (one, "b"), (two, "a"))
+        ]
+        assert told == ["tests 1 1 True", "tests 1 2 True", "tests 1 1 True"]
+        for wire in (one, two, full.wire, careful.wire):
+            wire.close()

@@ -156,6 +156,10 @@ def test_what_another_tool_says_of_its_failure_reaches_the_model_unless_it_is_ca
         "content": [{"type": "text", "text": "it is not for you"}],
         "isError": True,
     }
+    call = child.start("calls")
+    reply(child, call, "not_used", reason="no such tool", missing=True)
+    ended = child.end(call)
+    assert (ended["kind"], ended["message"]) == ("failed", "no such tool")
     call = child.start("rescues")
     reply(child, call, "used", result={"content": [{"type": "text", "text": "no tea"}], "isError": True})
     reply(child, call, "not_used", reason="it is not for you", missing=False)

@@ -1,6 +1,6 @@
 """What a function may raise so that its caller reads something sensible, and what is raised at an author's mistake.
 
-Every other exception reaches the caller as its class and message; its traceback goes to the log.
+Of every other exception the caller learns the class; what it says, and its traceback, are in the log (failures.py).
 """
 
 from __future__ import annotations

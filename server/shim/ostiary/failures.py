@@ -61,6 +61,8 @@ def event_of(error: BaseException, kind: str, *, call_id: str = "", shown: bool 
         )
     if isinstance(error, NotFound) and kind == "read":
         return _error("not_found", str(error))  # without a text, the server has one
+    if isinstance(error, NotFound):
+        return _error("failed", str(error) or "there is no such thing")
     log(error, call_id)
     if shown or _says_what_we_say(error):
         return _error("failed", described(error))
