@@ -58,15 +58,17 @@ FLOORS: dict[str, frozenset[str]] = {
         "backends", "endpoint", "limits", "mcp", "money", "observe", "records", "rights", "sessions", "store", "tasks", "till",
         "x402",
     }),
+    "tryout": frozenset({"endpoint", "mcp", "request", "rights", "samples", "settings"}),  # tools, tried out in a browser
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
-        "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "x402",
+        "admission", "endpoint", "limits", "mcp", "money", "observe", "request", "sessions", "settings", "store", "till", "tryout",
+        "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "request", "sessions"}),
     "admin": frozenset({"money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
-        "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
+        "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
     }),
     "cli": frozenset({
         "admin", "checks", "client", "endpoint", "evm", "facilitator", "gateway", "mock", "money", "observe", "paying", "program",
