@@ -104,6 +104,7 @@ title = "The house"
 financial = true
 [server.tools.look]
 example = {{ where = "attic" }}
+{price}
 [server.tools.pay]
 tier = "financial"
 [[server.agent]]
@@ -118,10 +119,19 @@ kind = "demo"
 """
 
 
-def write(home: Path, top: str = "", shed: str = "") -> str:
+PAYMENTS = """
+[payments]
+pay_to = "0x52908400098527886E0F7030069857D2E4169EE7"
+networks = ["base-sepolia"]
+[[payments.facilitator]]
+url = "https://facilitator.example"
+"""
+
+
+def write(home: Path, top: str = "", shed: str = "", price: str = "") -> str:
     (home / "house.json").write_text(json.dumps(TOOLS))
     settings = home / "ostiary.toml"
-    settings.write_text(SETTINGS.format(top=top, shed=shed))
+    settings.write_text(SETTINGS.format(top=top, shed=shed, price=price))
     return str(settings)
 
 
@@ -409,3 +419,35 @@ def test_a_form_that_is_too_large_is_refused_and_a_long_text_is_not(owner: Perso
     assert form(owner, served).send({"raw": "x" * 50_000}).status_code == 400
     assert form(owner, served).send({"raw": "x" * 70_000}).status_code == 413
     assert form(owner, served).send({f"a/{n}": "x" for n in range(99)}).status_code in (400, 413)
+
+
+def test_what_costs_something_is_paid_from_the_balance_once_for_each_form(
+    program: Program, home: Path, people: Callable[[], Person]
+) -> None:
+    config = write(home, PAYMENTS, price='price = "$0.25"')
+    with program.serving("--config", config) as server:
+        person = people()
+        person.claim(program, server)
+        assert "$0.25" in person.browser.get(f"{server.url}/house/try").text
+        first = form(person, server)
+        assert "Costs $0.25 a call. It is taken from your balance." in first.page.text
+        assert "looked around" not in first.send().text  # there is none yet
+
+        def balance() -> int:
+            (wallet,) = program.at_machine("ledger", "balance", "--wallet", NAME)["wallets"]
+            assert wallet["held"] == 0
+            return wallet["balance"] // 10_000
+
+        program.at_machine("ledger", "grant", NAME, "$1.00")
+        for _ in range(2):
+            assert "looked around" in first.send().text
+            assert balance() == 75
+        # Other arguments are another call, and so is another form.
+        assert "looked at the roof" in first.send({"a/where": "roof"}).text
+        assert balance() == 50
+        assert "looked around" in form(person, server).send().text
+        assert balance() == 25
+        with sqlite3.connect(next(program.data_dir.glob("*.db"))) as db:
+            db.execute("UPDATE browser_sessions SET auth_time = auth_time - 16 * 60000")
+        assert "Is it you?" in form(person, server).send().text
+        assert balance() == 25
