@@ -8,6 +8,7 @@ person would miss: at most it counts a wrong code, or sends a program the code t
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from ipaddress import ip_address
 from types import MappingProxyType
 from typing import Final
@@ -36,14 +37,25 @@ LONG_FIELDS: Final[Mapping[str, int]] = MappingProxyType(
 FIELDS: Final = 64
 
 
-def admit(request: WireRequest, parts: Parts) -> PageVisit | WireReply:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FormBounds:
+    """What a page's forms bring at most: so many fields, each of so many characters unless it is one of `LONG_FIELDS`."""
+
+    fields: int = FIELDS
+    characters: int = FIELD_CHARACTERS
+
+
+OURS: Final = FormBounds()
+
+
+def admit(request: WireRequest, parts: Parts, bounds: FormBounds = OURS) -> PageVisit | WireReply:
     """The visit that a page is given, or the page that says why there is none. The method is the route's to judge."""
     frame = pages.frame_for(request.origin, parts.entropy(pages.NONCE_BYTES))
     if not _is_private(frame, request, parts):
         return _needs_https(frame)
     if request.method == "POST" and not sessions.sent_by_own_page(request.headers, request.origin):
         return _foreign_form(frame)
-    form = _read_form(request.form)
+    form = _read_form(request.form, bounds)
     if form is None:
         return _unreadable_form(frame)
     cookie = sessions.read_cookie(request.headers, frame.secure)
@@ -79,10 +91,10 @@ def is_loopback(origin: str) -> bool:
         return host == "localhost" or host.endswith(".localhost")
 
 
-def _read_form(fields: tuple[tuple[str, str], ...]) -> Mapping[str, str] | None:
+def _read_form(fields: tuple[tuple[str, str], ...], bounds: FormBounds) -> Mapping[str, str] | None:
     """Each field once, `scope` apart; None for anything that none of our forms sends."""
-    if len(fields) > FIELDS or any(
-        len(value) > LONG_FIELDS.get(name, FIELD_CHARACTERS) for name, value in fields
+    if len(fields) > bounds.fields or any(
+        len(value) > LONG_FIELDS.get(name, bounds.characters) for name, value in fields
     ):
         return None
     single = [(name, value) for name, value in fields if name != "scope"]

@@ -42,6 +42,7 @@ class Frame:
     sign_out_token: str | None = field(default=None, repr=False)
     form_targets: tuple[str, ...] = ()
     script: bool = False  # the page has a script of ours: passkeys need one
+    wide: bool = False
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:

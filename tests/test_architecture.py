@@ -64,16 +64,17 @@ FLOORS: dict[str, frozenset[str]] = {
         "backends", "endpoint", "limits", "mcp", "money", "observe", "policy", "records", "repeats", "rights", "sessions", "store",
         "tasks", "till", "x402",
     }),
+    "tryout": frozenset({"endpoint", "mcp", "request", "rights", "samples", "settings"}),  # tools, tried out in a browser
     "admission": frozenset({"observe", "rights", "settings", "store"}),
     "http": frozenset({
         "admission", "endpoint", "limits", "mcp", "money", "observe", "repeats", "request", "rights", "sessions", "settings", "store",
-        "till", "x402",
+        "till", "tryout", "x402",
     }),
     "stdio": frozenset({"client", "endpoint", "mcp", "observe", "request", "sessions"}),
     "admin": frozenset({"acme", "money", "observe", "records", "rights", "store", "till", "trust"}),
     "program": frozenset({
         "acme", "admin", "admission", "backends", "client", "endpoint", "http", "limits", "money", "observe", "outgoing", "records",
-        "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "x402",
+        "repeats", "request", "rights", "sessions", "settings", "stdio", "store", "tasks", "till", "trust", "tryout", "x402",
     }),
     "service": frozenset(),  # what systemd is told of the server
     "cli": frozenset({

@@ -30,7 +30,7 @@ from auth.values.requester import Requester
 from auth.values.wire import WireReply
 from auth.visit import ATTEMPTS_KEY, PageVisit
 
-LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/welcome"})
+LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/try", "/welcome"})
 DEFAULT_LANDING: Final = "/account"
 
 AGAIN: Final = ("/signin", "Back to sign in")

@@ -62,6 +62,7 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
     ("registration-token", "WHERE", "what they must show then: env:NAME or file:/path"),
     ("client-documents", "MODE", "client ids that are addresses: on, pinned or off (on)"),
     ("client-document-hosts", "NAMES", "only those at these hosts, separated by commas"),
+    ("try-page", "WHO", "who may try tools out in a browser: owners, people or off (owners)"),
     ("signing-key-days", "N", "how long a key signs tokens (90)"),
     ("call-days", "N", "calls are kept on record for so many days (30)"),
     ("call-rows", "N", "and at most so many of them (1000000)"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -25,6 +25,9 @@ from server.http.values import FORM_BYTES
 from server.observe.log import Logger
 from server.settings.resolve import Resolved
 from server.store.jobs import StoreUnavailable
+
+if TYPE_CHECKING:
+    from server.tryout.pages import TryPages
 
 # In the order in which an Allow header names them: no page has any other.
 PAGE_METHODS: Final = ("GET", "POST", "HEAD")
@@ -42,9 +45,11 @@ def make_site(
     parts: Parts | None,
     log: Logger,
     *,
+    trying: TryPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
-    """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one."""
+    """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one but for
+    those of `trying`, where tools are tried out."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
@@ -52,6 +57,10 @@ def make_site(
     app.register_blueprint(front.make_front(resolved, entropy))
     if parts is not None:
         app.register_blueprint(make_pages(parts))
+    if trying is not None:
+        from server.http.pages.try_it import make_try
+
+        app.register_blueprint(make_try(trying))
 
     async def refuse_method(error: MethodNotAllowed) -> Response:
         has = error.valid_methods
@@ -85,7 +94,7 @@ def _bound(app: QuartTrio) -> None:
 
 
 def _is_page() -> bool:
-    return PAGES in request.blueprints
+    return PAGES in request.blueprints or "try_it" in request.blueprints
 
 
 def _path_for_log() -> str:

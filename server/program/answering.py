@@ -30,6 +30,7 @@ from server.rights.standing import Standing
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
     from server.request.storefront import Storefront
+    from server.tryout.pages import TryPages
 
 # Paths that requests are counted under, besides the MCP endpoints.
 # Where all that is sold to everybody is listed, and whether it can be paid for now: price_list.py, loaded where something is sold.
@@ -110,8 +111,21 @@ def _pages_app(services: Services) -> App:
     """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
     from server.http import site
 
+    resolved, parts = services.resolved, services.identity.parts
+    return site.make_site(
+        resolved, parts if resolved.needs_login else None, services.log, trying=_try_pages(services)
+    )
+
+
+def _try_pages(services: Services) -> TryPages | None:
     resolved = services.resolved
-    return site.make_site(resolved, services.identity.parts if resolved.needs_login else None, services.log)
+    who = resolved.config.try_page
+    if who == "off":
+        return None
+    from server.tryout.pages import TryPages
+
+    servers = services.servers
+    return TryPages(servers.endpoints, servers.settings, resolved, services.identity.parts, who=who)
 
 
 def _two_endpoints(services: Services, name: str, endpoint: McpEndpoint, prefix: str) -> dict[str, Resolve]:

@@ -83,6 +83,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     client_document_hosts: Annotated[
         tuple[str, ...], Meta(max_length=64, description="a list of host names")
     ] = ()
+    try_page: Annotated[
+        Literal["owners", "people", "off"], Meta(description='"owners", "people" or "off"')
+    ] = "owners"
     signing_key_days: Annotated[int, Meta(ge=2, le=3650, description="days from 2 to 3650")] = 90
     call_days: Annotated[int, Meta(ge=1, le=3650, description="days from 1 to 3650")] = 30
     call_rows: Annotated[

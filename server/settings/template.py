@@ -72,6 +72,10 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 'Programs whose id is the address of a document: "on" fetches it, "pinned" knows some well-known ones, "off".',
             ),
             ("client_document_hosts", "Only documents at these hosts. Empty: at any."),
+            (
+                "try_page",
+                'Who may try tools out in a browser, signed in: "owners", "people" (everybody with an account), "off".',
+            ),
             ("signing_key_days", "A new key signs access tokens after so many days."),
         ),
     ),
