@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from programs import ROOT, WAIT_SECONDS, until
+from programs import ROOT, WAIT_SECONDS, needed, until
 
 from tests.certificates import write_certificate
 
@@ -80,6 +80,8 @@ def certificate_authority(
     folder: Path, *, life_seconds: int = 7776000, reject_nonces: int = 5, eab: dict[str, str] | None = None
 ) -> Generator[Pebble]:
     """Strict. `reject_nonces`: of a hundred, so many numbers are refused for no reason."""
+    for program in ("pebble", "pebble-challtestsrv"):
+        needed(HOME / program, "scripts/peers authority")
     folder.mkdir(parents=True)
     own, key = write_certificate(folder, "pebble")
     api, management, tls, plain, dns, names = free_ports(6)
