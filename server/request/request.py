@@ -85,6 +85,9 @@ class Request(msgspec.Struct, kw_only=True):
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 
+    def __repr__(self) -> str:  # its headers hold what let the caller in
+        return f"Request({self.route.method.name}, {self.call_id})"
+
     @property
     def id(self) -> RequestId:
         return self.route.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, tzinfo
 from typing import Any
 
+import msgspec
 import pytest
 import trio
 import trio.testing
@@ -124,10 +125,19 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     await made.pair.modern(
         "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
     )
+    (call,) = seen
     called = ToolCall(
-        tool="look", arguments={"n": 10**30}, subject="user-1", sharer="user:user-1", call_id="request-1"
+        tool="look",
+        arguments={"n": 10**30},
+        subject="user-1",
+        sharer="user:user-1",
+        call_id="request-1",
+        caller=USER,
     )
-    assert seen == [called]
+    assert msgspec.structs.replace(call, origin=None) == called
+    # What it may ask about the request holds no token either, nor does what would be printed of it.
+    assert call.origin is not None
+    assert "sesame" not in repr(call.origin.asked_by()) + repr(call)
 
 
 def demo_now(zone: tzinfo) -> datetime:
