@@ -93,9 +93,8 @@ class Request(msgspec.Struct, kw_only=True):
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 
-    def __repr__(self) -> str:
-        """Nothing of its credentials, wherever it is told of."""
-        return f"<request {self.call_id}>"
+    def __repr__(self) -> str:  # its headers hold what let the caller in
+        return f"Request({self.route.method.name}, {self.call_id})"
 
     @property
     def id(self) -> RequestId:

@@ -125,6 +125,7 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
     await made.pair.modern(
         "tools/call", {"name": "look", "arguments": {"n": 10**30}}, authorization="Bearer sesame"
     )
+    (call,) = seen
     called = ToolCall(
         tool="look",
         arguments={"n": 10**30},
@@ -133,11 +134,13 @@ async def test_the_back_end_learns_who_asks_and_nothing_of_the_token() -> None:
         call_id="request-1",
         caller=USER,
     )
-    came = seen[0].came  # what the body had, which a token is no part of
-    assert came is not None
-    assert b"sesame" not in bytes(came)
-    assert "sesame" not in repr(seen[0])
-    assert [replace(call, came=None, origin=None) for call in seen] == [called]
+    assert call.came is not None  # what the body had, which a token is no part of
+    assert b"sesame" not in bytes(call.came)
+    assert replace(call, came=None, origin=None) == called
+    # What it may ask about the request holds no token either, nor does what would be printed of it.
+    assert call.origin is not None
+    assert "sesame" not in repr(call.origin.asked_by()) + repr(call)
+    assert call.origin.header(b"authorization") is None
 
 
 def demo_now(zone: tzinfo) -> datetime:
