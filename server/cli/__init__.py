@@ -44,9 +44,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, CommandEntry]]] = MappingProxyType(
                 "server.cli.verify", "check that trail and ledger are as they were written"
             ),
             "doctor": CommandEntry("server.cli.doctor", "look at a server the way a client does, with hints"),
-            "check": CommandEntry(
-                "server.cli.check", "call the tools' examples, compare with before, score the words"
-            ),
+            "check": CommandEntry("server.cli.check", "try tools by their examples, see what has changed"),
             "skills": CommandEntry("server.cli.skills", "make, check and query skills that are text"),
             "facilitator": CommandEntry("server.cli.facilitator", "try payments out, with worthless coins"),
         },

@@ -84,10 +84,10 @@ def command(
     """Check the MCP server at URL, or those of the settings.
 
     \b
-    ostiary check                             call each tool's example, look at the answers
-    ostiary check --write tools.json          and keep what is offered
-    ostiary check --against tools.json        say what is not as it was kept
-    ostiary check --score --at-least 80       how well the tools are described
+    ostiary check                         call each tool's example
+    ostiary check --write tools.json      and keep what is offered
+    ostiary check --against tools.json    say what is not as it was kept
+    ostiary check --score --at-least 80   how well the tools are described
 
     An example is `example = {…}` in [server.tools.NAME], or the schema's own. Tools that may change something are called
     with --all, or where the settings say example_safe = true.
