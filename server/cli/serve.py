@@ -121,7 +121,6 @@ class _ServeCommand(click.Command):
     multiple=True,
     help="a variable that COMMAND gets to see; repeatable",
 )
-@click.argument("target", required=False)
 @click.option(
     "--config", metavar="FILE", help="the settings (./ostiary.toml, else the platform's place, else defaults)"
 )
