@@ -13,7 +13,12 @@ from cryptography.x509.oid import NameOID
 
 
 def write_certificate(
-    directory: Path, name: str, *, password: bytes | None = None, host: str = "localhost"
+    directory: Path,
+    name: str,
+    *,
+    password: bytes | None = None,
+    host: str = "localhost",
+    ends_in_hours: float = 1,
 ) -> tuple[Path, Path]:
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
@@ -24,8 +29,8 @@ def write_certificate(
         .issuer_name(subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(hours=1))
+        .not_valid_before(now - datetime.timedelta(days=2))
+        .not_valid_after(now + datetime.timedelta(hours=ends_in_hours))
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .sign(key, hashes.SHA256())

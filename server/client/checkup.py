@@ -7,21 +7,18 @@ writes nothing of them into its audit trail.
 
 from __future__ import annotations
 
-import socket
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing
 from shlex import quote
-from typing import Any, Final, Literal, TypeAlias
-from urllib.parse import urlsplit
+from typing import Any, Final, TypeAlias
 
 import httpx2
-import msgspec
-import trio
 
 from server.client import browser_login, loopback
 from server.client.access import Access, wall_clock
-from server.client.address import is_loopback
 from server.client.browser_login import METHOD
 from server.client.challenge import Challenge
+from server.client.check_step import CheckStep
 from server.client.discovery import (
     NoDocument,
     OpenServer,
@@ -37,28 +34,18 @@ from server.client.errors import BadAnswer, ClientError, LoginError, NotLoggedIn
 from server.client.grants import read_refusal
 from server.client.identity import ClientIdentity
 from server.client.mcp import McpClient
+from server.client.public_address import address_steps
 from server.client.registration import recall
 from server.client.rpc import RemoteEndpoint
 from server.client.seller import NamelessEntry, Seller, find_seller
 from server.client.tokens import TokenFile
-from server.client.wire import CONNECT_SECONDS, exchange, open_client, peek
-
-State = Literal["ok", "failed", "skipped"]
+from server.client.wire import exchange, open_client, peek
 
 # No client id, and a parameter twice (RFC 6749 §3.2): every living endpoint refuses it in OAuth's own form, whatever it
 # looks at first, and none makes a code of it.
 REFUSABLE: Final = b"scope=mcp&scope=mcp"
 # Where nobody listens: nothing is sent there without a person who says yes.
 NOWHERE: Final = f"http://{loopback.HOST}:1{loopback.PATH}"
-
-
-class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
-    """`detail` and `hint` may hold words of the server: whoever prints them cleans them."""
-
-    name: str
-    state: State
-    detail: str
-    hint: str | None = None
 
 
 # What there is to say of a server besides, given its tools as they are listed; None: they could not be.
@@ -75,13 +62,20 @@ async def examine(
     further: LookFurther | None = None,
 ) -> AsyncGenerator[CheckStep, None]:
     """The steps for the server at `url`, as they are done. `further` is for what it sells."""
-    connection = (
-        await _connection(url) if transport is None else CheckStep(name="connection", state="ok", detail="")
-    )
-    yield connection
-    if connection.state == "failed":
-        return
     async with open_client(url, transport=transport) as client:
+        if transport is not None:
+            yield CheckStep(name="connection", state="ok", detail="")
+        else:
+            async with aclosing(address_steps(client, url)) as steps:
+                async for step in steps:
+                    yield step
+                    # What cannot be reached, or is somebody else, is asked nothing.
+                    if (
+                        step.state == "failed"
+                        and step.name in ("connection", "certificate")
+                        and not step.goes_on
+                    ):
+                        return
         login_offered = True
         try:
             async for step in _discovery(client, file, url):
@@ -122,38 +116,6 @@ class _Broken(Exception):
 
 def _failed(name: str, error: ClientError) -> CheckStep:
     return CheckStep(name=name, state="failed", detail=str(error), hint=error.hint)
-
-
-async def _connection(url: str) -> CheckStep:
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    try:
-        with trio.fail_after(CONNECT_SECONDS):
-            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except (OSError, trio.TooSlowError, UnicodeError):
-        return CheckStep(
-            name="connection",
-            state="failed",
-            detail=f"the name {host} is not known here",
-            hint="check the spelling, or the network",
-        )
-    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))
-    spoken = ", ".join(addresses[:4])
-    try:
-        with trio.fail_after(CONNECT_SECONDS):
-            stream = await trio.open_tcp_stream(host, port)
-            await stream.aclose()
-    except (OSError, trio.TooSlowError):
-        return CheckStep(
-            name="connection",
-            state="failed",
-            detail=f"nothing answers on port {port} of {spoken}",
-            hint="is it running? `ostiary serve` starts it"
-            if is_loopback(url)
-            else "check the address, or a firewall",
-        )
-    named = f"{host} is {spoken}; " if addresses != [host] else ""
-    return CheckStep(name="connection", state="ok", detail=f"{named}port {port} answers")
 
 
 async def _discovery(

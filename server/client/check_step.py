@@ -1,0 +1,19 @@
+"""One thing that was looked at of a server, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+State = Literal["ok", "failed", "skipped"]
+
+
+class CheckStep(msgspec.Struct, frozen=True, kw_only=True):
+    """`detail` and `hint` may hold words of the server: whoever prints them cleans them."""
+
+    name: str
+    state: State
+    detail: str
+    hint: str | None = None
+    goes_on: bool = False  # failed, and yet there is somebody to ask further

@@ -1,0 +1,239 @@
+"""An address as somebody elsewhere meets it, before anything is asked there: what the name leads to, whether every address of it answers,
+which certificate is shown, and what becomes of whoever typed it without https.
+
+Looked at over the network by the name that was typed, also on the machine of the server itself. What only others can see, such as
+the far side of a router, cannot be seen from here; the steps say so where it matters.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+import ssl
+import time
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import httpx2
+import trio
+
+from server.client.address import is_loopback
+from server.client.check_step import CheckStep
+from server.client.errors import ClientError
+from server.client.wire import CONNECT_SECONDS, peek
+
+# Of a name's addresses, those that are tried.
+ADDRESSES: Final = 8
+# Whatever renews certificates does so long before: Let's Encrypt's shortest are renewed with two days left.
+ENDS_SOON_SECONDS: Final = 2 * 86_400.0
+
+MakeTrust = Callable[[], ssl.SSLContext]
+
+
+async def address_steps(
+    client: httpx2.AsyncClient,
+    url: str,
+    *,
+    trust: MakeTrust = httpx2.create_ssl_context,
+) -> AsyncGenerator[CheckStep, None]:
+    """The first that fails, with nothing behind it, is the last."""
+    parts = urlsplit(url)
+    host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
+    step = await _connection(url, host, port)
+    yield step
+    if (step.state == "failed" and not step.goes_on) or parts.scheme != "https":
+        return
+    step = await _certificate(host, port, await trio.to_thread.run_sync(trust))
+    yield step
+    if parts.port is None and not is_loopback(url):
+        yield await plain_http(client, host)
+
+
+# ── the name, and what it leads to ───────────────────────────────────────────────────────────────────────────────────
+
+
+async def _connection(url: str, host: str, port: int) -> CheckStep:
+    name = "connection"
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, trio.TooSlowError, UnicodeError):
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"the name {host} is not known here",
+            hint="check the spelling, or the network",
+        )
+    addresses = list(dict.fromkeys(str(entry[4][0]) for entry in found))[:ADDRESSES]
+    spoken = ", ".join(addresses[:4])
+    answers: dict[str, bool] = {}
+    async with trio.open_nursery() as nursery:
+        for address in addresses:
+            nursery.start_soon(_try, address, port, answers)
+    silent = [address for address in addresses if not answers[address]]
+    if len(silent) == len(addresses):
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"nothing answers on port {port} of {spoken}",
+            hint=_why_silent(url, addresses),
+        )
+    # `localhost` has two families, and whoever serves one of them means to.
+    if silent and not is_loopback(url):
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"{host} is {spoken}; nothing answers on port {port} of {', '.join(silent)}",
+            hint="callers and certificate authorities may try that one first: let it lead here, or remove its DNS record",
+            goes_on=True,
+        )
+    named = f"{host} is {spoken}; " if addresses != [host] else ""
+    return CheckStep(name=name, state="ok", detail=f"{named}port {port} answers{_reach(url, addresses)}")
+
+
+async def _try(address: str, port: int, answers: dict[str, bool]) -> None:
+    answers[address] = False
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            stream = await trio.open_tcp_stream(address, port)
+            await stream.aclose()
+    except (OSError, trio.TooSlowError):
+        return
+    answers[address] = True
+
+
+def _why_silent(url: str, addresses: list[str]) -> str:
+    if is_loopback(url):
+        return "is it running? `ostiary serve` starts it"
+    if all(_is_private(address) for address in addresses):
+        return "check the address, or a firewall"
+    return (
+        "check the address, a firewall, and the router's port forwarding; behind the router itself it may not be seen: "
+        "try from elsewhere, such as a phone without Wi-Fi"
+    )
+
+
+def _reach(url: str, addresses: list[str]) -> str:
+    """Who else can come, where that is not everybody."""
+    if is_loopback(url) or not all(_is_private(address) for address in addresses):
+        return ""
+    if all(ipaddress.ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+        return " (the name leads back to this machine here; that it leads here from elsewhere was not seen)"
+    return " (private addresses: reached from this network alone)"
+
+
+def _is_private(address: str) -> bool:
+    return not ipaddress.ip_address(address.partition("%")[0]).is_global
+
+
+# ── TLS ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_NO_TLS: Final = "no TLS connection"
+_WHY: Final = (
+    # part of what OpenSSL says, what it means, what to do
+    ("certificate has expired", "it is over", "ostiary certificate status, at that machine; or renew it where it is ended"),
+    ("not yet valid", "it is not valid yet", "is this machine's clock right?"),
+    ("mismatch", "it is for another name", "the certificate must name the host that callers type"),
+    ("doesn't match", "it is for another name", "the certificate must name the host that callers type"),
+    ("self-signed", "it was signed by nobody that is known here", "get one from an authority: domain = […]; a private authority: SSL_CERT_FILE"),
+    ("self signed", "it was signed by nobody that is known here", "get one from an authority: domain = […]; a private authority: SSL_CERT_FILE"),
+    ("unable to get local issuer", "its chain leads to no authority that is known here", "serve the whole chain (fullchain.pem), not the certificate alone"),
+)  # fmt: skip
+
+
+async def _certificate(host: str, port: int, trust: ssl.SSLContext) -> CheckStep:
+    name = "certificate"
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            stream = await trio.open_ssl_over_tcp_stream(host, port, https_compatible=True, ssl_context=trust)
+            try:
+                await stream.do_handshake()
+                shown: dict[str, Any] = dict(stream.getpeercert() or {})
+            finally:
+                await trio.aclose_forcefully(stream)
+    except trio.TooSlowError:
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"{_NO_TLS}: no answer in time",
+            hint="is it https that is served there?",
+        )
+    except (trio.BrokenResourceError, OSError) as error:
+        return _refused(error.__cause__ if isinstance(error.__cause__, ssl.SSLError) else error)
+    return _shown(host, shown)
+
+
+def _refused(error: BaseException) -> CheckStep:
+    name = "certificate"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        said = error.verify_message.partition(",")[0]
+        for part, words, hint in _WHY:
+            if part in said.lower():
+                return CheckStep(name=name, state="failed", detail=f"not accepted: {words}", hint=hint)
+        return CheckStep(name=name, state="failed", detail=f"not accepted: {said}")
+    reason = (getattr(error, "reason", "") or "").lower()
+    if "unrecognized_name" in reason:
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"{_NO_TLS}: the server has no certificate for this name",
+            hint="ostiary certificate status, at that machine, says what keeps it",
+        )
+    if "wrong_version_number" in reason or "record_layer_failure" in reason:
+        return CheckStep(
+            name=name,
+            state="failed",
+            detail=f"{_NO_TLS}: what answers there speaks no TLS",
+            hint="http:// instead of https://, or another port",
+        )
+    return CheckStep(
+        name=name, state="failed", detail=f"{_NO_TLS} could be made", hint="is it https that is served there?"
+    )
+
+
+def _shown(host: str, shown: dict[str, Any]) -> CheckStep:
+    left = ssl.cert_time_to_seconds(str(shown["notAfter"])) - time.time()
+    parts = {key: value for each in shown.get("issuer", ()) for key, value in each}
+    issuer = parts.get("organizationName") or parts.get("commonName") or "somebody without a name"
+    days = f"{left / 86_400:.0f} days" if left >= ENDS_SOON_SECONDS else f"{left / 3600:.0f} hours"
+    detail = f"for {host}, from {issuer}, good for {days}"
+    if left < ENDS_SOON_SECONDS:
+        return CheckStep(
+            name="certificate",
+            state="failed",
+            detail=detail,
+            hint="nothing has renewed it: ostiary certificate status, at that machine",
+            goes_on=True,
+        )
+    return CheckStep(name="certificate", state="ok", detail=detail)
+
+
+# ── without https ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+async def plain_http(client: httpx2.AsyncClient, host: str, port: int = 80) -> CheckStep:
+    name = "plain http"
+    authority = f"[{host}]" if ":" in host else host
+    url = f"http://{authority}/" if port == 80 else f"http://{authority}:{port}/"
+    try:
+        with trio.fail_after(CONNECT_SECONDS):
+            answer = await peek(client, "GET", url, headers={"Accept": "text/html"})
+    except (ClientError, trio.TooSlowError):
+        return CheckStep(
+            name=name,
+            state="skipped",
+            detail=f"nothing answers on port {port}: who types the address without https finds nobody",
+            hint="http_port = 80 leads them on",
+        )
+    location = answer.headers.get("location", "")
+    if 300 <= answer.status < 400 and urlsplit(location).scheme == "https":
+        led = urlsplit(location).hostname
+        where = "" if led == host else f" of {led}"
+        return CheckStep(name=name, state="ok", detail=f"is led on to https{where}")
+    return CheckStep(
+        name=name,
+        state="failed",
+        detail=f"answers in clear, with status {answer.status}, instead of leading on to https",
+        hint="whoever types http:// there sends everything in clear: redirect it, or close the port",
+    )
