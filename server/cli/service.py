@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Sequence
@@ -27,6 +28,8 @@ COMMAND_SECONDS: Final = 3600.0
 # Where no other user may look, or what the unit hides from the server.
 PRIVATE: Final = ("/root", "/home", "/run/user", "/tmp", "/var/tmp")
 FIRST_FREE_PORT: Final = 1024
+# A path in settings that leads into somebody's home.
+IN_A_HOME: Final = re.compile(r"(?<![\w.])(/home/|/root/|~)")
 # Kinds of agents that are programs of somebody's.
 PROGRAMS: Final = frozenset({"PythonConfig", "CommandConfig", "AgentConfig"})
 
@@ -250,6 +253,7 @@ def _unit(
         user=user if manager.system else "",
         one_file=is_one_file(),
         starts_programs=target is not None or "--" in options or _starts_programs(resolved),
+        reads_homes=settings is not None and bool(IN_A_HOME.search(settings.read_text("utf-8", "replace"))),
         low_port=0 < resolved.config.port < FIRST_FREE_PORT,
         writes=tuple(writes) if manager.system else (),
     )
@@ -328,17 +332,10 @@ def _told(look: Callable[[], T]) -> T:
 def _do(steps: Sequence[ServiceStep], *, dry_run: bool, quiet: bool) -> None:
     for step in steps:
         if not quiet:
-            say(
-                f"{'would ' if dry_run else ''}{step.says}"
-                if _is_ours(step)
-                else f"{'would run' if dry_run else 'run'} {step.says}"
-            )
+            words = f"run {step.says}" if step.is_command else step.says
+            say(clean(f"would {words}" if dry_run else words))
         if not dry_run:
             _told(step.do)
-
-
-def _is_ours(step: ServiceStep) -> bool:
-    return step.says.split()[0] in ("write", "keep", "remove")
 
 
 def _say_next(manager: Systemd, unit: ServiceUnit, settings: Path | None, *, started: bool) -> None:

@@ -35,6 +35,7 @@ class ServiceRefused(Exception):
 class ServiceStep(NamedTuple):
     says: str
     do: Callable[[], None]
+    is_command: bool = False  # then that is what it says
 
 
 class Systemd:
@@ -174,7 +175,7 @@ class Systemd:
                     f"{join(command)} failed: {_last_line(said) or f'exit status {code}'}", hint=hint
                 )
 
-        return ServiceStep(join(command), do)
+        return ServiceStep(join(command), do, is_command=True)
 
 
 def _put(file: Path, text: str) -> None:

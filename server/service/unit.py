@@ -27,6 +27,7 @@ class ServiceUnit(msgspec.Struct, frozen=True, kw_only=True):
     user: str = ""  # of a system service
     one_file: bool = False  # the executable, which unpacks itself
     starts_programs: bool = False
+    reads_homes: bool = False  # files that settings name lie there
     low_port: bool = False  # a port that only root may listen on
     writes: tuple[Path, ...] = ()  # folders besides its own, for back-ups
 
@@ -153,7 +154,7 @@ def _confined(unit: ServiceUnit) -> list[str]:
         return lines
     lines += _SYSTEM
     # Agents may lie in somebody's home; nothing is written there.
-    lines.append(f"ProtectHome={'read-only' if unit.starts_programs else 'yes'}")
+    lines.append(f"ProtectHome={'read-only' if unit.starts_programs or unit.reads_homes else 'yes'}")
     if not unit.starts_programs:
         lines.append("ProcSubset=pid")
     if unit.low_port:

@@ -155,6 +155,10 @@ def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
     assert "out of reach of a service of the machine" in told.err
     assert told.out == ""
     monkeypatch.setattr("server.cli.service.PRIVATE", ())
+    settings = tmp_path / "settings.toml"
+    settings.write_text('[[server]]\n[[server.agent]]\nkind = "skills"\npath = "~/skills"\n', "utf-8")
+    assert run(["service", "install", "--system", "--print", "--config", str(settings)]) == 0
+    assert "\nProtectHome=read-only\n" in capsys.readouterr().out
     assert run(["service", "install", "--system", "--print"]) == 0
     unit = capsys.readouterr().out
     assert f"ExecStart={program} serve --data-dir /var/lib/ostiary\n" in unit

@@ -100,6 +100,19 @@ def test_every_file_has_its_sum_and_the_list_of_sums_its_signature(release: Rele
         assert done.returncode == code, done.stderr
 
 
+def test_the_archive_is_unpacked_and_installed_as_the_document_says(release: Release, tmp_path: Path) -> None:
+    (block,) = re.findall(r"```sh\n(tar .*?)```", (ROOT / "docs/install.md").read_text("utf-8"), re.DOTALL)
+    # Somebody else's machine is a folder here.
+    script = "set -e\n" + block.replace("sudo ", "").replace("/usr/local/bin/", f"{tmp_path}/bin/")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / f"{release.name}.tar.gz").write_bytes((release.dist / f"{release.name}.tar.gz").read_bytes())
+    subprocess.run(["/bin/sh", "-c", script], cwd=tmp_path, check=True)
+    done = subprocess.run(
+        [tmp_path / "bin" / "ostiary", "version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"ostiary {__version__}\n"
+
+
 def test_the_archive_has_the_program_its_manual_completion_and_everybodys_licence(release: Release) -> None:
     with tarfile.open(release.dist / f"{release.name}.tar.gz") as archive:
         entries = {entry.name.removeprefix(f"{release.name}/"): entry for entry in archive.getmembers()}

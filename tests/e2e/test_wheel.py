@@ -38,14 +38,26 @@ def environment(wheel: Path) -> Iterator[Path]:
     with TemporaryDirectory(prefix="ostiary-wheel-") as folder:
         home = Path(folder) / "environment"
         subprocess.run([sys.executable, "-m", "venv", home], check=True, timeout=600)
-        pip = (home / "bin" / "pip", "--disable-pip-version-check", "--quiet", "--no-input")
-        clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-        for arguments in (
-            ("install", "--require-hashes", "--only-binary", ":all:", "--requirement", LOCK),
-            ("install", "--no-deps", "--no-index", wheel),
-            ("check",),
+        variables = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        variables |= {
+            "PATH": f"{home}/bin:/usr/bin:/bin",
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+            "PIP_QUIET": "1",
+        }
+        copy = Path(folder) / wheel.name
+        copy.write_bytes(wheel.read_bytes())
+        # As the document has it, with what it depends on in its place.
+        (install,) = re.findall(
+            r"^pip install .*$", (ROOT / "docs/install.md").read_text("utf-8"), re.MULTILINE
+        )
+        for command, more in (
+            (f"pip install --require-hashes --only-binary :all: --requirement '{LOCK}'", {}),
+            (install, {"PIP_NO_INDEX": "1"}),
+            ("pip check", {}),
         ):
-            subprocess.run([*pip, *arguments], check=True, timeout=600, env=clean, cwd=folder)
+            subprocess.run(
+                ["/bin/sh", "-c", command], check=True, timeout=600, env=variables | more, cwd=folder
+            )
         yield home
 
 
@@ -122,6 +134,25 @@ def test_installed_it_takes_one_name_for_itself_and_knows_how_it_was_installed(
         asked = f"import importlib.util; print(importlib.util.find_spec({name!r}))"
         done = subprocess.run([python, "-P", "-c", asked], capture_output=True, text=True, check=True)
         assert done.stdout == "None\n", name
+
+
+def test_the_lines_of_the_document_that_every_form_shares_are_taken(
+    environment: Path, ostiary: Program
+) -> None:
+    document = (ROOT / "docs" / "install.md").read_text("utf-8")
+    lines = [
+        line for block in re.findall(r"```sh\n(.*?)```", document, re.DOTALL) for line in block.splitlines()
+    ]
+    shared = [line for line in lines if re.match(r"ostiary (version|help)$|source ", line)]
+    assert len(shared) == 3
+    script = "\n".join(["set -e", *shared, "complete -p ostiary"])
+    done = subprocess.run(
+        ["bash", "--norc", "-c", script],
+        env=ostiary.environment(PATH=f"{environment}/bin:/usr/bin:/bin"),
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.startswith(f"ostiary {__version__}\n")
+    assert done.stdout.endswith("complete -F _ostiary ostiary\n")
 
 
 def test_installed_it_passes_its_own_test_of_everything_once(ostiary: Program) -> None:

@@ -102,6 +102,8 @@ def test_only_what_starts_programs_leaves_their_doors_open() -> None:
         assert key not in opened
     assert shut["ProtectHome"] == ["yes"]
     assert opened["ProtectHome"] == ["read-only"]
+    reading = directives(unit_text(replace(MACHINE, reads_homes=True)))
+    assert reading == shut | {"ProtectHome": ["read-only"]}
 
 
 def test_the_executable_may_speak_through_its_second_process_and_unpacks_into_its_cache() -> None:
