@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from typing import TypedDict
 
 import pytest
 from shell import Terminal
@@ -17,7 +18,11 @@ def offering(fake: FakeServer, body: object, *, status: int = 200) -> None:
     fake.overrides["/latest.json"] = answer
 
 
-def releases(fake: FakeServer) -> dict[str, str]:
+class Environment(TypedDict):
+    OSTIARY_RELEASES: str
+
+
+def releases(fake: FakeServer) -> Environment:
     return {"OSTIARY_RELEASES": f"{fake.origin}/latest.json"}
 
 
