@@ -75,6 +75,17 @@ def check_clean(screen: Terminal) -> None:
     assert "Traceback" not in said and "warning" not in said.lower() and "error" not in said.lower(), said
 
 
+def test_the_readme_begins_with_these_ways() -> None:
+    shown = (ROOT / "README.md").read_text("utf-8").partition("```sh\n")[2].partition("```")[0]
+    ways = [" ".join(line.split()[:3]) for line in shown.splitlines()]
+    assert ways == [
+        "ostiary serve --",
+        "ostiary serve --upstream",
+        "ostiary serve agent.py",
+        "ostiary serve agent.3md",
+    ]
+
+
 @pytest.mark.peers
 def test_a_server_from_npm_is_behind_a_login_and_called(program: Program) -> None:
     notes = program.home / "notes"
