@@ -167,7 +167,28 @@ async def test_an_agent_that_is_out_of_order_is_named_with_its_last_words(
     )
 
 
-async def ask_running(shell: Terminal, nursery: trio.Nursery, **said: Any) -> Done:
+@pytest.mark.parametrize(
+    ("problem", "code", "shown"),
+    [(None, 0, "ready\n"), ("the disk is full", 1, "not ready: the disk is full\n")],
+)
+async def test_whoever_watches_over_it_is_told_in_a_word_and_by_the_exit_code(
+    problem: str | None, code: int, shown: str, shell: Terminal, nursery: trio.Nursery
+) -> None:
+    store = {"problem": problem}
+    done = await ask_running(shell, nursery, "--ready", store=store)
+    assert (done.code, done.stdout, done.stderr) == (code, shown, "")
+
+
+async def test_without_a_server_nothing_is_ready(logged_in: Terminal) -> None:
+    done = await logged_in.run("status", "--ready")
+    assert done.code == 1
+    assert done.stdout.startswith("not ready: ")
+    told = json.loads((await logged_in.run("status", "--ready", "--json")).stdout)
+    assert told["ready"] is False
+    assert told["why"]
+
+
+async def ask_running(shell: Terminal, nursery: trio.Nursery, *options: str, **said: Any) -> Done:
     """`ostiary status` beside a server that says this of itself."""
 
     async def status(arguments: Mapping[str, Any], actor: str) -> Any:
@@ -177,4 +198,4 @@ async def ask_running(shell: Terminal, nursery: trio.Nursery, **said: Any) -> Do
     data.mkdir(mode=0o700)
     log = make_logger(level="error", style="json", stream=io.StringIO())
     await nursery.start(control.serve, data, lambda: {"status": status}, log)
-    return await shell.run("status", "--data-dir", str(data))
+    return await shell.run("status", *options, "--data-dir", str(data))

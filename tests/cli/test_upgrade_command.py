@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from shell import Terminal
+from shell import Done, Terminal
 
 from server import __version__
 from server.cli import run
@@ -17,19 +17,19 @@ def offering(fake: FakeServer, body: object, *, status: int = 200) -> None:
     fake.overrides["/latest.json"] = answer
 
 
-def releases(fake: FakeServer) -> str:
-    return f"{fake.origin}/latest.json"
+async def check(shell: Terminal, fake: FakeServer, *more: str) -> Done:
+    return await shell.run("upgrade", "--check", *more, OSTIARY_RELEASES=f"{fake.origin}/latest.json")
 
 
 async def test_a_newer_release_is_told_with_where_to_get_it_and_how(
     shell: Terminal, fake: FakeServer
 ) -> None:
     offering(fake, {"version": "99.1", "page": "https://example.org/ostiary/", "later": ["fields"]})
-    done = await shell.run("upgrade", "--check", OSTIARY_RELEASES=releases(fake))
+    done = await check(shell, fake)
     assert done.code == 0
     assert done.stdout == f"99.1 is out; this is {__version__}\nhttps://example.org/ostiary/\n"
     assert "git pull" in done.stderr
-    told = await shell.run("upgrade", "--check", "--json", OSTIARY_RELEASES=releases(fake))
+    told = await check(shell, fake, "--json")
     assert json.loads(told.stdout) == {
         "version": __version__,
         "latest": "99.1",
@@ -44,7 +44,7 @@ async def test_a_newer_release_is_told_with_where_to_get_it_and_how(
 @pytest.mark.parametrize("version", [__version__, f"{__version__}.0", "0.0.9", "0.1.0rc1"])
 async def test_the_newest_is_told_to_be(version: str, shell: Terminal, fake: FakeServer) -> None:
     offering(fake, {"version": version})
-    done = await shell.run("upgrade", "--check", OSTIARY_RELEASES=releases(fake))
+    done = await check(shell, fake)
     assert (done.code, done.stdout, done.stderr) == (0, f"{__version__} is the newest\n", "")
 
 
@@ -66,7 +66,7 @@ async def test_what_is_no_release_is_refused_in_words(
     body: object, status: int, said: str, shell: Terminal, fake: FakeServer
 ) -> None:
     offering(fake, body, status=status)
-    done = await shell.run("upgrade", "--check", OSTIARY_RELEASES=releases(fake))
+    done = await check(shell, fake)
     assert done.code == 1
     assert said in done.stderr
     assert done.stdout == ""
@@ -74,7 +74,7 @@ async def test_what_is_no_release_is_refused_in_words(
 
 async def test_a_page_that_nobody_should_open_is_not_shown(shell: Terminal, fake: FakeServer) -> None:
     offering(fake, {"version": "99.1", "page": "javascript:alert(1)"})
-    done = await shell.run("upgrade", "--check", OSTIARY_RELEASES=releases(fake))
+    done = await check(shell, fake)
     assert done.stdout == f"99.1 is out; this is {__version__}\n"
 
 

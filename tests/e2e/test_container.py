@@ -146,7 +146,7 @@ def test_what_is_copied_has_nothing_but_the_program_and_what_it_needs(context: P
     ]
     elsewhere = sorted(str(file) for file in files if not file.is_relative_to("usr/lib/ostiary"))
     allowed = re.compile(
-        r"(usr/)?lib(64)?/(\S+/)?(ld-linux-\S+|lib(c|m|dl|pthread|rt|util|resolv)\.so\.\d)"
+        r"(usr/)?lib(64)?/(\S+/)?(ld-linux-\S+|lib(c|m|dl|pthread|rt|util|resolv|z)\.so\.\d)"
         r"|usr/bin/ostiary|etc/(passwd|group|nsswitch\.conf|ssl/certs/ca-certificates\.crt)"
     )
     assert [name for name in elsewhere if not allowed.fullmatch(name)] == []
@@ -164,24 +164,32 @@ def test_what_is_copied_has_nothing_but_the_program_and_what_it_needs(context: P
 def test_it_serves_with_nothing_to_write_to_but_its_volume(image: Path, data: Path, home: Path) -> None:
     port = free_port()
     before = {path: path.lstat().st_mtime_ns for path in image.rglob("*")}
-    variables = {"OSTIARY_PORT": str(port), "OSTIARY_ISSUER": f"http://localhost:{port}"}
+    variables = {"OSTIARY_PORT": str(port), "OSTIARY_HOST": "127.0.0.1"}
+    site = f"http://127.0.0.1:{port}"
     health = within(image, health_command(), data, **variables)
     assert subprocess.run(health, capture_output=True, check=False, timeout=60).returncode == 1
     command = within(image, [*only("ENTRYPOINT").words, *only("CMD").words], data, **variables)
     program = Program(command=command, home=home)
     with program.starting() as server:
-        server.await_words(f"Listening on http://localhost:{port}")
-        assert httpx2.post(f"http://localhost:{port}/mcp", json={}, trust_env=False).status_code == 401
-        assert httpx2.get(f"http://localhost:{port}/device", trust_env=False).status_code == 200
+        server.await_words(f"Listening on {site}")
+        assert httpx2.post(f"{site}/mcp", json={}, trust_env=False).status_code == 401
+        assert httpx2.get(f"{site}/signin", trust_env=False).status_code == 200
         asked = subprocess.run(health, capture_output=True, text=True, check=False, timeout=60)
         assert (asked.returncode, asked.stdout) == (0, "ready\n"), asked.stderr
         assert owner_of(server) == NOBODY
         claim = within(image, ["/usr/bin/ostiary", "claim", "--json"], data, **variables)
         told = subprocess.run(claim, capture_output=True, text=True, check=True, timeout=60)
-        assert json.loads(told.stdout)["url"].startswith(f"http://localhost:{port}/claim/")
+        assert json.loads(told.stdout)["url"].startswith(f"{site}/claim/")
         assert server.end(signal.SIGTERM) == 0
     assert {path.name for path in data.iterdir()} >= {"ostiary.db", "master.key"}
     assert {path: path.lstat().st_mtime_ns for path in image.rglob("*")} == before
+
+
+def test_for_others_it_wants_to_know_its_address_first(image: Path, data: Path) -> None:
+    command = within(image, [*only("ENTRYPOINT").words, *only("CMD").words], data)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 2
+    assert "issuer: is needed when listening on 0.0.0.0" in done.stderr
 
 
 def owner_of(server: Background) -> int:
@@ -203,17 +211,9 @@ def test_an_engine_builds_it_and_finds_it_healthy() -> None:
     ).stdout.strip()
     assert tag == f"ostiary:{__version__}"
     started = [
-        engine,
-        "run",
-        "--detach",
-        "--rm",
-        "--read-only",
-        "--cap-drop",
-        "all",
-        "--security-opt",
-        "no-new-privileges",
-        tag,
-    ]
+        engine, "run", "--detach", "--rm", "--read-only", "--cap-drop", "all", "--security-opt", "no-new-privileges",
+        "--env", "OSTIARY_ISSUER=https://agent.example.org", tag,
+    ]  # fmt: skip
     number = subprocess.run(started, check=True, capture_output=True, text=True).stdout.strip()
     try:
         health = [engine, "exec", number, *health_command()]
