@@ -13,6 +13,7 @@ from typing import Final, Literal
 import msgspec
 
 from auth import audit
+from auth.clients.registry import CLI_CLIENT_ID
 from auth.people import attempts
 from auth.people.attempts import Limit
 from auth.values import scopes
@@ -131,6 +132,7 @@ def request_code(
         _record(db, ask.requester, client.id, now, event="device.requested", refused=refusal.error)
         return refusal
 
+    interval = policy.own_interval_seconds if client.id == CLI_CLIENT_ID else policy.interval_seconds
     entropy = Entropy(seed)
     device_code = entropy.token()
     request_id = entropy.identifier("dev")
@@ -151,7 +153,7 @@ def request_code(
         ask.requester.ip,
         ask.requester.network,
         ask.requester.user_agent,
-        policy.interval_seconds,
+        interval,
         now,
         now + policy.lifetime_ms,
     )
@@ -160,7 +162,7 @@ def request_code(
         device_code=Secret(device_code),
         user_code=Secret(display(user_code)),
         expires_in_seconds=policy.lifetime_ms // 1_000,
-        interval_seconds=policy.interval_seconds,
+        interval_seconds=interval,
     )
 
 

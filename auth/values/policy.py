@@ -21,6 +21,9 @@ class DevicePolicy(msgspec.Struct, frozen=True, kw_only=True):
 
     lifetime_ms: int = 600 * SECOND  # long enough to find a phone, short enough that guessing stays hopeless
     interval_seconds: int = 5
+    own_interval_seconds: int = (
+        2  # of our own client, whose person looks at the screen; it takes longer by itself after a while
+    )
     interval_step_seconds: int = 5  # §3.5: added by every slow_down
     # Some clients add a pause of their own per slow_down; without a roof they would hardly poll any more.
     interval_cap_seconds: int = 30

@@ -49,6 +49,8 @@ DEFAULT_INTERVAL_SECONDS = 5.0
 SLOW_DOWN_SECONDS = 5.0
 # A server that asks for more is waited for no longer than this: the approval should be seen while the person is there.
 MAX_INTERVAL_SECONDS = 60.0
+# Whoever has not approved by then has gone for a phone, or is somebody else.
+PATIENT_AFTER_SECONDS = 120
 # After trouble on the network the pause doubles, up to this.
 MAX_BACK_OFF_SECONDS = 30.0
 MAX_LIFETIME_SECONDS = 3600.0
@@ -137,8 +139,8 @@ async def wait_for_tokens(
         "device_code": code.device_code.reveal(),
         "resource": place.resource,
     }
-    interval = code.interval
-    pause = interval
+    interval = pause = code.interval
+    patient_at = now() + PATIENT_AFTER_SECONDS * 1000
     in_trouble = False
     while True:
         left = (code.expires_at - now()) / 1000
@@ -166,7 +168,7 @@ async def wait_for_tokens(
             raise _expired(place)
         elif answer.error != "authorization_pending":
             raise refused(answer, place.server.token_endpoint, identity)
-        pause = interval
+        pause = max(interval, DEFAULT_INTERVAL_SECONDS) if now() >= patient_at else interval
 
 
 def login_from(

@@ -88,7 +88,7 @@ async def test_a_device_login_from_asking_to_refreshing() -> None:
         }
         assert asked["verification_uri"] == ORIGIN + "/device"
         assert asked["verification_uri_complete"] == f"{ORIGIN}/device?user_code={asked['user_code']}"
-        assert (asked["expires_in"], asked["interval"]) == (600, 5)
+        assert (asked["expires_in"], asked["interval"]) == (600, 2)
         poll = post("/token", client_id=CLI, grant_type=DEVICE_CODE, device_code=asked["device_code"])
         waiting = await send(identity, poll)
         assert (waiting.status, body(waiting)["error"]) == (400, "authorization_pending")

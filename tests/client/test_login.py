@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import httpx2
@@ -90,10 +90,13 @@ class Body(httpx2.AsyncByteStream):
 
 
 async def poll(
-    script: Script, clock: Clock, trouble: Callable[[ClientError], None] = lambda error: None
+    script: Script,
+    clock: Clock,
+    trouble: Callable[[ClientError], None] = lambda error: None,
+    answer: Mapping[str, Any] | None = None,
 ) -> Tokens:
     async with open_client(ORIGIN, transport=httpx2.MockTransport(script)) as client:
-        code = await code_from(CODE, clock)
+        code = await code_from(answer or CODE, clock)
         return await wait_for_tokens(client, PLACE, code, now=clock.now, sleep=clock.sleep, trouble=trouble)
 
 
@@ -132,6 +135,12 @@ async def test_an_approved_code_becomes_tokens_and_every_wait_is_the_interval() 
         "client_id": "ostiary-cli",
         "resource": f"{ORIGIN}/mcp",
     }
+
+
+async def test_a_server_that_may_be_asked_often_is_asked_less_often_after_two_minutes() -> None:
+    clock = Clock()
+    await poll(Script(*[PENDING] * 62, (200, GRANTED)), clock, answer={**CODE, "interval": 2})
+    assert clock.sleeps == [2] * 60 + [5] * 3
 
 
 async def test_each_slow_down_adds_five_seconds_for_good() -> None:

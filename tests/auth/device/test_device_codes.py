@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from auth.device import request as device
 from auth.device.request import ALPHABET, DeviceApproved, DeviceAuthorization, DeviceDenied, NotPending
 from auth.values.errors import OAuthRefusal
+from auth.values.model import DEVICE_CODE
 from auth.values.policy import DevicePolicy, Policy
 from tests.auth.identity_fakes import DAY, MINUTE, ORIGIN, SECOND, World, error_of
 
@@ -29,7 +30,12 @@ def test_a_code_is_eight_letters_in_two_groups_and_the_device_code_has_256_bits(
     assert len(left) == len(right) == 4
     assert set(left + right) <= set(ALPHABET)
     assert len(codes.device_code.reveal()) == 43
-    assert (codes.expires_in_seconds, codes.interval_seconds) == (600, 5)
+    assert (codes.expires_in_seconds, codes.interval_seconds) == (600, 2)
+
+
+def test_other_clients_are_asked_to_poll_less_often_than_our_own(world: World) -> None:
+    other = world.add_client(grant_types=(DEVICE_CODE,)).client
+    assert world.asked(client=other).interval_seconds == 5
 
 
 def test_the_store_holds_neither_code(world: World) -> None:

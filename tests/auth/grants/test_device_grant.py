@@ -206,8 +206,8 @@ def test_polling_too_early_slows_down_until_approval_beats_it(world: World) -> N
     assert error_of(world.poll(codes)) == "slow_down"
     world.now += 5 * SECOND
     assert error_of(world.poll(codes)) == "slow_down"
-    assert world.db.one("device_codes")["interval_seconds"] == 15
-    world.now += 14 * SECOND
+    assert world.db.one("device_codes")["interval_seconds"] == 12
+    world.now += 11 * SECOND
     assert error_of(world.poll(codes)) == "authorization_pending"
     world.approve(codes)
     assert isinstance(world.poll(codes), Issue)
