@@ -16,6 +16,7 @@ from hypercorn.config import Config, SocketTypeError
 
 # Port 0 asks the kernel for a port on one family; another process may hold the same number on the other family.
 _PORT_TRIES: Final = 20
+FIRST_FREE_PORT: Final = 1024  # those below are for root, and mean something to others
 # Every address of this machine, of both families.
 EVERYWHERE: Final = "*"
 _LOOPBACK_HOSTS: Final = frozenset(("localhost", "127.0.0.1", "::1", "[::1]"))
@@ -35,7 +36,9 @@ class PortInUse(ListenError):
     def __init__(self, host: str, port: int) -> None:
         super().__init__(
             f"port {port} on {host} is in use by another process",
-            hint=f"ostiary serve --port {port + 1 if port < 65535 else 8420}, or end the other one: `ss -ltnp` shows it",
+            hint=f"ostiary serve --port {port + 1 if port < 65535 else 8420}, or end the other one: `ss -ltnp` shows it"
+            if port >= FIRST_FREE_PORT
+            else "`ss -ltnp` shows the other one: end it, or let Ostiary stand behind it (docs/deploy.md)",
         )
         self.port = port
 
@@ -215,7 +218,7 @@ def _explained(error: OSError, host: str, port: int) -> ListenError:
     if error.errno == errno.EACCES:
         return ListenError(
             f"not allowed to listen on {host}:{port}",
-            hint="choose a port above 1023, or let systemd pass the socket (fd://3)",
+            hint="choose a port above 1023, or let this user have those below: AmbientCapabilities=CAP_NET_BIND_SERVICE in the unit (docs/deploy.md)",
         )
     where = f"{host}:{port}" if port else host
     return ListenError(

@@ -38,7 +38,7 @@ from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
 from server.program.answering import public_router
 from server.program.backups import BackupPlan, keep_backing_up
-from server.program.certificates import ServedCertificate, of_an_authority, of_files, waits_for
+from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
@@ -202,6 +202,12 @@ async def serve(
                 await background.start(services.tasks.run)
                 for sessions in services.servers.sessions.values():
                     background.start_soon(sessions.run)
+                if certificate is not None:
+                    services.metrics.gauge(
+                        "certificate_ends_at_seconds",
+                        "When the certificate that is served is over, in seconds since 1970; 0 where there is none",
+                        partial(ends_at, certificate),
+                    )
                 counters = control.ControlCounters()
                 services.metrics.counter(
                     "control_accept_errors",

@@ -198,3 +198,9 @@ def waits_for(certificate: ServedCertificate | None) -> str | None:
         if trouble
         else f"waiting for one from {host}; https answers once it is here"
     )
+
+
+def ends_at(certificate: ServedCertificate) -> float:
+    """In seconds since 1970; 0 where there is none."""
+    serving = certificate.described()["serving"]
+    return 0.0 if serving is None else serving["not_after"] / 1000

@@ -47,6 +47,8 @@ class Reloading:
         self._servers = servers
         self._log = log
         self._one_at_a_time = trio.Lock()
+        # As it was before anybody was told that the server is there.
+        self._known = look(_followed(started.source)) if started.source else {}
         self.state = SettingsState(read_at=now_millis())
 
     async def run(self) -> None:
@@ -54,7 +56,8 @@ class Reloading:
         if file is None:
             return
         while True:
-            await changed(look(_followed(file)))
+            await changed(self._known)
+            self._known = look(_followed(file))  # before they are read: what is written meanwhile is read next
             await self.reload()
 
     async def reload(self, *, renew: bool = False) -> None:

@@ -97,6 +97,7 @@ def certificate_authority(
         "externalAccountMACKeys": eab or {},
         "domainBlocklist": ["blocked-domain.example"],
         "retryAfter": {"authz": 1, "order": 1},
+        # Who names none gets any of them.
         "profiles": {
             "default": {"description": "the usual one", "validityPeriod": life_seconds},
             "shortlived": {"description": "a short one", "validityPeriod": 518400},

@@ -49,6 +49,11 @@ class Site:
             f"certificate {count}", lambda: self.server.said().count("certificate.obtained") >= count or None
         )
 
+    def admin(self) -> str:
+        found = re.search(r'"admin": ?"(http://127.0.0.1:\d+)"', self.server.said())
+        assert found is not None
+        return found[1]
+
     def trust(self) -> ssl.SSLContext:
         return ssl.create_default_context(cadata=self.authority.root())
 
@@ -110,6 +115,23 @@ def test_a_server_gets_its_certificate_on_the_port_that_it_serves(home: Path, pe
         assert "good for" in site.program.run("status", "--data-dir", str(site.program.data_dir)).stdout
     with serving(home, pebble) as site:
         assert site.shown().serial_number == first, "after a restart nobody is asked for another"
+
+
+def test_a_certificate_is_renewed_while_callers_are_served(home: Path, tmp_path: Path) -> None:
+    with (
+        certificate_authority(tmp_path / "pebble", life_seconds=40) as authority,
+        serving(home, authority, more="admin_port = 0", acme='profile = "default"') as site,
+    ):
+        site.obtained()
+        first = site.shown()
+        ends = httpx2.get(f"{site.admin()}/metrics", trust_env=False).text
+        assert f"ostiary_certificate_ends_at_seconds {first.not_valid_after_utc.timestamp():.0f}" in ends
+        site.obtained(2)
+        second = site.shown()
+        assert first.serial_number != second.serial_number
+        assert second.not_valid_before_utc < first.not_valid_after_utc, "there was one at all times"
+        orders = (home / "data" / "acme" / "order.json").read_bytes()
+        assert orders == b"null"
 
 
 def test_several_names_are_proved_on_both_ports_and_http_leads_to_https(home: Path, pebble: Pebble) -> None:
@@ -192,9 +214,7 @@ def test_a_name_that_leads_nowhere_is_told_of_everywhere_and_served_once_it_does
         assert "none yet for" in status and words[:60] in status
         doctor = site.program.run("doctor", "--data-dir", str(site.program.data_dir), code=1).stdout
         assert words[:60] in doctor
-        port = re.search(r'"admin": ?"http://127.0.0.1:(\d+)"', site.server.said())
-        assert port is not None
-        ready = httpx2.get(f"http://127.0.0.1:{port[1]}/readyz", trust_env=False)
+        ready = httpx2.get(f"{site.admin()}/readyz", trust_env=False)
         assert ready.status_code == 200, "else nobody would be led here who could prove the name"
         assert words[:60] in ready.text
         pebble.leads_again(NAME)

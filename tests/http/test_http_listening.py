@@ -35,6 +35,21 @@ async def test_a_loopback_name_listens_on_both_families_with_one_port() -> None:
             assert (await peer.ask(GOOD)).status == 200
 
 
+async def test_a_star_listens_on_every_address_and_callers_by_ipv4_are_known_by_their_own() -> None:
+    app = Echo()
+    async with running(app, bind="*:0") as server:
+        ports = {int(url.rpartition(":")[2]) for url in server.urls}
+        assert ports == {server.port}
+        assert len(server.urls) == 2
+        for host in ("127.0.0.1", "::1"):
+            async with await server.connect(host) as peer:
+                await peer.ask(GOOD)
+        assert [scope["client"][0] for scope in app.scopes] == ["127.0.0.1", "::1"]
+        with pytest.raises(PortInUse) as taken:
+            open_listeners([f"*:{server.port}"], backlog=1)
+        assert f"--port {server.port + 1}" in taken.value.hint
+
+
 async def test_without_ipv6_the_loopback_name_means_ipv4(monkeypatch: pytest.MonkeyPatch) -> None:
     real = socket.socket
 

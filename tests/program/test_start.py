@@ -24,8 +24,11 @@ LATER = (
     "multiprocessing",
     "quart",
     "segno",
+    "server.acme",
     "server.admin.commands",
     "server.evm",
+    "server.http.issued",
+    "server.http.redirecting",
     "server.paying",
     "zipfile",
 )
