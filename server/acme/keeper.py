@@ -86,6 +86,7 @@ class CertificateKeeper:
         self._rests_until = 0.0  # after a failure, on trio's clock
         self._failures = 0
         self._forced = False
+        self._owed = False  # in the attempt that is under way: somebody asked for it, and it is not there yet
         self._revocation: KeptRevocation | None = None
         self._wake = trio.Event()
         self.state = CertificateState(names=plan.names, authority=plan.directory)
@@ -166,17 +167,17 @@ class CertificateKeeper:
     def _seconds_left(self) -> float:
         """Until something is to be done."""
         rest = self._rests_until - trio.current_time()
-        if self._forced or self._wanted_anew():
+        if self._forced or self._revocation is not None or self._wanted_anew():
             return rest
         assert self.state.renews_at is not None
         return max(rest, self.state.renews_at - self._now())
 
     def _wanted_anew(self) -> bool:
         """Whether what is served, if anything, will not do however long it is good for."""
-        issued = self._issued
+        issued, revocation = self._issued, self._revocation
         return (
             issued is None
-            or self._revocation is not None
+            or (revocation is not None and revocation.fingerprint == issued.facts.fingerprint)
             or (issued.directory, issued.profile) != (self._plan.directory, self._plan.profile)
             or not {*self._plan.names} <= {name.lower() for name in issued.facts.names}
         )
@@ -189,9 +190,9 @@ class CertificateKeeper:
 
     async def _attempt(self) -> None:
         state = self.state
-        state.doing, self._forced, forced = "getting", False, self._forced
+        state.doing, self._forced, self._owed = "getting", False, self._forced
         try:
-            await self._carry_out(forced=forced)
+            await self._carry_out()
         except CertificateTrouble as problem:
             await self._failed(problem)
         except AcmeFileError as problem:
@@ -202,19 +203,25 @@ class CertificateKeeper:
                 CertificateTrouble("bug", "an error of our own", hint="the log has the details")
             )
         else:
-            self._failures, state.trouble, forced = 0, None, False
+            self._failures, state.trouble, self._owed = 0, None, False
         finally:
             # What somebody asked for is tried until it is done.
-            self._forced = self._forced or forced
+            self._forced = self._forced or self._owed
             state.doing = "waiting"
             state.attempts += 1
 
-    async def _carry_out(self, *, forced: bool) -> None:
+    async def _carry_out(self) -> None:
         authority = await self._begun(self._plan.directory)
-        await self._revoke_what_is_free()
+        refused = await self._revoke_what_is_free()
         # The authority's clock may have shown that it is not yet time.
-        if not forced and self._seconds_left() > 0:
-            return
+        due = self.state.renews_at is not None and self.state.renews_at <= self._now()
+        if self._owed or due or self._wanted_anew():
+            await self._renew(authority)
+            refused = await self._revoke_what_is_free()
+        if refused is not None:
+            raise refused
+
+    async def _renew(self, authority: Authority) -> None:
         issued = self._issued
         replaces = ""
         if issued is not None and authority.directory.renewal_info and issued.directory == authority.url:
@@ -232,6 +239,7 @@ class CertificateKeeper:
             authority, lambda signer: Ordering(authority, signer, self._files, self._proofs).obtain(wanted)
         )
         self._serve(fresh)
+        self._owed = False
         if await trio.to_thread.run_sync(self._files.rest) is not None:
             await trio.to_thread.run_sync(self._files.keep_rest, None)
         self._log.info(
@@ -241,7 +249,6 @@ class CertificateKeeper:
             good_days=round((fresh.facts.not_after - self._now()) / 86_400, 1),
             renewed_in_days=round(((self.state.renews_at or 0.0) - self._now()) / 86_400, 1),
         )
-        await self._revoke_what_is_free()
 
     async def _begun(self, url: str) -> Authority:
         authority = Authority(self._ask, url, clock=self._clock)
@@ -323,16 +330,21 @@ class CertificateKeeper:
             again = SUGGESTION_SECONDS
         self._ask_again_at = trio.current_time() + again
 
-    async def _revoke_what_is_free(self) -> None:
-        """What is served no more; or is, and must not be waited for."""
+    async def _revoke_what_is_free(self) -> CertificateTrouble | AcmeFileError | None:
+        """What is served no more; or is, and must not be waited for. → what kept it from being revoked: that keeps no certificate from
+        being renewed."""
         revocation = self._revocation
         if revocation is None:
-            return
+            return None
         replaced = self._issued is None or self._issued.facts.fingerprint != revocation.fingerprint
-        if not revocation.done and (replaced or revocation.at_once):
-            await self._revoke(revocation)
-        if replaced:
-            await self._keep_revocation(None)
+        try:
+            if not revocation.done and (replaced or revocation.at_once):
+                await self._revoke(revocation)
+            if replaced:
+                await self._keep_revocation(None)
+        except (CertificateTrouble, AcmeFileError) as problem:
+            return problem
+        return None
 
     async def _revoke(self, revocation: KeptRevocation) -> None:
         authority = await self._begun(revocation.directory)

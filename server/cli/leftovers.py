@@ -7,10 +7,10 @@ folder then. The keys of wallets, and the file of settings, are their owner's to
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from server.cli import terminal
@@ -22,6 +22,14 @@ OF_THE_CLIENT: Final = ("tokens.json", "servers.json", "installed.json")
 OF_THE_SERVER: Final = (
     "ostiary.db*", "ostiary*Z.db", "master.key*", "audit.head*", "ledger.head*", "ballast", "control", "control.path", "lock",
 )  # fmt: skip
+# Of folders in it: back-ups, certificates with their keys and accounts, and what wallets have signed.
+OF_ITS_FOLDERS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
+    {
+        "backups": ("*.db", "*.db-journal", "*.db-wal", "*.db-shm"),
+        "acme": ("account.*", "certificate.*", "order.*", "revocation.*", "rest.*"),
+        "paying": ("spending.*",),
+    }
+)
 
 PROGRAM: Final[dict[Form, str]] = {
     "executable": "remove the executable",
@@ -118,7 +126,7 @@ def _data(data_dir: str | None, config: str | None) -> list[Leftover]:
     from server.store.home import DataDirectory
 
     home = DataDirectory(local.directory(data_dir=data_dir, config=config))
-    files = _there(home.path, OF_THE_SERVER)
+    files = _of_the_server(home.path)
     if not home.database.exists() and not home.key_file.exists():
         return []
     size = terminal.size(sum(file.lstat().st_size for file in files))
@@ -136,8 +144,7 @@ def _data_gone(folder: Path) -> None:
     try:
         # Held while it goes: no server is running on it, and none begins.
         with open_home(folder) as home:
-            shutil.rmtree(home.backups)
-            _remove(_there(home.path, OF_THE_SERVER), home.path)
+            _remove(_of_the_server(home.path), *(home.path / name for name in OF_ITS_FOLDERS), home.path)
     except CannotOpen as refused:
         raise terminal.CliError(str(refused), hint=refused.hint or None) from None
 
@@ -170,9 +177,19 @@ def _there(folder: Path, names: Sequence[str]) -> list[Path]:
     )
 
 
-def _remove(files: Sequence[Path], folder: Path) -> None:
+def _of_the_server(folder: Path) -> list[Path]:
+    found = _there(folder, OF_THE_SERVER)
+    for name, patterns in OF_ITS_FOLDERS.items():
+        # What a link leads to is somebody else's.
+        if not (folder / name).is_symlink():
+            found += _there(folder / name, patterns)
+    return found
+
+
+def _remove(files: Sequence[Path], *folders: Path) -> None:
     for file in files:
         file.unlink(missing_ok=True)
-    # With something of somebody else's in it, it stays.
-    with suppress(OSError):
-        folder.rmdir()
+    for folder in folders:
+        # With something of somebody else's in it, it stays.
+        with suppress(OSError):
+            folder.rmdir()

@@ -254,7 +254,9 @@ def _unit(
         one_file=is_one_file(),
         starts_programs=target is not None or "--" in options or _starts_programs(resolved),
         reads_homes=settings is not None and bool(IN_A_HOME.search(settings.read_text("utf-8", "replace"))),
-        low_port=0 < resolved.config.port < FIRST_FREE_PORT,
+        low_port=any(
+            0 < port < FIRST_FREE_PORT for port in (resolved.config.port, resolved.config.http_port)
+        ),
         writes=tuple(writes) if manager.system else (),
     )
 

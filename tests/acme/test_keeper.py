@@ -619,6 +619,23 @@ async def test_a_crash_between_the_new_one_and_the_revocation_gets_no_third(
     assert office.authority.revoked == [(office.served[0], 4, "account")]
 
 
+async def test_a_revocation_that_is_refused_keeps_nothing_from_being_renewed(
+    office: Office, clock: Clock
+) -> None:
+    await office.runs(60)
+    for _ in range(10_000):
+        office.authority.fault("/revoke", "malformed", 400)
+    await office.keeper.revoke(4, at_once=False)
+    await office.runs(2 * DAY)
+    assert len(office.served) == len(office.authority.orders) == 2, (
+        "it is got once, however often it is refused"
+    )
+    assert office.state.trouble is not None and office.state.revoking
+    await office.runs(100 * DAY)
+    assert office.state.serving is not None and office.state.serving.not_after > office.true_time()
+    assert 3 <= len(office.authority.orders) <= 4
+
+
 async def test_without_the_account_it_is_revoked_by_its_own_key(office: Office, clock: Clock) -> None:
     await office.runs(60)
     office.authority.accounts.clear()

@@ -163,3 +163,19 @@ def test_a_service_of_the_machine_is_not_started_from_somebodys_home(
     unit = capsys.readouterr().out
     assert f"ExecStart={program} serve --data-dir /var/lib/ostiary\n" in unit
     assert "\nUser=ostiary\n" in unit
+
+
+def test_a_service_may_listen_on_port_80_beside_a_port_that_anybody_may_have(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = tmp_path / "ostiary"
+    program.write_text("#!/bin/sh\n", "utf-8")
+    program.chmod(0o755)
+    monkeypatch.setattr("server.cli.service.PRIVATE", ())
+    monkeypatch.setattr("sys.argv", [str(program)])
+    settings = tmp_path / "settings.toml"
+    settings.write_text(
+        'domain = ["agent.example.org"]\naccept_terms = true\nport = 8443\nhttp_port = 80\n', "utf-8"
+    )
+    assert run(["service", "install", "--system", "--print", "--config", str(settings)]) == 0
+    assert "\nAmbientCapabilities=CAP_NET_BIND_SERVICE\n" in capsys.readouterr().out

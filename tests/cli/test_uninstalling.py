@@ -74,6 +74,30 @@ async def test_what_is_not_ours_in_the_same_folders_stays(lived_in: Terminal) ->
     assert [path.name for path in shell.config.iterdir()] == ["wallet-main.pem"]
 
 
+async def test_keys_of_certificates_go_and_what_is_not_ours_stays_in_each_folder(lived_in: Terminal) -> None:
+    shell = lived_in
+    data = data_of(shell)
+    for name in ("acme/certificate.pem", "acme/account.json", "acme/account.lock", "paying/spending.json"):
+        (data / name).parent.mkdir(mode=0o700, exist_ok=True)
+        (data / name).write_bytes(b"x")
+    (data / "backups/notes.txt").write_bytes(b"x")
+    done = await shell.run("uninstall", "--remove", "data", "--yes")
+    assert done.code == 0, done.stderr
+    assert [path for path in data.rglob("*") if path.is_file()] == [data / "backups/notes.txt"]
+    assert [path.name for path in data.iterdir()] == ["backups"]
+
+
+async def test_what_a_link_in_the_data_leads_to_stays(lived_in: Terminal) -> None:
+    shell = lived_in
+    theirs = shell.home / "certificates"
+    theirs.mkdir()
+    (theirs / "account.json").write_bytes(b"x")
+    (data_of(shell) / "acme").symlink_to(theirs)
+    done = await shell.run("uninstall", "--remove", "data", "--yes")
+    assert done.code == 0, done.stderr
+    assert (theirs / "account.json").exists()
+
+
 async def test_the_data_of_a_server_that_runs_is_not_removed(lived_in: Terminal) -> None:
     shell = lived_in
     with open_home(data_of(shell)):
