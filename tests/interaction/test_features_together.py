@@ -1,0 +1,73 @@
+"""Where keys, hooks, previews, rules and tasks meet in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+from agents import agent, house
+from task_engine import engine
+from test_repeated_calls import TOKENS, Sender, ask, keeping, params, told
+
+from server.mcp.messages import Tool, ToolExecution
+from server.tasks.engine import Tasks
+from tests.policy.governing import HookRunnerFake, governing, hooked
+
+PREVIEW = "io.ostiary/preview"
+POLICY = "io.ostiary/policy"
+WHAT: dict[str, Any] = {"type": "object", "properties": {"what": {"type": "string"}}}
+TASKS: dict[str, Any] = {
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+}
+
+
+@pytest.mark.parametrize("what", ["fails", "breaks"])
+async def test_a_call_that_may_become_a_task_and_fails_is_not_run_again_for_its_key(what: str) -> None:
+    sender, engines = Sender(), list[Tasks]()
+    by_hand = ToolExecution(task_support="optional", by_hand=True)
+    listed = {"send": Tool(name="send", input_schema={"type": "object"}, execution=by_hand)}
+    endpoints: dict[str, Any] = {}
+    async with (
+        keeping() as keeper,
+        engine(engines, [], endpoints, wasmagent=False) as tasks,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(engines[0].run)
+        made = house(agent(listed=listed, send=sender), tokens=TOKENS, keeper=keeper, tasks=tasks)
+        endpoints["main"] = made.endpoint
+        asked = params(what)
+        asked["_meta"] |= TASKS
+        first, again = [await ask(made, "modern", asked) for _ in range(2)]
+        assert sender.runs == 1
+        if what == "fails":
+            assert told(first) == ("failed 1", True, False)
+            assert told(again) == ("failed 1", True, True)
+        else:
+            assert again["error"]["message"] == first["error"]["message"] == "broken 1"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_that_may_become_a_task_and_was_not_made_leaves_its_key_free() -> None:
+    sender, engines = Sender(), list[Tasks]()
+    by_hand = ToolExecution(task_support="optional", by_hand=True)
+    listed = {"send": Tool(name="send", input_schema=WHAT, execution=by_hand)}
+    endpoints: dict[str, Any] = {}
+    runner: Any = HookRunnerFake(lambda _: b'{"decision": "deny"}')
+    async with (
+        keeping() as keeper,
+        governing(hooked("before"), runners=[runner]) as ruled,
+        engine(engines, [], endpoints, wasmagent=False) as tasks,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(engines[0].run)
+        source = agent(listed=listed, send=sender)
+        made = house(source, tokens=TOKENS, keeper=keeper, tasks=tasks, governing=ruled.policy)
+        endpoints["main"] = made.endpoint
+        asked = params("a")
+        asked["_meta"] |= TASKS
+        assert (await ask(made, "modern", asked))["result"]["_meta"][POLICY]["reason"] == "denied"
+        runner.answers = lambda _: b'{"decision": "proceed"}'
+        assert told(await ask(made, "modern", asked)) == ("sent 1", False, False)
+        nursery.cancel_scope.cancel()
