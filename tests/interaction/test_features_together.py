@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import trio
 import trio.testing
 from agents import agent, house
 from task_engine import engine
-from test_repeated_calls import TOKENS, Sender, ask, keeping, params, told
+from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
 from server.mcp.messages import Tool, ToolExecution
 from server.tasks.engine import Tasks
@@ -71,3 +72,16 @@ async def test_a_call_that_may_become_a_task_and_was_not_made_leaves_its_key_fre
         runner.answers = lambda _: b'{"decision": "proceed"}'
         assert told(await ask(made, "modern", asked)) == ("sent 1", False, False)
         nursery.cancel_scope.cancel()
+
+
+async def test_a_call_whose_answer_was_lost_is_known_by_what_came_and_not_by_what_a_hook_made_of_it() -> None:
+    sender = Sender()
+    sender.hold()
+    said = json.dumps({"decision": "proceed", "arguments": {"what": "other"}}).encode()
+    runner: Any = HookRunnerFake(lambda _: said)
+    listed = {"send": Tool(name="send", input_schema=WHAT)}
+    async with governing(hooked("before"), runners=[runner]) as ruled:
+        made = house(agent(listed=listed, send=sender), tokens=TOKENS, governing=ruled.policy)
+        await lost(made, sender, **BEARER)
+        assert told(await ask(made, "legacy", params("other", key=None))) == ("sent 2", False, False)
+        assert told(await ask(made, "legacy", params(key=None))) == ("sent 1", False, True)
