@@ -83,6 +83,8 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
     key = key_of(request)
     if key is not None and not is_key(key):
         return _refused("invalid_idempotency_key", A_KEY)
+    if key is None and tool.policy is not None and tool.policy.shows:
+        return None  # each of its answers is a preview, which is good for a while, and once
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     terms = tool.terms
     call = OnceCall(

@@ -12,6 +12,8 @@ from agents import agent, house
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
 from server.mcp.messages import Tool, ToolExecution
 from server.tasks.engine import Tasks
 from tests.policy.governing import HookRunnerFake, governing, hooked
@@ -85,3 +87,21 @@ async def test_a_call_whose_answer_was_lost_is_known_by_what_came_and_not_by_wha
         await lost(made, sender, **BEARER)
         assert told(await ask(made, "legacy", params("other", key=None))) == ("sent 2", False, False)
         assert told(await ask(made, "legacy", params(key=None))) == ("sent 1", False, True)
+
+
+def shop(sender: Sender) -> Source:
+    listed = {name: Tool(name=name, input_schema=WHAT) for name in ("send", "quote")}
+    return agent(terms=CallTerms(dedupe_seconds=60), listed=listed, send=sender, quote=Sender())
+
+
+async def test_a_preview_that_is_shown_again_has_an_id_that_is_good() -> None:
+    sender = Sender()
+    settings: dict[str, Any] = {"name": "main", "tools": {"send": {"confirm": {"preview": "quote"}}}}
+    async with keeping() as keeper, governing(settings) as ruled:
+        made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+        for number in (1, 2):
+            shown = await ask(made, "modern", params("a", key=None, tool="quote"))
+            issued = shown["result"]["_meta"][PREVIEW]["previewId"]
+            asked = params("a", key=None)
+            asked["arguments"] |= {"confirm": True, "preview_id": issued}
+            assert told(await ask(made, "modern", asked)) == (f"sent {number}", False, False)
