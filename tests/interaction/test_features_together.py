@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import trio
-import trio.testing
 from agents import agent, house
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
@@ -105,3 +104,18 @@ async def test_a_preview_that_is_shown_again_has_an_id_that_is_good() -> None:
             asked = params("a", key=None)
             asked["arguments"] |= {"confirm": True, "preview_id": issued}
             assert told(await ask(made, "modern", asked)) == (f"sent {number}", False, False)
+
+
+async def test_what_was_kept_is_given_by_the_rules_of_now() -> None:
+    sender = Sender()
+    async with keeping() as keeper, governing({"name": "main"}) as before:
+        made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=before.policy)
+        assert told(await ask(made, "modern", params("a"))) == ("sent 1", False, False)
+        async with governing({"name": "main", "redact": {"patterns": ["sent"]}}) as ruled:
+            made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+            assert told(await ask(made, "modern", params("a"))) == ("[redacted] 1", False, True)
+        async with governing({"name": "main", "policy": [{"tools": ["send"], "decision": "deny"}]}) as ruled:
+            made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+            refused = await ask(made, "modern", params("a"))
+            assert refused["result"]["_meta"][POLICY]["reason"] == "denied"
+        assert sender.runs == 1
