@@ -51,6 +51,8 @@ class TaskCompleted(msgspec.Struct, frozen=True, tag="completed", omit_defaults=
     result: ToolResult
     # As `when_written` of the request, called once the result is kept as the task's, or was given to whoever waited for it. Not kept itself.
     when_kept: Any = None
+    # The request that was carried out, for whoever waited for it. Not kept itself.
+    call: Any = None
 
 
 class TaskFailed(msgspec.Struct, frozen=True, tag="failed", omit_defaults=True):

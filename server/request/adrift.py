@@ -79,7 +79,9 @@ def _name_of(request: Request) -> bytes | None:
     if request.standing is not Standing.ALLOWED:
         return None
     params: CallToolParams = request.route.params  # type: ignore[assignment]
-    arguments: Mapping[str, Any] = params.arguments or {}
+    arguments: Mapping[str, Any] = (
+        params.arguments if request.asked_with is None else request.asked_with
+    ) or {}
     try:
         return hashlib.sha256(canonical([principal.key(), tool.tool.name, arguments])).digest()
     except NotComparable:

@@ -12,11 +12,10 @@ import msgspec
 from auth.values.model import PrincipalKind
 from server.backends.base import Outlet, Paused
 from server.mcp.messages import TextContent
-from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.policy.confirm import ConfirmedTool, GivenConfirmation, PreviewId, Unconfirmed
 from server.policy.policy import ToolPolicy
-from server.request.policy_words import CallNotMade, arguments_of, refused, tell
+from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
 from server.request.request import Request
 from server.store.jobs import StoreUnavailable
 
@@ -35,10 +34,7 @@ def taken_off(request: Request, policy: ToolPolicy) -> GivenConfirmation | None:
     if policy.confirmed is None:
         return None
     given = policy.confirmed.taken(arguments_of(request))
-    route = request.route
-    params: CallToolParams = route.params  # type: ignore[assignment]
-    own = msgspec.structs.replace(params, arguments=given.arguments)
-    request.route = msgspec.structs.replace(route, params=own)
+    take_instead(request, given.arguments)
     return given
 
 

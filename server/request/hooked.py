@@ -13,13 +13,12 @@ from msgspec import UNSET
 from server.backends.catalog import ToolEntry
 from server.mcp.errors import McpError
 from server.mcp.messages import TextContent
-from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult, as_text
 from server.observe.logs import scrubbed
 from server.policy.hooks import Hook, HookCaller, HookFailed
 from server.policy.policy import ToolPolicy
 from server.policy.rules import DENIED
-from server.request.policy_words import CallNotMade, arguments_of, refused, tell
+from server.request.policy_words import CallNotMade, arguments_of, refused, take_instead, tell
 from server.request.request import Request
 
 Misfit: TypeAlias = Callable[[Mapping[str, Any]], ToolResult | None]
@@ -118,10 +117,7 @@ def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> Non
         fits = False
     if not fits:
         raise HookFailed("the arguments that it gave do not fit the schema of the tool")
-    route = request.route
-    params: CallToolParams = route.params  # type: ignore[assignment]
-    changed = msgspec.structs.replace(params, arguments=arguments)
-    request.route = msgspec.structs.replace(route, params=changed)
+    take_instead(request, arguments)
 
 
 async def _tell_of_failure(request: Request, policy: ToolPolicy, hook: Hook, error: HookFailed) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+import msgspec
+
 from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
@@ -46,6 +48,15 @@ async def tell(
     )
     if kept:
         await whole.desk.write_down(what, request.principal, server=whole.server, tool=policy.tool, rule=rule)
+
+
+def take_instead(request: Request, arguments: dict[str, Any]) -> None:
+    """From now on these are its arguments. It is still known by those that came."""
+    if request.asked_with is None:
+        request.asked_with = arguments_of(request)
+    params: CallToolParams = request.route.params  # type: ignore[assignment]
+    changed = msgspec.structs.replace(params, arguments=arguments)
+    request.route = msgspec.structs.replace(request.route, params=changed)
 
 
 def arguments_of(request: Request) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ kept is what the caller was told. What is kept is server/repeats's. Calls that c
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
@@ -83,6 +84,8 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
     key = key_of(request)
     if key is not None and not is_key(key):
         return _refused("invalid_idempotency_key", A_KEY)
+    if key is None and tool.policy is not None and tool.policy.shows:
+        return None  # each of its answers is a preview, which is good for a while, and once
     params: CallToolParams = request.route.params  # type: ignore[assignment]
     terms = tool.terms
     call = OnceCall(
@@ -160,7 +163,12 @@ async def _given_again(request: Request, tool: ToolEntry, answer: KeptAnswer) ->
     async def given(_outlet: object) -> tuple[CallResult, str]:
         return _marked(answer), "replayed"
 
-    return await perform(request, tool.tool.name, tool.terms, request.standing, given)
+    if tool.policy is None:
+        return await perform(request, tool.tool.name, tool.terms, request.standing, given)
+    from server.request.governed import given_now
+
+    run = partial(given_now, request, tool, given)
+    return await perform(request, tool.tool.name, tool.terms, request.standing, run)
 
 
 def _marked(answer: KeptAnswer) -> CallResult:

@@ -85,6 +85,7 @@ class Request(msgspec.Struct, kw_only=True):
     settled: HeaderSettlement | None = None  # and what became of it
     price: str | None = None  # the version of what it costs
     unmade: bool = False  # what stands in front of its tool has kept it from being made
+    asked_with: Mapping[str, Any] | None = None  # its arguments as they came, where they are others now
     rewritten: bool = False  # its arguments are not those that came, so no header repeats them
     record: CallRecord | None = None  # of the call, once it has ended
     inner: Inner | None = None  # None: nothing else can be used

@@ -27,6 +27,7 @@ from server.mcp.errors import (
     BadParams,
     InsufficientScope,
     InvalidArguments,
+    McpError,
     MissingCapability,
     TooManyTasks,
     UnknownTool,
@@ -178,11 +179,14 @@ async def carry_out(
         result = await _use(request, request.tool, outlet, order.resumed)
         if request.record is not None:
             request.record.answered = len(msgspec.json.encode(result))
+    except McpError as error:
+        error.reached = request.reached
+        raise
     finally:
         if request.record is not None and isinstance(outlet, TaskAttempt):
             request.record.is_task = outlet.task is not None
         await let_go_ahead(request)  # nothing, if it came as far as the till
-    return TaskCompleted(result, when_kept=request.when_written)
+    return TaskCompleted(result, when_kept=request.when_written, call=request)
 
 
 def _missing(request: Request, name: str) -> UnknownTool:
@@ -465,6 +469,7 @@ async def _order_by_hand(
     if (answer := await charge_ahead(request, tool)) is not None:
         return answer
     found: Snapshot | TaskCompleted | TaskFailed | None = None
+    request.reached = True  # as far as anybody knows who does not hear how it went
     # What bounds a task is its time to live; until it is one, somebody waits.
     try:
         with trio.move_on_after(tool.terms.deadline_seconds):
@@ -477,18 +482,28 @@ async def _order_by_hand(
                 ttl_ms=rules.ttl_ms,
                 load=request.load,
             )
+    except McpError as error:
+        request.reached = error.reached
+        raise
     finally:
         await let_go_ahead(request)
     match found:
         case Snapshot():
             return created(face, found)
-        case TaskCompleted(result, when_kept):
+        case TaskCompleted(result, when_kept, call):
             request.when_written = when_kept
+            _as_it_went(request, call)
             return result
         case TaskFailed(code, message, data):
             raise AgentError(code, message, data)
         case None:
             return too_slow(tool)
+
+
+def _as_it_went(request: Request, call: Request) -> None:
+    """For whoever keeps, counts or tells what became of the request: another one was made of it."""
+    request.reached, request.unmade = call.reached, call.unmade
+    request.retry_after, request.unpaid = call.retry_after, call.unpaid
 
 
 async def start_task(

@@ -326,7 +326,7 @@ class Tasks:
         assert work.snapshot is not None
         events = outlet.events
         when_kept = None
-        if isinstance(ending, TaskCompleted) and ending.when_kept is not None:
+        if isinstance(ending, TaskCompleted):
             when_kept, ending = ending.when_kept, TaskCompleted(ending.result)
 
         async def write() -> bool:

@@ -1,0 +1,121 @@
+"""Where keys, hooks, previews, rules and tasks meet in one call."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import trio
+from agents import agent, house
+from task_engine import engine
+from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
+
+from server.backends.catalog import Source
+from server.backends.terms import CallTerms
+from server.mcp.messages import Tool, ToolExecution
+from server.tasks.engine import Tasks
+from tests.policy.governing import HookRunnerFake, governing, hooked
+
+PREVIEW = "io.ostiary/preview"
+POLICY = "io.ostiary/policy"
+WHAT: dict[str, Any] = {"type": "object", "properties": {"what": {"type": "string"}}}
+TASKS: dict[str, Any] = {
+    "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}}
+}
+
+
+@pytest.mark.parametrize("what", ["fails", "breaks"])
+async def test_a_call_that_may_become_a_task_and_fails_is_not_run_again_for_its_key(what: str) -> None:
+    sender, engines = Sender(), list[Tasks]()
+    by_hand = ToolExecution(task_support="optional", by_hand=True)
+    listed = {"send": Tool(name="send", input_schema={"type": "object"}, execution=by_hand)}
+    endpoints: dict[str, Any] = {}
+    async with (
+        keeping() as keeper,
+        engine(engines, [], endpoints, wasmagent=False) as tasks,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(engines[0].run)
+        made = house(agent(listed=listed, send=sender), tokens=TOKENS, keeper=keeper, tasks=tasks)
+        endpoints["main"] = made.endpoint
+        asked = params(what)
+        asked["_meta"] |= TASKS
+        first, again = [await ask(made, "modern", asked) for _ in range(2)]
+        assert sender.runs == 1
+        if what == "fails":
+            assert told(first) == ("failed 1", True, False)
+            assert told(again) == ("failed 1", True, True)
+        else:
+            assert again["error"]["message"] == first["error"]["message"] == "broken 1"
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_that_may_become_a_task_and_was_not_made_leaves_its_key_free() -> None:
+    sender, engines = Sender(), list[Tasks]()
+    by_hand = ToolExecution(task_support="optional", by_hand=True)
+    listed = {"send": Tool(name="send", input_schema=WHAT, execution=by_hand)}
+    endpoints: dict[str, Any] = {}
+    runner: Any = HookRunnerFake(lambda _: b'{"decision": "deny"}')
+    async with (
+        keeping() as keeper,
+        governing(hooked("before"), runners=[runner]) as ruled,
+        engine(engines, [], endpoints, wasmagent=False) as tasks,
+        trio.open_nursery() as nursery,
+    ):
+        nursery.start_soon(engines[0].run)
+        source = agent(listed=listed, send=sender)
+        made = house(source, tokens=TOKENS, keeper=keeper, tasks=tasks, governing=ruled.policy)
+        endpoints["main"] = made.endpoint
+        asked = params("a")
+        asked["_meta"] |= TASKS
+        assert (await ask(made, "modern", asked))["result"]["_meta"][POLICY]["reason"] == "denied"
+        runner.answers = lambda _: b'{"decision": "proceed"}'
+        assert told(await ask(made, "modern", asked)) == ("sent 1", False, False)
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_call_whose_answer_was_lost_is_known_by_what_came_and_not_by_what_a_hook_made_of_it() -> None:
+    sender = Sender()
+    sender.hold()
+    said = json.dumps({"decision": "proceed", "arguments": {"what": "other"}}).encode()
+    runner: Any = HookRunnerFake(lambda _: said)
+    listed = {"send": Tool(name="send", input_schema=WHAT)}
+    async with governing(hooked("before"), runners=[runner]) as ruled:
+        made = house(agent(listed=listed, send=sender), tokens=TOKENS, governing=ruled.policy)
+        await lost(made, sender, **BEARER)
+        assert told(await ask(made, "legacy", params("other", key=None))) == ("sent 2", False, False)
+        assert told(await ask(made, "legacy", params(key=None))) == ("sent 1", False, True)
+
+
+def shop(sender: Sender) -> Source:
+    listed = {name: Tool(name=name, input_schema=WHAT) for name in ("send", "quote")}
+    return agent(terms=CallTerms(dedupe_seconds=60), listed=listed, send=sender, quote=Sender())
+
+
+async def test_a_preview_that_is_shown_again_has_an_id_that_is_good() -> None:
+    sender = Sender()
+    settings: dict[str, Any] = {"name": "main", "tools": {"send": {"confirm": {"preview": "quote"}}}}
+    async with keeping() as keeper, governing(settings) as ruled:
+        made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+        for number in (1, 2):
+            shown = await ask(made, "modern", params("a", key=None, tool="quote"))
+            issued = shown["result"]["_meta"][PREVIEW]["previewId"]
+            asked = params("a", key=None)
+            asked["arguments"] |= {"confirm": True, "preview_id": issued}
+            assert told(await ask(made, "modern", asked)) == (f"sent {number}", False, False)
+
+
+async def test_what_was_kept_is_given_by_the_rules_of_now() -> None:
+    sender = Sender()
+    async with keeping() as keeper, governing({"name": "main"}) as before:
+        made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=before.policy)
+        assert told(await ask(made, "modern", params("a"))) == ("sent 1", False, False)
+        async with governing({"name": "main", "redact": {"patterns": ["sent"]}}) as ruled:
+            made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+            assert told(await ask(made, "modern", params("a"))) == ("[redacted] 1", False, True)
+        async with governing({"name": "main", "policy": [{"tools": ["send"], "decision": "deny"}]}) as ruled:
+            made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
+            refused = await ask(made, "modern", params("a"))
+            assert refused["result"]["_meta"][POLICY]["reason"] == "denied"
+        assert sender.runs == 1
