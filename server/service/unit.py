@@ -174,4 +174,8 @@ def _quoted(word: str) -> str:
     escaped = word.replace("%", "%%")
     if _PLAIN.fullmatch(word):
         return escaped
-    return '"' + escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+    return (
+        '"'
+        + escaped.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+        + '"'
+    )

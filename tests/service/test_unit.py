@@ -138,6 +138,7 @@ def test_a_users_unit_asks_for_nothing_that_takes_root() -> None:
         (("/o", "100%", "$HOME"), '/o "100%%" "$$HOME"'),
         (("/o", 'say "no"', "back\\slash", ""), '/o "say \\"no\\"" "back\\\\slash" ""'),
         (("/o", "a;b", "'c'", "two\nlines"), '/o "a;b" "\'c\'" "two\\nlines"'),
+        (("/o", "one\rUser=root"), '/o "one\\rUser=root"'),
     ],
 )
 def test_words_reach_the_program_as_they_are(words: tuple[str, ...], written: str) -> None:
