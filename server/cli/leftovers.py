@@ -168,6 +168,8 @@ def _settings(config: str | None) -> list[Leftover]:
 def _program() -> str:
     from server.cli import installing
 
+    if form_of_this() == "checkout":
+        return str(Path(__file__).parent.parent.parent)
     return installing.this_program()[0]
 
 

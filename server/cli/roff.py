@@ -57,7 +57,7 @@ def manual(groups: Sequence[SectionOutline], program: CommandOutline) -> str:
     for group in groups:
         lines += [".PP", rf"\fI{_text(group.title)}\fR"]
         for command in group.commands:
-            lines += [".TP", rf"\fB{_text(' '.join(command.words))}\fR", _line(command.summary)]
+            lines += [".TP 18", rf"\fB{_text(' '.join(command.words))}\fR", _line(command.summary)]
     for group in groups:
         lines.append(f".SH {_quoted(group.title.upper())}")
         for command in group.commands:
