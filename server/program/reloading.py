@@ -57,7 +57,8 @@ class Reloading:
             return
         while True:
             await changed(self._known)
-            self._known = look(_followed(file))  # before they are read: what is written meanwhile is read next
+            # Before they are read: what is written meanwhile is read next.
+            self._known = look(_followed(file))
             await self.reload()
 
     async def reload(self, *, renew: bool = False) -> None:
