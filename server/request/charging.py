@@ -309,7 +309,7 @@ def _call(
         server=till.server,
         tool=name,
         arguments=arguments,
-        fingerprint=till.fingerprint(name, arguments),
+        fingerprint=till.fingerprint(name, arguments if request.unhooked is None else request.unhooked),
         caller=principal.key() if principal.identified else "",
         call_id=request.call_id,
         deadline_seconds=tool.terms.deadline_seconds,
