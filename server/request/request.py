@@ -84,6 +84,7 @@ class Request(msgspec.Struct, kw_only=True):
     header_version: int = 0  # of a payment that came in a header of /mcp
     settled: HeaderSettlement | None = None  # and what became of it
     price: str | None = None  # the version of what it costs
+    sold: int | None = None  # for so much, where its agent was asked what it costs
     unmade: bool = False  # what stands in front of its tool has kept it from being made
     rewritten: bool = False  # its arguments are not those that came, so no header repeats them
     record: CallRecord | None = None  # of the call, once it has ended
