@@ -108,6 +108,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
+    # In millionths of a dollar, for how much it was sold by what this agent said that it costs; None: it said nothing of it.
+    sold: int | None = None
 
 
 class ResourceRead(AgentRequest, frozen=True, kw_only=True):

@@ -39,6 +39,10 @@ class MarkUp(msgspec.Struct, frozen=True):
         """Never less than was paid: what does not come out even is rounded up."""
         return min(amount + -(-amount * self.part // _WHOLE) + self.fixed, MOST)
 
+    def within(self, sold: Micros) -> Micros:
+        """The most that may be paid for what was sold for this."""
+        return max(0, sold - self.fixed) * _WHOLE // (_WHOLE + self.part)
+
 
 def read_mark_up(text: str) -> MarkUp:
     """`"20%"`, `"2.5%"`, `"$0.01"`. Raises `BadAmount`."""

@@ -45,7 +45,7 @@ from server.limits.turns import NoTurn, Turns
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
-from server.money.amounts import shown
+from server.money.amounts import Micros, shown
 from server.observe.log import Logger
 
 if TYPE_CHECKING:
@@ -214,9 +214,12 @@ class McpBackend:
                 )
             price = lists.prices.get(call.tool)
             send = partial(self._answer, call, theirs, lists, outlet)
-            resold = price is not None and self._mark_up is not None
-            told = None if price is None else price.amount
-            return results.tool_result(await buyer.buy(call, theirs, send, told, resold=resold))
+            most: Micros | None = None
+            if price is not None and self._mark_up is not None:
+                # What depends on the call was sold at what it cost when its price was asked, whoever asked again since then.
+                sold = None if call.sold is None else self._mark_up.within(call.sold)
+                most = sold if price.amount is None else price.amount
+            return results.tool_result(await buyer.buy(call, theirs, send, most))
         except UpstreamFailure as failure:
             raise self._told(failure) from failure
         except UpstreamRefusal as refusal:

@@ -7,7 +7,6 @@ a result, in an error, or with HTTP's status 402.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, TypeAlias, cast
 
@@ -17,16 +16,13 @@ from server.backends.base import BackendError, ToolCall
 from server.backends.wallet import Outlay
 from server.gateway.messages import PaymentAsked, UpstreamFailure, UpstreamRefusal, members
 from server.money.amounts import Micros
-from server.paying.payer import PAYMENT_REQUIRED_STATUS, PaidCall, Payer, purpose_of
+from server.paying.payer import PAYMENT_REQUIRED_STATUS, PaidCall, Payer
 from server.paying.policy import CannotPay, Dearer
 from server.paying.spending import SignedPayment
 from server.x402.envelopes import UnreadableEnvelope, open_envelope
 from server.x402.headers import PAYMENT_REQUIRED, READ_BYTES
 from server.x402.in_band import find_challenge, find_challenge_in_error, find_receipt
 from server.x402.networks import find_network, usual_asset
-
-# Calls whose price was asked and told, and that were not made yet.
-QUOTES: Final = 1_000
 
 # Makes the call with this in its `_meta`, and these headers. Raises what calls of an upstream raise.
 Send: TypeAlias = Callable[[Mapping[str, Any], Mapping[str, str]], Awaitable[Raw]]
@@ -45,16 +41,12 @@ class Buyer:
         self._place = place
         self._book = book
         self._dearer = dearer
-        self._quoted: OrderedDict[str, Micros] = OrderedDict()
 
-    async def buy(self, call: ToolCall, theirs: str, send: Send, told: Micros | None, *, resold: bool) -> Raw:
-        """The answer. `told`: what the upstream said that it costs. `resold`: it is sold on for more than that, so that no more may be
-        paid. Raises `BackendError` where it is not paid, and what `send` raises."""
-        what, arguments = _what(theirs), [call.subject, call.arguments]
-        most = told
-        if resold and told is None:
-            most = self._quoted.get(purpose_of(self._place, what, arguments))
-        paid = self._payer.call(self._place, what, arguments, most=most if resold else None)
+    async def buy(self, call: ToolCall, theirs: str, send: Send, most: Micros | None) -> Raw:
+        """The answer. `most`: it is sold on, and no more may be paid for it. Raises `BackendError` where it is not paid, and what `send`
+        raises."""
+        what, arguments = f"the tool {theirs}", [call.subject, call.arguments]
+        paid = self._payer.call(self._place, what, arguments, most=most)
         try:
             await paid.begin()
             while True:
@@ -84,13 +76,9 @@ class Buyer:
         if challenge is None:
             raise BackendError("the upstream does not say what this call costs")
         try:
-            amount = self._payer.price(challenge)
+            return self._payer.price(challenge)
         except CannotPay as problem:
             raise self._unpaid(problem) from None
-        self._quoted[purpose_of(self._place, _what(theirs), [call.subject, call.arguments])] = amount
-        if len(self._quoted) > QUOTES:
-            self._quoted.popitem(last=False)
-        return amount
 
     async def _tell_books(self, paid: PaidCall, call: ToolCall, result: Mapping[str, Any]) -> None:
         """Before the payment is forgotten here: after a crash between the two the same one is shown again, and booked once."""
@@ -118,10 +106,6 @@ def _asked_over_http(asked: PaymentAsked) -> Mapping[str, Any] | None:
             return challenge
     error: object = members(Raw(asked.body)).get("error")
     return find_challenge_in_error(cast("Mapping[str, Any]", error)) if isinstance(error, Mapping) else None
-
-
-def _what(theirs: str) -> str:
-    return f"the tool {theirs}"
 
 
 async def _sent(paid: PaidCall, send: Send) -> Raw | None:

@@ -39,7 +39,7 @@ from server.till.calls import (
     Started,
     Unpaid,
 )
-from server.till.offers import PricedTool, PriceUnknown
+from server.till.offers import KIND_OF, PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
 from server.x402.headers import NOTHING_YET, PAYMENT_HEADERS
@@ -67,6 +67,10 @@ async def charged(
             return begun
     if request.unhurried:  # it may have been begun before it was a task
         begun.call = msgspec.structs.replace(begun.call, patient=True)
+    assert tool.price is not None
+    price = tool.price.prices[KIND_OF[request.principal.kind]]
+    if price is not None and price.function:
+        request.sold = begun.offer.amount
     try:
         answer, outcome = await _in_time(partial(run, begun.withholds), tool, begun.seconds)
     except Paused:
@@ -309,7 +313,7 @@ def _call(
         server=till.server,
         tool=name,
         arguments=arguments,
-        fingerprint=till.fingerprint(name, arguments),
+        fingerprint=till.fingerprint(name, arguments if request.unhooked is None else request.unhooked),
         caller=principal.key() if principal.identified else "",
         call_id=request.call_id,
         deadline_seconds=tool.terms.deadline_seconds,

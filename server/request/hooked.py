@@ -117,6 +117,7 @@ def _rewrite(request: Request, arguments: dict[str, Any], misfit: Misfit) -> Non
         fits = False
     if not fits:
         raise HookFailed("the arguments that it gave do not fit the schema of the tool")
+    request.unhooked = arguments_of(request)
     take_instead(request, arguments)
 
 

@@ -87,12 +87,13 @@ async def _begin(request: Request, tool: ToolEntry) -> OnceBegun | KeptAnswer | 
     if key is None and tool.policy is not None and tool.policy.shows:
         return None  # each of its answers is a preview, which is good for a while, and once
     params: CallToolParams = request.route.params  # type: ignore[assignment]
+    arguments = params.arguments if request.unhooked is None else request.unhooked
     terms = tool.terms
     call = OnceCall(
         server=request.endpoint.name,
         tool=tool.tool.name,
         caller=request.principal.key(request.address),
-        arguments=params.arguments or {},
+        arguments=arguments or {},
         key=key,
         keeps_seconds=terms.dedupe_seconds,
         idempotent=terms.idempotent,

@@ -84,8 +84,12 @@ class Request(msgspec.Struct, kw_only=True):
     header_version: int = 0  # of a payment that came in a header of /mcp
     settled: HeaderSettlement | None = None  # and what became of it
     price: str | None = None  # the version of what it costs
+    sold: int | None = None  # for so much, where its agent was asked what it costs
     unmade: bool = False  # what stands in front of its tool has kept it from being made
     asked_with: Mapping[str, Any] | None = None  # its arguments as they came, where they are others now
+    unhooked: Mapping[str, Any] | None = (
+        None  # as they were before a hook changed them: what it is known again by
+    )
     rewritten: bool = False  # its arguments are not those that came, so no header repeats them
     record: CallRecord | None = None  # of the call, once it has ended
     inner: Inner | None = None  # None: nothing else can be used

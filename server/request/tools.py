@@ -318,6 +318,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             call_id=request.call_id,
             caller=request.principal,
             origin=request,
+            sold=request.sold,
         )
         if tool.terms.quick
         else ToolCall(
@@ -334,6 +335,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             caller=request.principal,
             came=request.route.came,
             origin=request,
+            sold=request.sold,
         )
     )
     request.reached = True

@@ -40,6 +40,14 @@ AGENT = """
             time.sleep(0.02)
         return "sold " + name
 """
+# What it costs is in a file, whatever is asked for.
+ASKED = """
+    from ostiary import price
+
+    @price
+    def cost(name: str) -> str:
+        return (HERE / "cost").read_text()
+"""
 MONEY = """
     auth = "none"
     [payments]
@@ -122,7 +130,8 @@ def movements(program: Program) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def open_chain(home: Path) -> Generator[Chain]:
+def open_chain(home: Path, *, asked: bool = False) -> Generator[Chain]:
+    """`asked`: what their tool costs has to be asked of each call."""
     theirs, ours = (Program(command=SOURCE, home=home / name) for name in ("theirs", "ours"))
     for each in (theirs, ours):
         each.home.mkdir()
@@ -132,8 +141,10 @@ def open_chain(home: Path) -> Generator[Chain]:
     secret = secrets.token_bytes(31).rjust(32, b"\1")
     key.write_text(secret.hex(), "utf-8")
     key.chmod(0o600)
-    (theirs.home / "agent.py").write_text(dedent(AGENT), "utf-8")
+    (theirs.home / "agent.py").write_text(dedent(AGENT) + (dedent(ASKED) if asked else ""), "utf-8")
     selling = dedent(MONEY).format(pay_to=MAKER, facilitator=facilitator) + dedent(THEIRS)
+    if asked:
+        selling = selling.replace('flow = "upfront"', 'price = { function = "cost" }')
     selling += f"python = {json.dumps(sys.executable)}\n"
     (theirs.home / "ostiary.toml").write_text(selling, "utf-8")
     with ExitStack() as stack:
@@ -219,3 +230,25 @@ def test_whoever_dies_between_paying_and_answering_pays_once(home: Path) -> None
             ("purchase", 20_000),
         ]
         assert json.loads((chain.ours.data_dir / "paying" / "spending.json").read_text())["unanswered"] == []
+
+
+def test_what_was_quoted_is_the_most_that_is_paid_for_it_whoever_asks_again(home: Path) -> None:
+    with open_chain(home, asked=True) as chain:
+        cost = chain.theirs.home / "cost"
+        cost.write_text("$0.02", "utf-8")
+        customer = chain.customer()
+        asked = customer.wire.call("shop.sell", "tea").result
+        assert asked["structuredContent"]["accepts"][0]["amount"] == "24000"
+        payment = customer.sign_for(asked["structuredContent"])
+        cost.write_text("$0.04", "utf-8")
+        dearer = customer.wire.call("shop.sell", "tea").result
+        assert dearer["structuredContent"]["accepts"][0]["amount"] == "48000"
+        refused = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": payment}).message
+        assert "asks more for this than it said" in refused["error"]["message"], refused
+        assert chain.runs == [] and chain.settled(chain.buyer.address) == []
+        assert chain.settled(customer.payer.address) == []
+        anew = customer.sign_for(dearer["structuredContent"])
+        answered = customer.wire.call("shop.sell", "tea", _meta={"x402/payment": anew}).result
+        assert answered["content"][0]["text"] == "sold tea", answered
+        assert chain.settled(chain.buyer.address) == [40_000]
+        assert chain.settled(customer.payer.address) == [48_000]

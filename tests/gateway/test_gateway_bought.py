@@ -246,9 +246,14 @@ async def test_a_price_that_depends_on_the_call_is_asked_without_a_payment(tmp_p
         assert await door.backend.price(price) == "$0.03"
         assert shop.shown == []
         shop.accepts = [offer(amount="40000")]  # dearer than what it just said for this very call
+        assert (
+            await door.backend.price(price) == "$0.06"
+        )  # and who asks again raises nothing for what is sold
         with pytest.raises(BackendError, match="asks more"):
-            await door.say("a")
-        assert await door.say("b") == "sold 1"  # of this one nothing was told
+            await door.call("say", Caller(), arguments={"word": "a"}, sold=30_000)
+        assert shop.shown == []
+        assert words(await door.call("say", Caller(), arguments={"word": "a"}, sold=60_000)) == "sold 1"
+        assert await door.say("b") == "sold 2"  # its price was not asked: ours is in the settings
 
 
 @pytest.mark.parametrize(
@@ -257,6 +262,16 @@ async def test_a_price_that_depends_on_the_call_is_asked_without_a_payment(tmp_p
 )
 def test_a_mark_up_is_a_part_or_an_amount_and_never_less(text_: str, on: int, comes_to: int) -> None:
     assert read_mark_up(text_).on(on) == comes_to
+
+
+@pytest.mark.parametrize("text_", ["20%", "2.5%", "$0.01", "0%", "33.33 %", "9999%"])
+@pytest.mark.parametrize("amount", [0, 1, 2, 3, 7, 20_000, 123_457])
+def test_what_may_be_paid_of_what_was_taken_is_what_it_cost_and_no_loss(text_: str, amount: int) -> None:
+    mark_up = read_mark_up(text_)
+    most = mark_up.within(mark_up.on(amount))
+    assert most >= amount
+    assert mark_up.on(most) == mark_up.on(amount)
+    assert mark_up.within(0) == 0
 
 
 @pytest.mark.parametrize("wrong", ["", "20", "-1%", "1.234%", "%", "ten", "$0.0000001", "99999%"])

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from types import SimpleNamespace
 from typing import Any, cast
 
+from server.mcp.inbound import Route
 from server.mcp.messages import TextContent, Tool
+from server.mcp.params import CallToolParams
 from server.mcp.results import ToolResult
 from server.mcp.schema import ToolSchema
+from server.mcp.versions import LATEST
 from server.policy.hooks import HookFailed
 from server.request.charging import charged
-from server.request.governed import overseen
+from server.request.governed import governed, overseen
+from server.request.policy_words import arguments_of
+from server.request.request import Request
+from server.request.tools import TOOL_CALL
+from server.till import wallets
 from server.till.calls import Shown, Started
 from tests.interaction.agents import USER
 from tests.policy.governing import Governing, HookRunnerFake, governing, hooked
@@ -61,3 +69,46 @@ async def test_an_answer_that_a_hook_withholds_costs_nothing() -> None:
             assert answer.is_error and outcome in ("denied", "refused")
             wallet = await at.wallet()
             assert (wallet["balance"], wallet["held"]) == (50_000, 0)
+
+
+async def test_a_key_is_of_the_call_that_came_and_not_of_what_a_hook_makes_of_it_each_time() -> None:
+    runner, runs = HookRunnerFake(), list[Any]()
+
+    def stamp(_: Any) -> bytes:
+        return b'{"decision": "proceed", "arguments": {"q": "x", "at": %d}}' % len(runner.asked)
+
+    runner.answers = stamp
+    async with open_till() as at, governing(hooked("before"), runners=[cast("Any", runner)]) as made:
+        await at.give(50_000, wallets.wallet_of(USER) or "")
+
+        async def offer(*_: Any) -> Any:
+            return an_offer()
+
+        till: Any = SimpleNamespace(
+            **{name: getattr(at.till, name) for name in ("server", "fingerprint", "begin", "finish", "answered", "unpaid")},
+            offer=offer,
+        )  # fmt: skip
+        price = SimpleNamespace(depends=lambda _: False)
+        entry: Any = SimpleNamespace(
+            tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=price,
+            terms=SimpleNamespace(deadline_seconds=30.0),
+        )  # fmt: skip
+
+        async def once() -> tuple[ToolResult, str]:
+            params = CallToolParams(name="search", arguments={"q": "x"})
+            request = Request(
+                endpoint=cast("Any", None), principal=USER, call_id="call_1", idempotency_key="k",
+                route=Route(TOOL_CALL, 1, params, LATEST, None, 0),
+            )  # fmt: skip
+
+            async def find(_: bool) -> tuple[ToolResult, str]:
+                runs.append(arguments_of(request))
+                return FOUND, "ok"
+
+            def run(_: Any) -> Awaitable[tuple[ToolResult, str]]:
+                return charged(request, entry, till, arguments_of(request), find)
+
+            return await governed(request, entry, cast("Any", None), run, lambda _: None)
+
+        assert [(await once())[1] for _ in range(2)] == ["ok", "replayed"]
+        assert runs == [{"q": "x", "at": 1}]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from auth.values.model import PrincipalKind
 from server.backends.base import LogMessage, Progress
 from server.backends.outlets import Nobody, Withheld
 from server.mcp.messages import TextContent
@@ -16,7 +17,13 @@ from server.request.charging import charged
 from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
 
-TOOL: Any = SimpleNamespace(tool=SimpleNamespace(name="search"))
+
+def _tool(function: str = "") -> Any:
+    price = SimpleNamespace(prices={"user": SimpleNamespace(function=function)})
+    return SimpleNamespace(tool=SimpleNamespace(name="search"), price=price)
+
+
+TOOL: Any = _tool()
 
 
 class Heard(Nobody):
@@ -30,7 +37,14 @@ class Heard(Nobody):
 
 def _request(begun: Started) -> Any:
     return SimpleNamespace(
-        charge=begun.id, unhurried=False, when_written=None, header_version=0, settled=None, in_vain=None
+        principal=SimpleNamespace(kind=PrincipalKind.USER),
+        sold=None,
+        charge=begun.id,
+        unhurried=False,
+        when_written=None,
+        header_version=0,
+        settled=None,
+        in_vain=None,
     )
 
 
@@ -54,6 +68,25 @@ async def test_nothing_of_an_answer_is_heard_before_it_is_paid_for() -> None:
     async with open_till() as at:
         await at.give(50_000)
         assert await _withheld(at)
+
+
+@pytest.mark.parametrize(("function", "sold"), [("cost", 10_000), ("", None)])
+async def test_an_agent_that_said_what_a_call_costs_hears_for_how_much_it_was_sold(
+    function: str, sold: int | None
+) -> None:
+    async with open_till() as at:
+        await at.give(50_000)
+        begun = await at.till.begin(a_call(), an_offer(), Shown())
+        assert isinstance(begun, Started)
+        at.till.hand_over(begun)
+        request, heard = _request(begun), list[int | None]()
+
+        async def run(_withheld: bool) -> tuple[ToolResult, str]:
+            heard.append(request.sold)
+            return ANSWER, "ok"
+
+        await charged(request, _tool(function), at.till, {}, run)
+        assert heard == [sold]
 
 
 async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_back_at_once() -> None:
