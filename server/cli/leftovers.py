@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -101,7 +102,7 @@ def _client_gone(program: str, file: str) -> Callable[[], None]:
         _, usual = installing.file_of(program, project=False)
         if Path(file) != usual.path:
             raise terminal.CliError(
-                f"{file} belongs to a project", hint=f"there: ostiary uninstall {program} --project"
+                f"{file} belongs to a project", hint=f"there: ostiary uninstall {quote(program)} --project"
             )
         code = run(["uninstall", program, "--yes"])
         if code:

@@ -347,7 +347,7 @@ def _say_next(manager: Systemd, unit: ServiceUnit, settings: Path | None, *, sta
         return
     if settings is None:
         where = manager.settings_folder(unit.name) / "ostiary.toml" if manager.system else None
-        said = f"ostiary init {where}, then ostiary service install" if where else "ostiary init"
+        said = f"ostiary init {quote(str(where))}, then ostiary service install" if where else "ostiary init"
         say("it serves the demo, because there are no settings")
         terminal.say_hint(said)
     data = next(

@@ -83,7 +83,7 @@ def _what_was_meant(path: Path) -> str:
     """For somebody who left out a word."""
     written = str(path)
     if written.startswith(("http:/", "https:/")):
-        return f"ostiary serve --upstream {written.replace(':/', '://', 1)}"
+        return f"ostiary serve --upstream {quote(written.replace(':/', '://', 1))}"
     if path.suffix in JAVASCRIPT:
         return f"ostiary serve -- node {quote(written)}"
     if which(written) is not None:

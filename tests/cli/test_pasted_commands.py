@@ -44,7 +44,7 @@ def bare_values(tree: ast.AST) -> list[int]:
 
 def is_quoted(value: ast.expr) -> bool:
     match value:
-        case ast.Call(func=ast.Name(id="quote")):
+        case ast.Call(func=ast.Name(id="quote" | "join")):
             return True
         case ast.IfExp(body=ast.Constant(), orelse=ast.Constant()):
             return True
