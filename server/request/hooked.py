@@ -64,7 +64,8 @@ async def looked_at_again(
         if said.result is not None:
             result = _conforming(tool, said.result)
             await tell(request, policy, "hook_substituted", kept=False)
-            return result, "error" if result.is_error else "ok"
+            # "error" says that the tool has failed, so that the call may be made again: which is not the hook's to say.
+            return result, ("ok" if not result.is_error else "error" if answer.is_error else "refused")
     except HookFailed as error:
         await _tell_of_failure(request, policy, hook, error)
         text = f"This call was made, but its answer is withheld: {_OUT_OF_ORDER}"

@@ -88,9 +88,9 @@ async def test_a_call_whose_answer_was_lost_is_known_by_what_came_and_not_by_wha
         assert told(await ask(made, "legacy", params(key=None))) == ("sent 1", False, True)
 
 
-def shop(sender: Sender) -> Source:
+def shop(sender: Sender, dedupe: int = 60) -> Source:
     listed = {name: Tool(name=name, input_schema=WHAT) for name in ("send", "quote")}
-    return agent(terms=CallTerms(dedupe_seconds=60), listed=listed, send=sender, quote=Sender())
+    return agent(terms=CallTerms(dedupe_seconds=dedupe), listed=listed, send=sender, quote=Sender())
 
 
 async def test_a_preview_that_is_shown_again_has_an_id_that_is_good() -> None:
@@ -118,4 +118,20 @@ async def test_what_was_kept_is_given_by_the_rules_of_now() -> None:
             made = house(shop(sender), tokens=TOKENS, keeper=keeper, governing=ruled.policy)
             refused = await ask(made, "modern", params("a"))
             assert refused["result"]["_meta"][POLICY]["reason"] == "denied"
+        assert sender.runs == 1
+
+
+async def test_a_preview_is_used_up_where_a_hook_makes_a_failure_of_what_the_tool_has_done() -> None:
+    sender = Sender()
+    said = b'{"decision": "substitute", "result": {"content": [{"type": "text", "text": "no"}], "isError": true}}'
+    runner: Any = HookRunnerFake(lambda _: said)
+    settings = {**hooked("after"), "tools": {"send": {"confirm": {}}}}
+    async with governing(settings, runners=[runner]) as ruled:
+        made = house(shop(sender, 0), tokens=TOKENS, governing=ruled.policy)
+        shown = await ask(made, "modern", params("a", key=None))
+        asked = params("a", key=None)
+        asked["arguments"] |= {"confirm": True, "preview_id": shown["result"]["_meta"][POLICY]["previewId"]}
+        assert told(await ask(made, "modern", asked))[:2] == ("no", True)
+        again = await ask(made, "modern", asked)
+        assert again["result"]["_meta"][POLICY]["reason"] == "preview_stale"
         assert sender.runs == 1
