@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -78,9 +78,13 @@ class AcmeAccount(msgspec.Struct, frozen=True):
     status: str = "valid"
 
 
+# RFC 3339 has an offset always; without one it would be a moment of this machine's, and some of those there are not.
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+
+
 class SuggestedWindow(msgspec.Struct, frozen=True):
-    start: datetime
-    end: datetime
+    start: Moment
+    end: Moment
 
 
 class RenewalInfo(msgspec.Struct, frozen=True, rename="camel"):

@@ -563,6 +563,15 @@ async def test_with_a_wrong_clock_certificates_are_not_got_again_and_again_and_t
     await office.runs_until(lambda: len(office.authority.orders) == 2, within=60 * DAY)
 
 
+async def test_a_window_that_is_no_moment_ends_nothing(office: Office, clock: Clock) -> None:
+    office.authority.suggests = lambda: (0.0, 0.0)
+    for _ in range(3):
+        window = {"suggestedWindow": {"start": "0001-01-01T00:00:00", "end": "0001-01-01T00:00:00"}}
+        office.authority.faults.append(("/renewal/", office.authority._reply(200, window)))
+    await office.runs(14 * HOUR)
+    assert len(office.served) == 1 and office.state.trouble is None
+
+
 # ── what must not be used any more ───────────────────────────────────────────────────────────────────────────────────
 
 
