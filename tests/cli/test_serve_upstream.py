@@ -18,7 +18,7 @@ from shell import Terminal
             ("--upstream", "https://ada:swordfish@a.example"),
             "error: --upstream must not hold credentials; send them in a header, as env:NAME or file:/path",
         ),
-        (("--upstream", "https://a.example", "--", "sh"), "error: --upstream and a command are 2 servers"),
+        (("--upstream", "https://a.example", "--", "sh"), "error: --upstream and a command are two servers"),
         (("--env", "not a name", "--", "sh"), "error: --env 'not a name' is not the name of a variable"),
         (("--env", "KEY"), "error: --env goes with a command"),
     ],
