@@ -28,15 +28,21 @@ SEARCH = Tool(name="search", input_schema={"type": "object"})
 FOUND = ToolResult(content=(TextContent(text="ann@example.org"),))
 
 
+# A fixed one, for everybody.
+PRICE: Any = SimpleNamespace(depends=lambda _: False, prices={"user": SimpleNamespace(function="")})
+
+
 async def pay(at: OpenTill, made: Governing) -> tuple[ToolResult, str]:
     """One call of it, with a key, as `_run_priced` makes it."""
-    entry: Any = SimpleNamespace(tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH))
+    entry: Any = SimpleNamespace(
+        tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE
+    )
     begun = await at.till.begin(a_call(), an_offer(), Shown(key="k"))
     assert isinstance(begun, Started)
     at.till.hand_over(begun)
     params = SimpleNamespace(arguments={"q": "x"})
     request: Any = SimpleNamespace(
-        charge=begun.id, unhurried=False, when_written=None, header_version=0, settled=None, in_vain=None,
+        charge=begun.id, unhurried=False, when_written=None, header_version=0, settled=None, in_vain=None, sold=None,
         principal=USER, call_id="call_1", sharer="user:user-1", route=SimpleNamespace(params=params),
     )  # fmt: skip
 
@@ -88,9 +94,8 @@ async def test_a_key_is_of_the_call_that_came_and_not_of_what_a_hook_makes_of_it
             **{name: getattr(at.till, name) for name in ("server", "fingerprint", "begin", "finish", "answered", "unpaid")},
             offer=offer,
         )  # fmt: skip
-        price = SimpleNamespace(depends=lambda _: False)
         entry: Any = SimpleNamespace(
-            tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=price,
+            tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE,
             terms=SimpleNamespace(deadline_seconds=30.0),
         )  # fmt: skip
 
