@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, cast
 from msgspec import UNSET
 
 from auth.values.model import Principal
-from server.backends.base import NO_ARGUMENTS, NoSuchResource, Outlet, ResourceRead, ToolCall
+from server.backends.base import NO_ARGUMENTS, AgentRequest, NoSuchResource, Outlet, ResourceRead, ToolCall
 from server.backends.catalog import ResourceEntry, Source, TemplateEntry
 from server.backends.terms import CallTerms
 from server.endpoint.me import is_somebody
@@ -135,9 +135,7 @@ class ResourceReader:
         return contents
 
 
-_OF_EVERY_CALL: Final = tuple(
-    name for name in ToolCall.__struct_fields__ if name not in ("tool", "arguments")
-)
+_OF_EVERY_CALL: Final = AgentRequest.__struct_fields__
 
 
 def reader(name: str, endpoint: Callable[[], Endpoint]) -> Source:
