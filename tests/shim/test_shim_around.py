@@ -255,10 +255,9 @@ def test_a_provider_of_a_cancelled_plain_tool_is_cleaned_up(serve: Serve) -> Non
 
         @tool
         def waits(ctx: SyncContext, x: Annotated[int, Provide(opened)]):
-            ctx.progress(1)
             try:
                 while True:
-                    ctx.progress(2)
+                    ctx.progress(1)
             finally:
                 gone.set()
 
