@@ -55,6 +55,10 @@ class ReplyLine:
         elif self._on_left is not None:
             self._on_left()
 
+    def end(self) -> None:
+        """Whoever is to hear that the client has left has this line: they would hold each other."""
+        self._on_left = None
+
     async def _say(self, say: Callable[..., Awaitable[None]], *what: bytes) -> None:
         # Also when nobody hears it, or signs of life would be due at once for ever.
         self.spoke_at = trio.current_time()
@@ -85,3 +89,4 @@ async def answer_in_place(
         return await produce(line)
     finally:
         await cycle.part(companion)
+        line.end()
