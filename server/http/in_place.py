@@ -24,12 +24,12 @@ class ReplyLine:
     leaves does not want the answer any more; else the work goes on for nobody, and `on_left` hears of it. Cancelled while a client takes its time to read,
     it leaves half a message, and the connection ends with it."""
 
-    __slots__ = ("_cancels", "_cycle", "_deaf", "_on_left", "_reply", "spoke_at")
+    __slots__ = ("_cancels", "_cycle", "_deaf", "_reply", "on_left", "spoke_at")
 
     def __init__(
         self, reply: McpReply, cycle: Cycle, *, cancels: bool, on_left: Callable[[], None] | None = None
     ) -> None:
-        self._on_left = on_left
+        self.on_left = on_left
         self._reply = reply
         self._cycle = cycle
         self._cancels = cancels
@@ -52,12 +52,8 @@ class ReplyLine:
         self._deaf = True
         if self._cancels:
             self._cycle.abandon()
-        elif self._on_left is not None:
-            self._on_left()
-
-    def end(self) -> None:
-        """Whoever is to hear that the client has left has this line: they would hold each other."""
-        self._on_left = None
+        elif self.on_left is not None:
+            self.on_left()
 
     async def _say(self, say: Callable[..., Awaitable[None]], *what: bytes) -> None:
         # Also when nobody hears it, or signs of life would be due at once for ever.
@@ -89,4 +85,4 @@ async def answer_in_place(
         return await produce(line)
     finally:
         await cycle.part(companion)
-        line.end()
+        line.on_left = None  # who is to hear of that has this line: they would hold each other
