@@ -116,6 +116,8 @@ def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
     payment = signed(account, demanded(url))
     first = httpx2.get(url, headers=signed(account, demanded(url)).headers, trust_env=False).json()
     before = len(shop.settling.seen(to("/settle")))
+    verified = len(shop.settling.seen(to("/verify")))
+    shop.settling.always(to("/verify"), Fault.HOLD)
     shop.settling.always(to("/settle"), Fault.HOLD)
 
     def send(_: int) -> httpx2.Response:
@@ -123,6 +125,9 @@ def test_the_reference_serves_one_payment_as_often_as_it_comes_at_once(
 
     with ThreadPoolExecutor(5) as together:
         sent = [together.submit(send, number) for number in range(5)]
+        # Each is found good before the first is settled.
+        shop.settling.await_seen(to("/verify"), verified + 5, answered=True)
+        shop.settling.let_go()
         shop.settling.await_seen(to("/settle"), before + 5, answered=True)
         shop.settling.heal()
         statuses = sorted(one.result().status_code for one in sent)

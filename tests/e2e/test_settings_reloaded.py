@@ -122,7 +122,7 @@ def test_a_terminal_that_is_closed_drains_the_server(home: Path) -> None:
     ostiary = house(home)
     master, slave = os.openpty()
     in_it = (
-        "import fcntl, os, sys, termios; os.setsid(); fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
+        "import fcntl, os, signal, sys, termios; signal.signal(signal.SIGHUP, signal.SIG_DFL); os.setsid(); fcntl.ioctl(int(sys.argv[1]), termios.TIOCSCTTY, 0);"
         "os.close(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
     )
     log = home / "log"
