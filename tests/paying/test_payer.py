@@ -48,6 +48,13 @@ async def run(
     call: PaidCall, shop: Shop, through: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
 ) -> dict[str, Any]:
     await call.begin()
+    return await run_on(call, shop, through)
+
+
+async def run_on(
+    call: PaidCall, shop: Shop, through: Callable[[dict[str, Any]], dict[str, Any]] = lambda result: result
+) -> dict[str, Any]:
+    """From where it has begun."""
     while True:
         result = through(serve(shop, json.loads(json.dumps(call.meta))))
         if not await call.again(result):
@@ -133,12 +140,21 @@ async def test_another_call_is_another_payment(wallet: Wallet, shop: Shop) -> No
 
 async def test_a_payment_that_goes_out_twice_at_once_is_one(wallet: Wallet, shop: Shop) -> None:
     calls = [wallet.call() for _ in range(8)]
+
+    async def pay(call: PaidCall) -> None:
+        await call.begin()
+        assert await call.again(as_result(shop.challenge))
+
+    # Whoever begins after one of them has its answer makes another call, so they wait for each other.
     async with trio.open_nursery() as nursery:
         for call in calls:
-            nursery.start_soon(run, call, shop)
-    assert len({json.dumps(call.meta) for call in calls}) == len(shop.cashed)
-    assert shop.taken == 20_000 * len(shop.cashed)
-    assert wallet.spending.unanswered() == ()
+            nursery.start_soon(pay, call)
+    assert len({json.dumps(call.meta) for call in calls}) == 1
+    async with trio.open_nursery() as nursery:
+        for call in calls:
+            nursery.start_soon(run_on, call, shop)
+    assert (len(shop.shown), len(shop.cashed), shop.taken) == (8, 1, 20_000)
+    assert (wallet.spent, wallet.spending.unanswered()) == ("$0.02", ())
 
 
 async def test_two_that_sign_for_the_same_call_send_one_signature(wallet: Wallet, shop: Shop) -> None:
