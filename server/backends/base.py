@@ -108,8 +108,8 @@ class AgentRequest(msgspec.Struct, frozen=True, kw_only=True):
 class ToolCall(AgentRequest, frozen=True, kw_only=True):
     tool: str
     arguments: Mapping[str, Any]
-    # In millionths of a dollar, for how much it was sold by what this agent said that it costs; None: it said nothing of it.
-    sold: int | None = None
+    sold: int | None = None  # for so many millionths of a dollar; None: its caller pays nothing for it
+    sold_as_said: bool = False  # which follows from what this agent said that it costs
 
 
 class ResourceRead(AgentRequest, frozen=True, kw_only=True):

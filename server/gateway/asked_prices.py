@@ -13,6 +13,7 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from server.backends.base import ToolCall
 from server.backends.terms import PRICE_META
 from server.money.amounts import MOST, ONE, BadAmount, Micros, parse, shown
 
@@ -70,6 +71,16 @@ def asked_price(meta: Mapping[str, Any] | UnsetType) -> AskedPrice | None:
     if isinstance(usd, int | float) and not isinstance(usd, bool):
         return AskedPrice(_dollars(usd))
     return AskedPrice(None) if meta.get(_REQUIRED) is True else None
+
+
+def most_for(call: ToolCall, listed: AskedPrice | None, mark_up: MarkUp) -> Micros | None:
+    """No more is paid for a call that is sold on; None: as much as the wallet may spend. What was sold as the upstream said stays so,
+    whatever that says by now."""
+    if call.sold is not None and call.sold_as_said:
+        return mark_up.within(call.sold)
+    if listed is not None:
+        return listed.amount
+    return call.sold or 0
 
 
 def tag_of(price: AskedPrice, mark_up: MarkUp) -> Mapping[str, Any]:

@@ -29,7 +29,7 @@ from server.backends.base import (
 from server.backends.outlets import Nobody
 from server.client.headers import parameter_headers
 from server.gateway import results
-from server.gateway.asked_prices import UPSTREAM_PRICE, MarkUp, read_mark_up
+from server.gateway.asked_prices import UPSTREAM_PRICE, MarkUp, most_for, read_mark_up
 from server.gateway.carried import CarriedMeta
 from server.gateway.credentials import AccountNeeded, Credential
 from server.gateway.guard import OfferGuard
@@ -45,7 +45,7 @@ from server.limits.turns import NoTurn, Turns
 from server.mcp.messages import Prompt, Resource, ResourceContents, ResourceTemplate, Tool
 from server.mcp.questions import Question
 from server.mcp.results import CompletionResult, PromptResult, ToolResult
-from server.money.amounts import Micros, shown
+from server.money.amounts import shown
 from server.observe.log import Logger
 
 if TYPE_CHECKING:
@@ -212,13 +212,10 @@ class McpBackend:
                 return results.tool_result(
                     await self._answer(call, theirs, lists, outlet, NO_META, NO_HEADERS)
                 )
-            price = lists.prices.get(call.tool)
             send = partial(self._answer, call, theirs, lists, outlet)
-            most: Micros | None = None
-            if price is not None and self._mark_up is not None:
-                # What depends on the call was sold at what it cost when its price was asked, whoever asked again since then.
-                sold = None if call.sold is None else self._mark_up.within(call.sold)
-                most = sold if price.amount is None else price.amount
+            most = (
+                None if self._mark_up is None else most_for(call, lists.prices.get(call.tool), self._mark_up)
+            )
             return results.tool_result(await buyer.buy(call, theirs, send, most))
         except UpstreamFailure as failure:
             raise self._told(failure) from failure

@@ -2,15 +2,15 @@
 
 A preview has an id, which is all that there is of it: a random number, until when it is good, and two MACs under a key of ours. The first
 says whose it is and the second of which call, so that an id that is nobody's can be told from one of other arguments. Nothing is kept of a
-preview but that it was used: a conditional write in the store burns it before the tool runs, and unburns it where the tool says that it
-failed. After a crash, or where nobody knows how the call ended, it stays burned.
+preview but which call has used it: a conditional write in the store burns it before the tool runs, and unburns it where the tool says that
+it failed. After a crash, or where nobody knows how the call ended, it stays burned, for every call but that one.
 """
 
 from __future__ import annotations
 
 import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias, cast
 
@@ -22,6 +22,8 @@ from server.policy.asking import fingerprint, shown
 from server.settings.rules import ConfirmConfig
 from server.store.jobs import Store, StoreDb
 
+# By a call for the first time, by the same call again, or by another one before.
+Burn: TypeAlias = Literal["fresh", "again", "used"]
 Unconfirmed: TypeAlias = Literal[
     "tool_disabled",
     "confirmation_required",
@@ -35,16 +37,19 @@ _NONCE: Final = 12
 _EXPIRY: Final = 6  # of milliseconds
 _OF_WHOM: Final = 12
 _OF_WHAT: Final = 16
+_MARK: Final = 8
 _BYTES: Final = _NONCE + _EXPIRY + _OF_WHOM + _OF_WHAT
 LONGEST_ID: Final = -(-_BYTES * 4 // 3)
 # Beyond what it is good for: a clock that is set back must not make a burned one good again.
 _KEPT_MS: Final = 24 * 3_600_000
 
+# The amount says by which call.
 _BURN: Final = (
-    "INSERT INTO meters (subject, period, amount, expires_at) VALUES (?, 'once', 1, ?)"
-    " ON CONFLICT (subject, period) DO UPDATE SET amount = meters.amount + 1 WHERE meters.amount + 1 <= 1"
+    "INSERT INTO meters (subject, period, amount, expires_at) VALUES (?, 'once', ?, ?)"
+    " ON CONFLICT (subject, period) DO UPDATE SET amount = excluded.amount WHERE meters.amount = 0"
 )
-_UNBURN: Final = "UPDATE meters SET amount = 0 WHERE subject = ? AND period = 'once' AND amount = 1"
+_BURNED_BY: Final = "SELECT amount FROM meters WHERE subject = ? AND period = 'once'"
+_UNBURN: Final = "UPDATE meters SET amount = 0 WHERE subject = ? AND period = 'once' AND amount = ?"
 
 # What is added to a tool's arguments, and by which names where it has such already.
 _CONFIRM: Final = ("confirm", "ostiary_confirm")
@@ -102,13 +107,17 @@ class Previews:
             return "preview_mismatch"
         return found
 
-    async def burn(self, preview: PreviewId) -> bool:
-        """Whether nobody has used it before. Raises `StoreUnavailable`."""
-        return await self._store.write(partial(_burn, preview=preview))
+    async def burn(self, preview: PreviewId, *by: str) -> Burn:
+        """`by`: what that call is known by. Raises `StoreUnavailable`."""
+        return await self._store.write(partial(_burn, preview=preview, mark=self._mark(by)))
 
-    async def unburn(self, preview: PreviewId) -> None:
+    async def unburn(self, preview: PreviewId, *by: str) -> None:
         """Raises `StoreUnavailable`."""
-        await self._store.write(partial(_unburn, preview=preview))
+        await self._store.write(partial(_unburn, preview=preview, mark=self._mark(by)))
+
+    def _mark(self, by: Sequence[str]) -> int:
+        """Neither 0 nor 1, which no call is known by."""
+        return (int.from_bytes(self._mac(b"by", b"", *by)[:_MARK]) >> 1) | 2
 
     def _of_whom(self, head: bytes, caller: str) -> bytes:
         return self._mac(b"whom", head, caller)[:_OF_WHOM]
@@ -121,12 +130,15 @@ class Previews:
         return hmac.digest(self._key, use + head + text, "sha256")
 
 
-def _burn(db: StoreDb, preview: PreviewId) -> bool:
-    return db.execute(_BURN, preview.subject, preview.expires_at + _KEPT_MS) == 1
+def _burn(db: StoreDb, preview: PreviewId, mark: int) -> Burn:
+    if db.execute(_BURN, preview.subject, mark, preview.expires_at + _KEPT_MS) == 1:
+        return "fresh"
+    found = db.fetch_one(_BURNED_BY, preview.subject)
+    return "again" if found is not None and found["amount"] == mark else "used"
 
 
-def _unburn(db: StoreDb, preview: PreviewId) -> None:
-    db.execute(_UNBURN, preview.subject)
+def _unburn(db: StoreDb, preview: PreviewId, mark: int) -> None:
+    db.execute(_UNBURN, preview.subject, mark)
 
 
 def _bytes(text: str) -> bytes | None:

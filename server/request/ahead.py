@@ -14,8 +14,9 @@ from server.tasks.order import TaskOrder
 
 async def charge_ahead(request: Request, tool: ToolEntry) -> ToolResult | None:
     """So that a refusal is given at once. What is returned is the answer already: of a refusal, or of the same call made before.
-    None: the task may be made, and `charged` goes on with it there."""
-    if not request.priced:
+    None: the task may be made, and `charged` goes on with it there. What stands in front of a tool comes before the till, so such a
+    call begins there when it is made."""
+    if not request.priced or tool.policy is not None:
         return None
     from server.request.charging import begin_ahead
 
@@ -34,7 +35,7 @@ def brought_by(request: Request) -> dict[str, Any]:
     """What goes into the order of a task."""
     if not request.priced:
         return {}
-    from server.request.charging import what_it_brings
+    from server.request.brought import what_it_brings
 
     return what_it_brings(request)
 

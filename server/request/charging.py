@@ -15,7 +15,6 @@ from typing import Any, Final, TypeAlias, cast
 
 import msgspec
 import trio
-from msgspec import UNSET
 
 from auth.values.model import PrincipalKind
 from server.backends.base import BackendError, Paused, PriceAsked, Pricing
@@ -25,8 +24,9 @@ from server.mcp.messages import TextContent
 from server.mcp.params import CallToolParams
 from server.mcp.results import InputRequiredResult, RawResult, ToolResult
 from server.repeats.fingerprint import NotComparable
-from server.repeats.keys import A_KEY, REPLAYED, is_key
-from server.request.repeating import free_of_charge, key_of
+from server.repeats.keys import REPLAYED
+from server.request.brought import shown_by, version_in_header
+from server.request.repeating import free_of_charge
 from server.request.request import Request
 from server.till import wallets, words
 from server.till.calls import (
@@ -35,17 +35,14 @@ from server.till.calls import (
     PaidInVain,
     PricedCall,
     Refusal,
-    Shown,
     Started,
     Unpaid,
 )
-from server.till.offers import KIND_OF, PricedTool, PriceUnknown
+from server.till.offers import PricedTool, PriceUnknown
 from server.till.quotes import BadQuote
 from server.till.till import Till
-from server.x402.headers import NOTHING_YET, PAYMENT_HEADERS
 from server.x402.in_band import ERROR_KEY, PAYMENT_REQUIRED, PAYMENT_REQUIRED_FIELD, RECEIPT_KEY
-from server.x402.payments import BadPayment, read_payment
-from server.x402.requirements import V1
+from server.x402.payments import BadPayment
 
 # What a refusal says for programs.
 REFUSAL: Final = "io.ostiary/payment"
@@ -68,9 +65,7 @@ async def charged(
     if request.unhurried:  # it may have been begun before it was a task
         begun.call = msgspec.structs.replace(begun.call, patient=True)
     assert tool.price is not None
-    price = tool.price.prices[KIND_OF[request.principal.kind]]
-    if price is not None and price.function:
-        request.sold = begun.offer.amount
+    request.sold, request.sold_as_said = begun.offer.amount, tool.price.as_agent_says(request.principal.kind)
     try:
         answer, outcome = await _in_time(partial(run, begun.withholds), tool, begun.seconds)
     except Paused:
@@ -157,7 +152,7 @@ async def _begun(
         brought = NOTHING_SHOWN
         try:
             brought = shown_by(request)
-            request.header_version = _version_in_header(request, brought)
+            request.header_version = version_in_header(request, brought)
             offer = await till.offer(price, call, kind, brought, ask_agent)
         except BadPayment as error:
             unread = words.unreadable(error.reason_code, error.sentence)
@@ -184,52 +179,6 @@ async def _begun(
     _for_headers(request, begun.meta.get(RECEIPT_KEY))
     meta = {**(begun.answer.meta or {}), **begun.meta, REPLAYED: True}
     return msgspec.structs.replace(begun.answer, meta=meta), "replayed"
-
-
-def what_it_brings(request: Request) -> dict[str, Any]:
-    """What goes into the order of a task."""
-    payment, key = _raw(request)
-    return {
-        "payment": payment,
-        "idempotency_key": key if isinstance(key, str) else None,
-        "charge": request.charge,
-        "address": request.address,
-    }
-
-
-def _raw(request: Request) -> tuple[Any, Any]:
-    """A payment and a key as they came, in the `_meta` of a request or in its headers; None for none."""
-    meta, headers = request.route.params.meta, request.headers
-    payment: Any = request.payment if meta.payment is UNSET else meta.payment
-    if headers is not None and payment is None:
-        written = (headers[name].decode("latin-1") for name in PAYMENT_HEADERS if name in headers)
-        payment = next((text for text in written if text != NOTHING_YET), None)
-    return payment, key_of(request)
-
-
-def _version_in_header(request: Request, brought: Shown) -> int:
-    """Of the payment that came in a header of MCP's own wire; 0: none did. Plain HTTP answers by itself."""
-    by_header = request.headers is not None and request.route.params.meta.payment is UNSET
-    return brought.payment.version if by_header and brought.payment is not None else 0
-
-
-def shown_by(request: Request) -> Shown:
-    """What a request brings to pay with. Raises `BadPayment`."""
-    raw, key = _raw(request)
-    if raw is None and key is None:
-        return NOTHING_SHOWN
-    payment = None if raw is None else read_payment(raw)
-    if payment is not None and payment.version == V1 and request.route.params.meta.payment is not UNSET:
-        raise BadPayment(
-            "invalid_x402_version", "Payments inside MCP are of version 2; version 1 is for headers alone."
-        )
-    if key is None and payment is not None:
-        key = payment.identifier
-    if key is None:
-        return Shown(payment=payment)
-    if not is_key(key):
-        raise BadPayment("invalid_idempotency_key", A_KEY)
-    return Shown(payment=payment, key=key)
 
 
 async def _in_time(

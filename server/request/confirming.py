@@ -29,6 +29,13 @@ _MACHINES: Final = frozenset({PrincipalKind.API_KEY, PrincipalKind.CLIENT})
 _NOT_DONE: Final = frozenset({"error", "invalid", "unpaid", "busy"})
 
 
+class _Burnt(msgspec.Struct, frozen=True):
+    """By this call, and by nothing that comes again."""
+
+    preview: PreviewId
+    call_id: str
+
+
 def taken_off(request: Request, policy: ToolPolicy) -> GivenConfirmation | None:
     """What the call says of its confirmation, which is no argument of the tool's from here on."""
     if policy.confirmed is None:
@@ -49,14 +56,14 @@ async def confirmed(
     confirms = policy.confirmed
     if confirms is None or given is None:
         return await run(outlet)
-    preview = await _burnt(request, policy, confirms, given)
+    burnt = await _burnt(request, policy, confirms, given)
     try:
         answer, outcome = await run(outlet)
     except Paused:  # it will come again
-        await _unburn(policy, preview)
+        await _unburn(policy, burnt)
         raise
     if outcome in _NOT_DONE:
-        await _unburn(policy, preview)
+        await _unburn(policy, burnt)
     return answer, outcome
 
 
@@ -83,8 +90,8 @@ def with_previews(request: Request, policy: ToolPolicy, answer: ToolResult, outc
 
 async def _burnt(
     request: Request, policy: ToolPolicy, confirms: ConfirmedTool, given: GivenConfirmation
-) -> PreviewId:
-    """Raises `CallNotMade`."""
+) -> _Burnt | None:
+    """None: it is not to be unburned whatever comes of the call. Raises `CallNotMade`."""
     whole, principal = policy.whole, request.principal
     if not confirms.config.keys and principal.kind in _MACHINES:
         raise await _unconfirmed(request, policy, confirms, "tool_disabled")
@@ -99,16 +106,30 @@ async def _burnt(
         raise await _unconfirmed(request, policy, confirms, found)
     if not given.confirms:
         raise await _unconfirmed(request, policy, confirms, "confirmation_required", given.preview_id)
+    bought_by = _bought_by(request)
+    by = bought_by or (request.call_id,)
     try:
-        fresh = await whole.previews.burn(found)
+        burn = await whole.previews.burn(found, *by)
     except StoreUnavailable as problem:
         whole.desk.log.warning("policy.not_burned", tool=policy.tool, reason=str(problem))
         text = "This call was not made, because it cannot be written down right now that it was confirmed: call it again in a few seconds."
         raise CallNotMade(refused("not_counted", text, retryAfter=5)) from problem
-    if not fresh:
+    if burn == "used":
         raise await _unconfirmed(request, policy, confirms, "preview_stale")
+    if burn == "again":
+        return None
     await tell(request, policy, "confirmed", kept=True)
-    return found
+    return None if bought_by else _Burnt(found, request.call_id)
+
+
+def _bought_by(request: Request) -> tuple[str, ...]:
+    """What the till knows the same call by when it comes again; nothing for a call that cannot come again. Such a call may be made until it
+    is done, and is given its answer after that."""
+    if not request.priced:
+        return ()
+    from server.request.brought import known_by
+
+    return known_by(request)
 
 
 async def _unconfirmed(
@@ -128,8 +149,10 @@ async def _unconfirmed(
     return CallNotMade(refused(reason, text, **facts), "unconfirmed")
 
 
-async def _unburn(policy: ToolPolicy, preview: PreviewId) -> None:
+async def _unburn(policy: ToolPolicy, burnt: _Burnt | None) -> None:
+    if burnt is None:
+        return
     try:
-        await policy.whole.previews.unburn(preview)
+        await policy.whole.previews.unburn(burnt.preview, burnt.call_id)
     except StoreUnavailable as problem:  # it has to be shown once more
         policy.whole.desk.log.warning("policy.not_burned", tool=policy.tool, reason=str(problem))

@@ -69,6 +69,8 @@ async def governed(request: Request, tool: ToolEntry, outlet: Outlet, run: RunTo
             raise
         if outcome in _CAME_TO_NOTHING:
             await _put_back(policy, taken)
+        if outcome == "replayed":  # kept by the till, when other things may have been hidden
+            answer, outcome = await _redacted(request, tool, policy, answer, outcome)
         return confirming.with_previews(request, policy, answer, outcome), outcome
     except CallNotMade as found:
         request.unmade = True

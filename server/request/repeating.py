@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import msgspec
-from msgspec import UNSET
 
 from server.backends.base import Paused
 from server.backends.catalog import ToolEntry
@@ -37,7 +36,8 @@ from server.repeats.keeper import (
     OnceBegun,
     OnceCall,
 )
-from server.repeats.keys import A_KEY, IDEMPOTENCY_HEADER, REPEAT, REPLAYED, is_key
+from server.repeats.keys import A_KEY, REPEAT, REPLAYED, is_key
+from server.request.call_key import key_of
 from server.request.perform import perform
 from server.request.request import Request
 from server.rights.standing import Standing
@@ -208,15 +208,6 @@ async def free_of_charge(
     if isinstance(begun, KeptAnswer):
         return cast("ToolResult", _marked(begun)), outcome
     return await _made(request, _keeper(request), begun, call), outcome
-
-
-def key_of(request: Request) -> Any:
-    """As it came, in the `_meta` of a request or in its headers; None for none."""
-    meta, headers = request.route.params.meta, request.headers
-    key: Any = request.idempotency_key if meta.idempotency_key is UNSET else meta.idempotency_key
-    if key is None and headers is not None and IDEMPOTENCY_HEADER in headers:
-        key = headers[IDEMPOTENCY_HEADER].decode("latin-1")
-    return key
 
 
 def _keeper(request: Request) -> CallKeeper:

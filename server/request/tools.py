@@ -319,6 +319,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             caller=request.principal,
             origin=request,
             sold=request.sold,
+            sold_as_said=request.sold_as_said,
         )
         if tool.terms.quick
         else ToolCall(
@@ -336,6 +337,7 @@ async def _run(request: Request, tool: ToolEntry, resumed: Any, outlet: Outlet) 
             came=request.route.came,
             origin=request,
             sold=request.sold,
+            sold_as_said=request.sold_as_said,
         )
     )
     request.reached = True

@@ -95,6 +95,13 @@ class PricedTool(msgspec.Struct, frozen=True, kw_only=True):
     dedupe_seconds: int
     free_calls: int
     trial: int
+    authored: frozenset[str] = frozenset()  # the kinds of caller whose price is that of the tool's author
+
+    def as_agent_says(self, kind: PrincipalKind) -> bool:
+        """Whether what such callers pay follows from what its agent says."""
+        word = KIND_OF[kind]
+        price = self.prices[word]
+        return price is not None and (word in self.authored or price.function != "")
 
     def sold_to(self, kind: PrincipalKind) -> bool:
         """Whether such callers can pay for a call of it, and have to."""

@@ -79,6 +79,7 @@ class Prices:
         be said of any call."""
         own = self._tools.get(tool.name, _PLAIN)
         written = own.price if own.price is not None else self._default
+        authored = written is None
         if written is None:
             written = self._authors(tool)
         if (written is None or written == FREE) and not own.price_for:
@@ -92,7 +93,9 @@ class Prices:
         for price in prices.values():
             if price is not None and (problem := _unsayable(price, tool, backend)):
                 raise BadTerms(f"the tool {tool.name}: its price {problem}")
-        return self._priced(tool.name, own, prices)
+        return self._priced(
+            tool.name, own, prices, frozenset(prices.keys() - own.price_for.keys() if authored else ())
+        )
 
     def shown(self, tool: Tool, price: PricedTool) -> Tool:
         """What it costs is in its `_meta`, whoever said so. A repeat of a paid call is paid for again, so it never claims that
@@ -106,7 +109,9 @@ class Prices:
             annotations=msgspec.structs.replace(hints, idempotent_hint=False),
         )
 
-    def _priced(self, name: str, own: ToolConfig, prices: Mapping[str, ToolPrice | None]) -> PricedTool:
+    def _priced(
+        self, name: str, own: ToolConfig, prices: Mapping[str, ToolPrice | None], authored: frozenset[str]
+    ) -> PricedTool:
         priced = PricedTool(
             server=self._server,
             tool=name,
@@ -116,6 +121,7 @@ class Prices:
             dedupe_seconds=seconds_of(own.dedupe),
             free_calls=own.free_calls,
             trial=own.trial,
+            authored=authored,
         )
         fixed = {
             kind: priced.make(price, price.amount)

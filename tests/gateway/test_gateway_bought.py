@@ -222,6 +222,32 @@ async def test_its_price_is_sold_on_with_a_mark_up_and_a_change_changes_ours(tmp
         await soon(lambda: price("up.say") == "$0.036")
 
 
+async def test_of_what_it_lists_without_a_price_no_more_is_paid_than_was_taken_for_it(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    double = seller(shop, tools=[tool("say")])
+    async with over_tcp(double) as there, buying(wallet, till, tcp=there, mark_up="20%") as door:
+        for free_or_less in ({}, {"sold": 19_999}):
+            with pytest.raises(BackendError, match="asks more for this than it said"):
+                await door.call("say", Caller(), arguments={"word": "a"}, **free_or_less)
+        assert (shop.shown, wallet.spent) == ([], "$0.00")
+        assert words(await door.call("say", Caller(), arguments={"word": "a"}, sold=20_000)) == "sold 1"
+
+
+async def test_what_was_sold_at_a_price_of_before_is_not_bought_at_one_of_now(tmp_path: Path) -> None:
+    shop, wallet, till = Shop(accepts=[offer(amount="30000")]), Wallet(tmp_path), Till()
+    wallet.now = shop.now = 1_795_000_000.0
+    now = tool("say", _meta={PRICE_META: {"currency": "USD", "amount": "0.03"}})
+    async with (
+        over_tcp(seller(shop, tools=[now])) as there,
+        buying(wallet, till, tcp=there, mark_up="20%") as door,
+    ):
+        asked: dict[str, Any] = {"arguments": {"word": "a"}, "sold_as_said": True}
+        with pytest.raises(BackendError, match="asks more"):
+            await door.call("say", Caller(), sold=24_000, **asked)
+        assert words(await door.call("say", Caller(), sold=36_000, **asked)) == "sold 1"
+
+
 async def test_more_than_it_said_is_not_paid_for_what_is_sold_on(tmp_path: Path) -> None:
     shop, wallet, till = Shop(accepts=[offer(amount="30000")]), Wallet(tmp_path), Till()
     double = seller(shop)
@@ -250,9 +276,10 @@ async def test_a_price_that_depends_on_the_call_is_asked_without_a_payment(tmp_p
             await door.backend.price(price) == "$0.06"
         )  # and who asks again raises nothing for what is sold
         with pytest.raises(BackendError, match="asks more"):
-            await door.call("say", Caller(), arguments={"word": "a"}, sold=30_000)
+            await door.call("say", Caller(), arguments={"word": "a"}, sold=30_000, sold_as_said=True)
         assert shop.shown == []
-        assert words(await door.call("say", Caller(), arguments={"word": "a"}, sold=60_000)) == "sold 1"
+        sold = await door.call("say", Caller(), arguments={"word": "a"}, sold=60_000, sold_as_said=True)
+        assert words(sold) == "sold 1"
         assert await door.say("b") == "sold 2"  # its price was not asked: ours is in the settings
 
 

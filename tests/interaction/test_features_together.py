@@ -5,16 +5,23 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pytest
 import trio
-from agents import agent, house
+from agents import agent, house, says
 from task_engine import engine
 from test_repeated_calls import BEARER, TOKENS, Sender, ask, keeping, lost, params, told
 
+from server.backends.base import Outlet, ToolCall
 from server.backends.catalog import Source
+from server.backends.outlets import Nobody
 from server.backends.terms import CallTerms
-from server.mcp.messages import Tool, ToolExecution
+from server.mcp.messages import TextContent, Tool, ToolExecution
+from server.mcp.results import ToolResult
+from server.mcp.tasks import TaskCompleted
+from server.request.tools import carry_out
 from server.tasks.engine import Tasks
+from server.tasks.order import TaskOrder, Who
 from tests.policy.governing import HookRunnerFake, governing, hooked
 
 PREVIEW = "io.ostiary/preview"
@@ -119,6 +126,42 @@ async def test_what_was_kept_is_given_by_the_rules_of_now() -> None:
             refused = await ask(made, "modern", params("a"))
             assert refused["result"]["_meta"][POLICY]["reason"] == "denied"
         assert sender.runs == 1
+
+
+async def test_a_confirmed_task_that_is_run_again_after_a_stop_is_still_confirmed() -> None:
+    stops, runs = [True], list[str]()
+
+    async def send(call: ToolCall, outlet: Outlet) -> ToolResult:
+        runs.append(call.call_id)
+        if stops:
+            stops.pop()
+            raise KeyboardInterrupt
+        return says("sent")
+
+    listed = {"send": Tool(name="send", input_schema=WHAT)}
+    async with governing({"name": "main", "tools": {"send": {"confirm": {}}}}) as ruled:
+        made = house(agent(listed=listed, send=send), tokens=TOKENS, governing=ruled.policy)
+        shown = await ask(made, "modern", params("a", key=None))
+        preview_id = shown["result"]["_meta"][POLICY]["previewId"]
+        order = TaskOrder(
+            server="main",
+            tool="send",
+            arguments={"what": "a", "confirm": True, "preview_id": preview_id},
+            principal=Who.of(TOKENS["sesame"]),
+            call_id="call_1",
+        )
+
+        async def run(order: TaskOrder) -> ToolResult:
+            ended = await carry_out({"main": made.endpoint}, order, Nobody("nobody"))
+            assert isinstance(ended, TaskCompleted)
+            return ended.result
+
+        with pytest.raises(KeyboardInterrupt):
+            await run(order)
+        assert (await run(order)).content == (TextContent(text="sent"),)
+        other = await run(msgspec.structs.replace(order, call_id="call_2"))
+        assert (other.meta or {})[POLICY]["reason"] == "preview_stale"
+        assert runs == ["call_1", "call_1"]
 
 
 async def test_a_preview_is_used_up_where_a_hook_makes_a_failure_of_what_the_tool_has_done() -> None:

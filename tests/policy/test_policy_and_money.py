@@ -15,7 +15,7 @@ from server.mcp.versions import LATEST
 from server.policy.hooks import HookFailed
 from server.request.charging import charged
 from server.request.governed import governed, overseen
-from server.request.policy_words import arguments_of
+from server.request.policy_words import POLICY, arguments_of
 from server.request.request import Request
 from server.request.tools import TOOL_CALL
 from server.till import wallets
@@ -29,7 +29,7 @@ FOUND = ToolResult(content=(TextContent(text="ann@example.org"),))
 
 
 # A fixed one, for everybody.
-PRICE: Any = SimpleNamespace(depends=lambda _: False, prices={"user": SimpleNamespace(function="")})
+PRICE: Any = SimpleNamespace(depends=lambda _: False, as_agent_says=lambda _: False)
 
 
 async def pay(at: OpenTill, made: Governing) -> tuple[ToolResult, str]:
@@ -77,8 +77,43 @@ async def test_an_answer_that_a_hook_withholds_costs_nothing() -> None:
             assert (wallet["balance"], wallet["held"]) == (50_000, 0)
 
 
+class Sold:
+    """Calls of a tool that costs something, as they are made: past what stands in front of it, to the till."""
+
+    def __init__(self, at: OpenTill, made: Governing) -> None:
+        self.runs: list[Any] = []
+        self.answer = FOUND
+        names = ("server", "fingerprint", "begin", "release", "finish", "answered", "unpaid")
+        self._till: Any = SimpleNamespace(
+            **{name: getattr(at.till, name) for name in names}, offer=self._offer
+        )
+        self._entry: Any = SimpleNamespace(
+            tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE,
+            terms=SimpleNamespace(deadline_seconds=30.0),
+        )  # fmt: skip
+
+    async def _offer(self, *_: Any) -> Any:
+        return an_offer()
+
+    async def call(self, *, key: str = "k", **more: Any) -> tuple[ToolResult, str]:
+        params = CallToolParams(name="search", arguments={"q": "x", **more})
+        request = Request(
+            endpoint=cast("Any", None), principal=USER, call_id=f"call_{len(self.runs)}", idempotency_key=key,
+            route=Route(TOOL_CALL, 1, params, LATEST, None, 0), priced=True,
+        )  # fmt: skip
+
+        async def find(_: bool) -> tuple[ToolResult, str]:
+            self.runs.append(arguments_of(request))
+            return self.answer, "error" if self.answer.is_error else "ok"
+
+        def run(_: Any) -> Awaitable[tuple[ToolResult, str]]:
+            return charged(request, self._entry, self._till, arguments_of(request), find)
+
+        return await governed(request, self._entry, cast("Any", None), run, lambda _: None)
+
+
 async def test_a_key_is_of_the_call_that_came_and_not_of_what_a_hook_makes_of_it_each_time() -> None:
-    runner, runs = HookRunnerFake(), list[Any]()
+    runner = HookRunnerFake()
 
     def stamp(_: Any) -> bytes:
         return b'{"decision": "proceed", "arguments": {"q": "x", "at": %d}}' % len(runner.asked)
@@ -86,34 +121,36 @@ async def test_a_key_is_of_the_call_that_came_and_not_of_what_a_hook_makes_of_it
     runner.answers = stamp
     async with open_till() as at, governing(hooked("before"), runners=[cast("Any", runner)]) as made:
         await at.give(50_000, wallets.wallet_of(USER) or "")
+        sold = Sold(at, made)
+        assert [(await sold.call())[1] for _ in range(2)] == ["ok", "replayed"]
+        assert sold.runs == [{"q": "x", "at": 1}]
 
-        async def offer(*_: Any) -> Any:
-            return an_offer()
 
-        till: Any = SimpleNamespace(
-            **{name: getattr(at.till, name) for name in ("server", "fingerprint", "begin", "finish", "answered", "unpaid")},
-            offer=offer,
-        )  # fmt: skip
-        entry: Any = SimpleNamespace(
-            tool=SEARCH, schema=ToolSchema(SEARCH), policy=made.policy.of(SEARCH), price=PRICE,
-            terms=SimpleNamespace(deadline_seconds=30.0),
-        )  # fmt: skip
+async def test_a_confirmed_call_that_comes_again_with_its_key_is_told_what_it_came_to() -> None:
+    failed = ToolResult(content=(TextContent(text="no"),), is_error=True)
+    async with open_till() as at, governing({"name": "main", "tools": {"search": {"confirm": {}}}}) as made:
+        await at.give(50_000, wallets.wallet_of(USER) or "")
+        sold = Sold(at, made)
+        shown, outcome = await sold.call()
+        assert outcome == "unconfirmed"
+        yes: dict[str, Any] = {"confirm": True, "preview_id": (shown.meta or {})[POLICY]["previewId"]}
+        sold.answer = failed
+        assert (await sold.call(**yes))[0].content == failed.content
+        sold.answer = FOUND
+        assert [(await sold.call(**yes))[1] for _ in range(3)] == ["ok", "replayed", "replayed"]
+        other, _ = await sold.call(key="another", **yes)
+        assert (other.meta or {})[POLICY]["reason"] == "preview_stale"
+        assert sold.runs == [{"q": "x"}] * 2
+        assert (await at.wallet(wallets.wallet_of(USER) or ""))["balance"] == 40_000
 
-        async def once() -> tuple[ToolResult, str]:
-            params = CallToolParams(name="search", arguments={"q": "x"})
-            request = Request(
-                endpoint=cast("Any", None), principal=USER, call_id="call_1", idempotency_key="k",
-                route=Route(TOOL_CALL, 1, params, LATEST, None, 0),
-            )  # fmt: skip
 
-            async def find(_: bool) -> tuple[ToolResult, str]:
-                runs.append(arguments_of(request))
-                return FOUND, "ok"
-
-            def run(_: Any) -> Awaitable[tuple[ToolResult, str]]:
-                return charged(request, entry, till, arguments_of(request), find)
-
-            return await governed(request, entry, cast("Any", None), run, lambda _: None)
-
-        assert [(await once())[1] for _ in range(2)] == ["ok", "replayed"]
-        assert runs == [{"q": "x", "at": 1}]
+async def test_what_was_paid_for_and_kept_is_given_by_the_rules_of_now() -> None:
+    async with open_till() as at, governing({"name": "main", "redact": {"patterns": ["never"]}}) as before:
+        await at.give(50_000, wallets.wallet_of(USER) or "")
+        assert (await Sold(at, before).call())[0].content == FOUND.content
+        async with governing({"name": "main", "redact": {"sets": ["emails"]}}) as made:
+            again, outcome = await Sold(at, made).call()
+            assert (outcome, *again.content) == ("replayed", TextContent(text="[email redacted]"))
+        async with governing({"name": "main", "policy": [{"tools": ["*"], "decision": "deny"}]}) as made:
+            denied, outcome = await Sold(at, made).call()
+            assert (outcome, (denied.meta or {})[POLICY]["reason"]) == ("denied", "denied")

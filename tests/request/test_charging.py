@@ -18,8 +18,8 @@ from server.till.calls import Shown, Started
 from tests.till.open_till import ANSWER, OpenTill, a_call, an_offer, open_till
 
 
-def _tool(function: str = "") -> Any:
-    price = SimpleNamespace(prices={"user": SimpleNamespace(function=function)})
+def _tool(*, as_agent_says: bool = False) -> Any:
+    price = SimpleNamespace(as_agent_says=lambda _: as_agent_says)
     return SimpleNamespace(tool=SimpleNamespace(name="search"), price=price)
 
 
@@ -70,23 +70,21 @@ async def test_nothing_of_an_answer_is_heard_before_it_is_paid_for() -> None:
         assert await _withheld(at)
 
 
-@pytest.mark.parametrize(("function", "sold"), [("cost", 10_000), ("", None)])
-async def test_an_agent_that_said_what_a_call_costs_hears_for_how_much_it_was_sold(
-    function: str, sold: int | None
-) -> None:
+@pytest.mark.parametrize("as_said", [True, False])
+async def test_an_agent_hears_for_how_much_its_call_was_sold_and_whether_by_its_word(as_said: bool) -> None:
     async with open_till() as at:
         await at.give(50_000)
         begun = await at.till.begin(a_call(), an_offer(), Shown())
         assert isinstance(begun, Started)
         at.till.hand_over(begun)
-        request, heard = _request(begun), list[int | None]()
+        request, heard = _request(begun), list[Any]()
 
         async def run(_withheld: bool) -> tuple[ToolResult, str]:
-            heard.append(request.sold)
+            heard.append((request.sold, request.sold_as_said))
             return ANSWER, "ok"
 
-        await charged(request, _tool(function), at.till, {}, run)
-        assert heard == [sold]
+        await charged(request, _tool(as_agent_says=as_said), at.till, {}, run)
+        assert heard == [(10_000, as_said)]
 
 
 async def test_what_was_taken_hold_of_for_a_task_that_is_not_performed_is_given_back_at_once() -> None:
