@@ -7,7 +7,7 @@ Certificate and key are one file of PEM, so that no crash leaves one without the
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -108,7 +108,7 @@ class AcmeFiles:
         self._accounts = file("account.json", "accounts")
         self._certificate = file("certificate.pem", "certificates")
         self._order = file("order.json", "orders")
-        self._revocation = file("revocation.json", "certificates")
+        self._revocations = file("revocations.json", "certificates")
         self._rest = file("rest.json", "limits")
         self._accounts.make_directory()
 
@@ -164,11 +164,12 @@ class AcmeFiles:
     def keep_order(self, order: KeptOrder | None) -> None:
         self._write(self._order, order)
 
-    def revocation(self) -> KeptRevocation | None:
-        return self._read(self._revocation, KeptRevocation)
+    def revocations(self) -> tuple[KeptRevocation, ...]:
+        """The first one asked for first."""
+        return self._read(self._revocations, tuple[KeptRevocation, ...]) or ()
 
-    def keep_revocation(self, revocation: KeptRevocation | None) -> None:
-        self._write(self._revocation, revocation)
+    def keep_revocations(self, revocations: Sequence[KeptRevocation]) -> None:
+        self._write(self._revocations, revocations)
 
     def rest(self) -> KeptRest | None:
         return self._read(self._rest, KeptRest)

@@ -5,7 +5,7 @@ says how it stands. One task; what goes wrong in it ends nothing, and the certif
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import random
@@ -39,6 +39,8 @@ SUGGESTION_AT_MOST: Final = 86_400.0
 PAUSES: Final = (60.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 7200.0, 14_400.0, 21_600.0)
 # What only its owner can put right, or time: asked for less often from the start.
 RARE_SECONDS: Final = 3600.0
+# Of a certificate each; there are more where an authority refuses to revoke any.
+MOST_REVOCATIONS: Final = 16
 _RARE: Final = frozenset(
     {"rateLimited", "externalAccountRequired", "userActionRequired", "rejectedIdentifier", "caa", "files"}
 )
@@ -87,7 +89,7 @@ class CertificateKeeper:
         self._failures = 0
         self._forced = False
         self._owed = False  # in the attempt that is under way: somebody asked for it, and it is not there yet
-        self._revocation: KeptRevocation | None = None
+        self._revocations: tuple[KeptRevocation, ...] = ()
         self._wake = trio.Event()
         self.state = CertificateState(names=plan.names, authority=plan.directory)
 
@@ -95,8 +97,8 @@ class CertificateKeeper:
 
     def begin(self) -> None:
         """Serve what there is. Blocking. Raises `AcmeFileError`."""
-        self._revocation = self._files.revocation()
-        self.state.revoking = "" if self._revocation is None else self._revocation.fingerprint
+        self._revocations = self._files.revocations()
+        self._say_what_is_revoked()
         issued = self._files.certificate()
         if issued is not None:
             self._serve(issued)
@@ -139,6 +141,11 @@ class CertificateKeeper:
             reason=reason,
             at_once=at_once,
         )
+        if len(self._revocations) >= MOST_REVOCATIONS:
+            raise AcmeFileError(
+                f"{MOST_REVOCATIONS} certificates wait to be revoked already",
+                hint=self.note() or "look at the log",
+            )
         await self._keep_revocation(revocation)
         return self.renew()
 
@@ -167,17 +174,17 @@ class CertificateKeeper:
     def _seconds_left(self) -> float:
         """Until something is to be done."""
         rest = self._rests_until - trio.current_time()
-        if self._forced or self._revocation is not None or self._wanted_anew():
+        if self._forced or self._revocations or self._wanted_anew():
             return rest
         assert self.state.renews_at is not None
         return max(rest, self.state.renews_at - self._now())
 
     def _wanted_anew(self) -> bool:
         """Whether what is served, if anything, will not do however long it is good for."""
-        issued, revocation = self._issued, self._revocation
+        issued = self._issued
         return (
             issued is None
-            or (revocation is not None and revocation.fingerprint == issued.facts.fingerprint)
+            or any(each.fingerprint == issued.facts.fingerprint for each in self._revocations)
             or (issued.directory, issued.profile) != (self._plan.directory, self._plan.profile)
             or not {*self._plan.names} <= {name.lower() for name in issued.facts.names}
         )
@@ -331,20 +338,21 @@ class CertificateKeeper:
         self._ask_again_at = trio.current_time() + again
 
     async def _revoke_what_is_free(self) -> CertificateTrouble | AcmeFileError | None:
-        """What is served no more; or is, and must not be waited for. → what kept it from being revoked: that keeps no certificate from
-        being renewed."""
-        revocation = self._revocation
-        if revocation is None:
-            return None
-        replaced = self._issued is None or self._issued.facts.fingerprint != revocation.fingerprint
-        try:
-            if not revocation.done and (replaced or revocation.at_once):
-                await self._revoke(revocation)
-            if replaced:
-                await self._keep_revocation(None)
-        except (CertificateTrouble, AcmeFileError) as problem:
-            return problem
-        return None
+        """What is served no more; or is, and must not be waited for. → what kept one from being revoked: that keeps no certificate from
+        being renewed, and no other from being revoked."""
+        refused: CertificateTrouble | AcmeFileError | None = None
+        for revocation in self._revocations:
+            replaced = self._issued is None or self._issued.facts.fingerprint != revocation.fingerprint
+            try:
+                if not revocation.done and (replaced or revocation.at_once):
+                    await self._revoke(revocation)
+                if replaced:
+                    await self._keep_revocations(
+                        [each for each in self._revocations if each.fingerprint != revocation.fingerprint]
+                    )
+            except (CertificateTrouble, AcmeFileError) as problem:
+                refused = refused or problem
+        return refused
 
     async def _revoke(self, revocation: KeptRevocation) -> None:
         authority = await self._begun(revocation.directory)
@@ -352,7 +360,7 @@ class CertificateKeeper:
             content, own = der_of(revocation.chain.encode()), Signer(key_of(revocation.key))
         except (BadChain, ValueError):
             raise AcmeFileError(
-                "the certificate that is to be revoked cannot be read", hint="move acme/revocation.json away"
+                "the certificate that is to be revoked cannot be read", hint="move acme/revocations.json away"
             ) from None
         revoke = partial(authority.revoke, content, revocation.reason)
         # Whoever has its key may revoke it as well, also when the account is gone.
@@ -370,7 +378,15 @@ class CertificateKeeper:
         self._log.warning("certificate.revoked", fingerprint=revocation.fingerprint, reason=revocation.reason)
         await self._keep_revocation(msgspec.structs.replace(revocation, done=True))
 
-    async def _keep_revocation(self, revocation: KeptRevocation | None) -> None:
-        await trio.to_thread.run_sync(self._files.keep_revocation, revocation)
-        self._revocation = revocation
-        self.state.revoking = "" if revocation is None else revocation.fingerprint
+    async def _keep_revocation(self, revocation: KeptRevocation) -> None:
+        """Beside those of other certificates."""
+        others = [each for each in self._revocations if each.fingerprint != revocation.fingerprint]
+        await self._keep_revocations([*others, revocation])
+
+    async def _keep_revocations(self, revocations: Sequence[KeptRevocation]) -> None:
+        await trio.to_thread.run_sync(self._files.keep_revocations, revocations)
+        self._revocations = tuple(revocations)
+        self._say_what_is_revoked()
+
+    def _say_what_is_revoked(self) -> None:
+        self.state.revoking = ", ".join(each.fingerprint for each in self._revocations)

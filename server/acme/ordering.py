@@ -4,6 +4,7 @@ waited for within bounds. Where it fails it says why, and by which name.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,6 +26,8 @@ ISSUE_SECONDS: Final = 180.0
 # Between two questions, where the authority does not say.
 ASK_AGAIN_SECONDS: Final = 2.0
 ASK_AGAIN_AT_MOST: Final = 30.0
+# RFC 8555 §8.1: base64url, of at least 128 bits.
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,256}")
 PEM_CHAIN: Final = "application/pem-certificate-chain"
 # What an order that is no more is answered with; some authorities say 403.
 _GONE: Final = frozenset({"status 404", "status 410", "malformed", "unauthorized", "notFound", "status 403"})
@@ -80,7 +83,8 @@ class Ordering:
             wanted.profile,
         )
         try:
-            if same:
+            # After a crash it may be that of what is served: that one is finished, and its key is used once.
+            if same and not await trio.to_thread.run_sync(self._is_served, kept.key):
                 order, _ = await self._authority.look(kept.url, CertificateOrder, self._account)
                 if order.status != "invalid":
                     return kept
@@ -89,6 +93,10 @@ class Ordering:
                 raise
         await self._forget()
         return None
+
+    def _is_served(self, key: str) -> bool:
+        issued = self._files.certificate()
+        return issued is not None and key_pem(issued.key) == key
 
     async def _begun(self, wanted: Wanted) -> KeptOrder:
         payload: dict[str, Any] = {"identifiers": [{"type": "dns", "value": name} for name in wanted.names]}
@@ -120,7 +128,7 @@ class Ordering:
     async def _carried_out(self, kept: KeptOrder, wanted: Wanted) -> bytes:
         order, _ = await self._authority.look(kept.url, CertificateOrder, self._account)
         if order.status == "pending":
-            await self._prove(order, wanted.way)
+            await self._prove(order, wanted)
             order = await self._settled(kept.url, "pending")
         if order.status == "ready":
             request = {"csr": request_for(kept.names, key_of(kept.key))}
@@ -135,12 +143,17 @@ class Ordering:
         reply = await self._authority.post(order.certificate, None, self._account, accept=PEM_CHAIN)
         return reply.body
 
-    async def _prove(self, order: CertificateOrder, way: str) -> None:
+    async def _prove(self, order: CertificateOrder, wanted: Wanted) -> None:
+        way = wanted.way
+        if len(order.authorizations) > len(wanted.names):
+            raise _strange("more to be proved than was ordered")
         with self._proofs.shown():
             under_way: list[tuple[str, str, str]] = []
             for url in order.authorizations:
                 authorization, _ = await self._authority.look(url, AcmeAuthorization, self._account)
                 name = authorization.identifier.value.lower()
+                if name not in wanted.names:
+                    raise _strange(f"{name[:100]!r} to be proved, which was not ordered")
                 if authorization.status == "valid":
                     continue
                 challenge = _challenge(authorization, way)
@@ -152,6 +165,8 @@ class Ordering:
                         if way == TLS_ALPN
                         else "let port 443 of the name lead here",
                     )
+                if _TOKEN.fullmatch(challenge.token) is None:
+                    raise _strange("a proof with a token that is none")
                 # From a thread: a key is made for it.
                 authorized = self._account.key_authorization(challenge.token)
                 await trio.to_thread.run_sync(
@@ -210,6 +225,14 @@ class Ordering:
 
 def _challenge(authorization: AcmeAuthorization, way: str) -> AcmeChallenge | None:
     return next((each for each in authorization.challenges if each.type == way and each.token), None)
+
+
+def _strange(what: str) -> CertificateTrouble:
+    return CertificateTrouble(
+        "unreadable",
+        f"the certificate authority wants {what}",
+        hint="is `directory` in [acme] the right one?",
+    )
 
 
 def _pause(again: float | None) -> float:

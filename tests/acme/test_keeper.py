@@ -15,8 +15,9 @@ import trio
 import trio.testing
 from structlog.testing import CapturingLogger
 
+from server.acme.certificates import key_pem
 from server.acme.envelope import ExternalAccount
-from server.acme.files import AcmeFileError, AcmeFiles
+from server.acme.files import AcmeFileError, AcmeFiles, KeptOrder
 from server.acme.keeper import LOOK_SECONDS, PAUSES, CertificateKeeper, CertificatePlan
 from server.acme.proofs import Proofs
 from server.acme.troubles import CertificateTrouble
@@ -643,6 +644,64 @@ async def test_a_revocation_that_is_refused_keeps_nothing_from_being_renewed(
     await office.runs(100 * DAY)
     assert office.state.serving is not None and office.state.serving.not_after > office.true_time()
     assert 3 <= len(office.authority.orders) <= 4
+
+
+async def test_one_that_is_refused_is_not_forgotten_when_another_is_asked_for(
+    office: Office, clock: Clock
+) -> None:
+    await office.runs(60)
+    for _ in range(2):  # by the account, and by the next attempt
+        office.authority.fault("/revoke", "serverInternal", 500)
+    await office.keeper.revoke(4, at_once=False)
+    await office.runs(30)
+    assert len(office.served) == 2 and office.authority.revoked == []
+    await office.keeper.revoke(1, at_once=False)
+    office.another().begin()
+    await office.runs(HOUR)
+    assert sorted(office.authority.revoked) == sorted(
+        [(office.served[0], 4, "account"), (office.served[1], 1, "account")]
+    )
+    assert len(set(office.served)) == 3 and office.state.revoking == ""
+
+
+async def test_after_a_crash_the_key_that_is_served_is_not_used_for_the_next_one(
+    office: Office, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = list[KeptOrder]()
+    files = AcmeFiles(office.home)
+    look = office.proofs.add
+
+    def remember(*proof: Any) -> None:
+        order = files.order()
+        assert order is not None
+        kept.append(order)
+        look(*proof)
+
+    monkeypatch.setattr(office.proofs, "add", remember)
+    await office.runs(60)
+    files.keep_order(kept[0])  # as it stands when it ends between the two writes
+    first = files.certificate()
+    await office.keeper.revoke(1, at_once=False)
+    await office.runs(60)
+    second = files.certificate()
+    assert first is not None and second is not None and len(office.served) == 2
+    assert key_pem(first.key) == kept[0].key != key_pem(second.key)
+
+
+@pytest.mark.parametrize(
+    ("what", "authorization"),
+    [
+        ("was not ordered", {"identifier": {"type": "dns", "value": "other.example"}}),
+        ("a token that is none", {"challenges": [{"type": "tls-alpn-01", "url": "u", "token": "../../x"}]}),
+    ],
+)
+async def test_what_an_authority_wants_beside_what_was_ordered_is_not_proved(
+    office: Office, clock: Clock, what: str, authorization: dict[str, Any]
+) -> None:
+    whole = {"identifier": {"type": "dns", "value": NAME}, "status": "pending", "challenges": []}
+    office.authority.faults.append(("/authorizations/", office.authority._reply(200, whole | authorization)))
+    await office.runs(10)
+    assert office.state.trouble is not None and what in office.state.trouble.words
 
 
 async def test_without_the_account_it_is_revoked_by_its_own_key(office: Office, clock: Clock) -> None:
