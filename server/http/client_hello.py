@@ -28,35 +28,38 @@ class TlsHello(msgspec.Struct, frozen=True, kw_only=True):
     protocols: tuple[bytes, ...] = ()
 
 
-def read_hello(data: bytes) -> TlsHello | None:
-    """None: there is more to come. Raises `NotAHello`."""
-    message = bytearray()
-    at = 0
-    while True:
-        if len(data) - at < 5:
-            return _unfinished(data)
-        if data[at] != _HANDSHAKE or data[at + 1] != 3:
-            raise NotAHello
-        size = int.from_bytes(data[at + 3 : at + 5], "big")
-        if not size:
-            raise NotAHello
-        message += data[at + 5 : at + 5 + size]
-        at += 5 + size
-        if message and message[0] != _CLIENT_HELLO:
-            raise NotAHello
-        if len(message) >= 4:
-            length = int.from_bytes(message[1:4], "big")
-            if len(message) >= 4 + length:
-                return _read(_Reader(bytes(message[4 : 4 + length])))
+class HelloListener:
+    """One client, while it says it. However small the pieces are in which it comes, each byte is looked at once."""
+
+    def __init__(self) -> None:
+        self.heard: Final = bytearray()
+        self._read_to = 0  # of that, whole records
+        self._message = bytearray()  # what was in them
+
+    def take(self, data: bytes | bytearray) -> TlsHello | None:
+        """None: there is more to come. Raises `NotAHello`."""
+        heard, message = self.heard, self._message
+        heard += data
+        while len(heard) - self._read_to >= 5:
+            at = self._read_to
+            size = int.from_bytes(heard[at + 3 : at + 5], "big")
+            if heard[at] != _HANDSHAKE or heard[at + 1] != 3 or not size:
+                raise NotAHello
+            begins = (message[:4] + heard[at + 5 : at + 5 + min(size, 4)])[:4]
+            if begins and begins[0] != _CLIENT_HELLO:
+                raise NotAHello
+            length = int.from_bytes(begins[1:4], "big") if len(begins) == 4 else 0
             if length > HELLO_BYTES:
                 raise NotAHello
-        if at > len(data):
-            return _unfinished(data)
-
-
-def _unfinished(data: bytes) -> None:
-    if len(data) > HELLO_BYTES:
-        raise NotAHello
+            if len(heard) - at - 5 < size:
+                break
+            message += heard[at + 5 : at + 5 + size]
+            self._read_to = at + 5 + size
+            if len(message) >= 4 + length and len(begins) == 4:
+                return _read(_Reader(bytes(message[4 : 4 + length])))
+        if len(heard) > HELLO_BYTES:
+            raise NotAHello
+        return None
 
 
 def _read(hello: _Reader) -> TlsHello:

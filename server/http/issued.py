@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 import trio
 
-from .client_hello import NotAHello, read_hello
+from .client_hello import HelloListener, NotAHello
 from .stream import PeerStream
 from .tls import SecureStream, TlsError, new_context
 
@@ -71,22 +71,20 @@ class ListeningStream(trio.abc.Stream):
 
     async def do_handshake(self) -> None:
         """Raises `trio.BrokenResourceError` as well where the handshake was all that the client wanted."""
-        heard = b""
-        hello = None
+        client, hello = HelloListener(), None
         while hello is None:
             data = await self._wire.receive_some()
             if not data:
                 raise trio.BrokenResourceError("the peer is gone")
-            heard += data
             try:
-                hello = read_hello(heard)
+                hello = client.take(data)
             except NotAHello:
                 raise trio.BrokenResourceError("what came is not TLS") from None
         context, proves = self._tls.context_for(hello.server_name, hello.protocols)
         if context is None:
             await self._wire.send_all(_NOBODY_HERE)
             raise trio.BrokenResourceError("there is no certificate for the name")
-        self._stream = trio.SSLStream(HeardStream(self._wire, heard), context, server_side=True)
+        self._stream = trio.SSLStream(HeardStream(self._wire, bytes(client.heard)), context, server_side=True)
         await self._stream.do_handshake()
         if proves:
             await self._stream.aclose()

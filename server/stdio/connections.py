@@ -7,6 +7,7 @@ of a request; so a connection that begins with anything but a message is closed 
 from __future__ import annotations
 
 import itertools
+import math
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -20,6 +21,8 @@ from server.stdio.conversation import PipeConversation
 
 # At once. Each may have as many requests as a client over pipes.
 MAX_CONNECTIONS: Final = 64
+# For the beginning of its first message: a connection that says nothing has no place for long.
+FIRST_SECONDS: Final = 30.0
 BLANK: Final = b" \t\r\n"
 MESSAGES_BEGIN: Final = (b"{", b"[")
 
@@ -85,13 +88,18 @@ async def _converse(
 
 
 def _reader(stream: trio.SocketStream, log: Logger) -> Read:
-    begun = False
+    begun, until = False, trio.current_time() + FIRST_SECONDS
 
     async def read() -> bytes:
         nonlocal begun
-        try:
-            data = await stream.receive_some(CHUNK)
-        except (trio.BrokenResourceError, trio.ClosedResourceError):
+        data = None
+        with trio.move_on_at(math.inf if begun else until):
+            try:
+                data = await stream.receive_some(CHUNK)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                return b""
+        if data is None:
+            log.warning("connection.refused", reason=f"nothing came for {FIRST_SECONDS:.0f} seconds")
             return b""
         if begun:
             return data

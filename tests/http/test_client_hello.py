@@ -6,7 +6,7 @@ import ssl
 
 import pytest
 
-from server.http.client_hello import HELLO_BYTES, NotAHello, TlsHello, read_hello
+from server.http.client_hello import HELLO_BYTES, HelloListener, NotAHello, TlsHello
 
 
 def hello(*protocols: str, name: str | None = "Agent.Example.org") -> bytes:
@@ -19,6 +19,10 @@ def hello(*protocols: str, name: str | None = "Agent.Example.org") -> bytes:
     with pytest.raises(ssl.SSLWantReadError):
         client.do_handshake()
     return said.read()
+
+
+def read_hello(said: bytes) -> TlsHello | None:
+    return HelloListener().take(said)
 
 
 def test_the_name_and_the_protocols_are_read() -> None:
@@ -45,6 +49,9 @@ def test_a_hello_may_come_in_records_of_any_size() -> None:
 def test_as_long_as_some_of_it_is_missing_more_is_waited_for() -> None:
     whole = hello("acme-tls/1")
     assert {read_hello(whole[:size]) for size in range(len(whole))} == {None}
+    client = HelloListener()
+    *others, last = [client.take(whole[place : place + 1]) for place in range(len(whole))]
+    assert {*others} == {None} and last == read_hello(whole) and client.heard == whole
 
 
 def test_whatever_is_broken_in_it_is_no_hello_or_another_one_and_nothing_else() -> None:
@@ -78,5 +85,9 @@ def test_one_that_never_ends_is_not_kept() -> None:
     more = b"\x16\x03\x01\x00\x01x"
     with pytest.raises(NotAHello):
         read_hello(record + more * HELLO_BYTES)
+    client = HelloListener()
+    assert client.take(record) is None
+    with pytest.raises(NotAHello):
+        [client.take(more) for _ in range(HELLO_BYTES)]
     with pytest.raises(NotAHello):
         read_hello(b"\x16\x03\x01\x40\x00\x01\xff\xff\xff" + b"x" * (0x4000 - 4))
