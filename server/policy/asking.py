@@ -26,7 +26,7 @@ FORM: Final[Mapping[str, Any]] = {
         "agree": {
             "type": "boolean",
             "title": "Let this call be made",
-            "description": "Once, with exactly these arguments",
+            "description": "Only with exactly these arguments",
             "default": False,
         }
     },

@@ -7,7 +7,7 @@ bytes, and addresses of resources. It keeps what is known by its shape from slip
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -36,6 +36,7 @@ WINDOW: Final = 8 * 1024
 _BREATH: Final = 200
 _LEAST_DIGITS: Final = 12  # of a number that could be more than a number
 
+Number = TypeVar("Number", int, float)
 AnyBlock = TypeVar("AnyBlock", bound=Block)
 
 
@@ -207,7 +208,11 @@ class _Walk:
         if isinstance(value, list | tuple):
             return [await self.value(each) for each in cast("list[Any]", value)]
         if isinstance(value, int) and not isinstance(value, bool) and abs(value) >= 10**_LEAST_DIGITS:
-            return await self._number(value)
+            return await self._number(value, str)
+        if isinstance(value, float):
+            written = repr(value)
+            if sum(map(str.isdigit, written)) >= _LEAST_DIGITS or abs(value) >= 10**_LEAST_DIGITS:
+                return await self._number(value, _digits)
         return value
 
     async def _object(self, value: dict[str, Any]) -> dict[str, Any]:
@@ -221,14 +226,19 @@ class _Walk:
             found[name] = await self.value(each)
         return found
 
-    async def _number(self, value: int) -> Any:
+    async def _number(self, value: Number, write: Callable[[Number], str]) -> Number | str:
         """A number that must not be shown becomes a text."""
         try:
-            written = str(value)
+            written = write(value)
         except ValueError:  # of so many digits that it is none that anybody knows
             return value
         redacted = await self._redactor.text(written)
         return value if redacted == written else redacted
+
+
+def _digits(value: float) -> str:
+    """As people write it: a whole number without a point, however large."""
+    return str(int(value)) if value.is_integer() else repr(value)
 
 
 def _swept(blot: Blot, text: str) -> str:

@@ -27,7 +27,7 @@ from server.request.tools import call_tool, settle_tool
 
 # Deeper than anybody builds on purpose.
 MOST_DEPTH: Final = 4
-# In one call: a loop that does not end ends here.
+# In one call, on all levels together: a loop that does not end ends here.
 MOST_USES: Final = 1000
 _METHOD: Final[Mapping[UseKind, str]] = {
     "tool": "tools/call",
@@ -40,8 +40,10 @@ async def use(request: Request, what: UseKind, name: str, arguments: Mapping[str
     """The fields of the result. Raises `NoSuchResource` where there is none of that name for this caller, and `BackendError`."""
     if request.depth >= MOST_DEPTH:
         raise BackendError(f"calls inside of calls go no deeper than {MOST_DEPTH}")
-    if request.used >= MOST_USES:
+    outermost = request if request.outermost is None else request.outermost
+    if outermost.used_inside >= MOST_USES:
         raise BackendError(f"a call uses no more than {MOST_USES} others")
+    outermost.used_inside += 1
     request.used += 1
     inside = _inside(request, what, name, arguments)
     try:
@@ -76,6 +78,7 @@ def _inside(request: Request, what: UseKind, name: str, arguments: Mapping[str, 
         address=request.address,
         inner=request.inner,
         depth=request.depth + 1,
+        outermost=request if request.outermost is None else request.outermost,
     )
 
 

@@ -95,7 +95,9 @@ class Request(msgspec.Struct, kw_only=True):
     record: CallRecord | None = None  # of the call, once it has ended
     inner: Inner | None = None  # None: nothing else can be used
     depth: int = 0  # how many calls it is inside of
-    used: int = 0  # how many were made inside of it
+    outermost: Request | None = None  # of those, the one that its caller made; None: itself
+    used: int = 0  # how many it made itself
+    used_inside: int = 0  # by the outermost one: how many were made on all levels
     # Called once the answer has been written to its caller, whole; what it returns, once it is known that the caller has it.
     when_written: Callable[[], Callable[[], None] | None] | None = None
 

@@ -247,7 +247,9 @@ class TrustDesk:
             now=self.clock(),
         )
         await self.store.write(job)
-        for guard in self._guards(upstream):
+        coming = (self._coming or {}).get(upstream.key)
+        # Also where it comes from elsewhere: what is kept goes by its id.
+        for guard in (upstream.guard, *(() if coming is None else (coming.guard,))):
             guard.forgotten(None if keys is None else found)
         return found
 

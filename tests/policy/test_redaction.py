@@ -181,6 +181,8 @@ async def test_every_part_of_an_answer_is_looked_through_and_stays_json() -> Non
     assert (blocks[4].name, blocks[4].title) == (MAIL, SECRET)
     assert found.structured == {"a": [{"b": MAIL}], MAIL: CARD, f"{MAIL} 2": 7}
     assert found.meta == {"k": SECRET}
+    floats = ToolResult(content=(), structured={"a": 4111111111111111.0, "b": 4111111111111112.0, "c": 2.5})
+    assert (await Redactor([ALL]).result(floats)).structured == {"a": CARD, "b": 4111111111111112.0, "c": 2.5}
     same = ToolResult(content=(TextContent(text="{broken"),), structured={"n": 10**400, "f": 1e300})
     assert (await Redactor([ALL]).result(same)).structured == same.structured
 

@@ -242,6 +242,19 @@ async def test_what_is_accepted_while_other_settings_are_tried_is_accepted_of_bo
         assert names(newer.guard.allowed(lists(a_tool(description="Another")))) == []
 
 
+async def test_what_is_forgotten_while_other_settings_are_tried_is_forgotten_of_both() -> None:
+    async with open_house() as house:
+        desk, serving = await house.desk()
+        serving.backend = object()
+        offer = lists(a_tool())
+        serving.guard.allowed(offer)
+        await accept_all(desk, serving)
+        newer = await coming(desk, "pinned", "elsewhere")
+        assert names(newer.guard.allowed(offer)) == ["read"]
+        await desk.forget(serving, None, by="local:7")
+        assert names(newer.guard.allowed(offer)) == []
+
+
 async def test_settings_that_are_not_taken_leave_nothing_behind() -> None:
     async with open_house() as house:
         desk, serving = await house.desk("first-use")

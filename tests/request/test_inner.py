@@ -1,0 +1,40 @@
+"""What a running call uses of its own server, counted."""
+
+from __future__ import annotations
+
+import pytest
+
+from server.backends.base import BackendError, NoSuchResource
+from server.mcp.inbound import Route
+from server.mcp.params import CallToolParams
+from server.mcp.versions import LATEST
+from server.request.inner import MOST_USES, use
+from server.request.request import Request
+from server.request.tools import TOOL_CALL
+from tests.interaction.agents import USER, house
+
+
+async def test_uses_are_counted_on_all_levels_together() -> None:
+    route = Route(TOOL_CALL, 1, CallToolParams(name="x"), LATEST, None, 0)
+    endpoint = house().endpoint
+    outer = Request(endpoint=endpoint, principal=USER, call_id="call_1", route=route)
+    inside = [
+        Request(
+            endpoint=endpoint,
+            principal=USER,
+            call_id=f"call_1.{number}",
+            route=route,
+            depth=1,
+            outermost=outer,
+        )
+        for number in (1, 2)
+    ]
+    outer.used_inside = MOST_USES - 3
+    for request in (outer, *inside):
+        with pytest.raises(NoSuchResource):
+            await use(request, "tool", "unheard-of", {})
+    assert outer.used_inside == MOST_USES
+    for request in (outer, *inside):
+        with pytest.raises(BackendError, match="no more than 1000 others"):
+            await use(request, "tool", "echo", {"text": "x"})
+    assert [request.used for request in (outer, *inside)] == [1, 1, 1]
