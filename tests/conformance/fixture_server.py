@@ -17,7 +17,12 @@ FIXTURES = Path(__file__).parent / "fixtures.py"
 
 
 def write_settings(folder: Path, agent_file: Path = FIXTURES) -> Path:
-    """Settings of a server with one Python file as its agent. JSON strings are TOML strings."""
+    """Settings of a server with one Python file as its agent."""
+    return _write(folder, kind="python", file=str(agent_file), python=sys.executable)
+
+
+def _write(folder: Path, **agent: str | list[str]) -> Path:
+    """Texts and lists of texts are the same in JSON and TOML."""
     settings = folder / "ostiary.toml"
     settings.write_text(
         "\n".join(
@@ -30,9 +35,7 @@ def write_settings(folder: Path, agent_file: Path = FIXTURES) -> Path:
                 'title = "Conformance fixtures"',
                 "",
                 "[[server.agent]]",
-                'kind = "python"',
-                f"file = {json.dumps(str(agent_file))}",
-                f"python = {json.dumps(sys.executable)}",
+                *(f"{name} = {json.dumps(value)}" for name, value in agent.items()),
                 "",
             )
         ),
@@ -46,4 +49,14 @@ def serving(home: Path, command: Sequence[str] = SOURCE, agent_file: Path = FIXT
     """The server on a free port of this machine until the block ends; its log is in `home`."""
     program = Program(command=command, home=home)
     with program.serving("--config", str(write_settings(home, agent_file))) as server:
+        yield server
+
+
+@contextmanager
+def passing_on(home: Path, url: str, era: str, command: Sequence[str] = SOURCE) -> Generator[Server]:
+    """A server that has the one at `url` as its only agent, and speaks to it as `era` says."""
+    program = Program(command=command, home=home)
+    asks = ["elicitation", "sampling", "roots"]
+    settings = _write(home, kind="mcp", url=url, era=era, trust="always", questions=asks)
+    with program.serving("--config", str(settings)) as server:
         yield server

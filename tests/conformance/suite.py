@@ -21,7 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tests.conformance.fixture_server import serving
+from tests.conformance.fixture_server import passing_on, serving
 from tests.e2e.programs import NODE_BIN, ROOT, SOURCE, needed
 
 SUITE = NODE_BIN.parent / "@modelcontextprotocol" / "conformance" / "dist" / "index.js"
@@ -48,6 +48,7 @@ class Leg:
     title: str
     runs: Sequence[Sequence[str]]  # options of one call of the suite each
     scenarios: int  # how many must have run
+    era: str = ""  # the server is reached by way of another, which speaks to it in this era
     abreast: int = 1  # calls at once: those that mostly sleep, and change nothing that the others look at
 
 
@@ -78,6 +79,19 @@ LEGS: Mapping[str, Leg] = MappingProxyType(
             title="what 2025-11-25 and 2026-07-28 require",
             runs=tuple(("--requirements", version) for version in ("2025-11-25", "2026-07-28")),
             scenarios=83,
+        ),
+        "G": Leg(
+            title="2025-11-25 and 2026-07-28 by way of another server, stateless",
+            runs=tuple(("--suite", "all", "--spec-version", version) for version in ("2025-11-25", "2026-07-28")),
+            scenarios=73,
+            era="stateless",
+        ),
+        # The questions of a handshake have no keys, so those of 2026-07-28 cannot be passed on under theirs.
+        "H": Leg(
+            title="2025-11-25 by way of another server, with a handshake",
+            runs=(("--suite", "all", "--spec-version", "2025-11-25"),),
+            scenarios=33,
+            era="handshake",
         ),
     }
 )  # fmt: skip
@@ -112,7 +126,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         with server_at(options, folder) as url:
             for name in options.leg or LEGS:
-                found, wrong = run_leg(name, url, options, folder)
+                with way_to(url, LEGS[name].era, options, folder) as place:
+                    found, wrong = run_leg(name, place, options, folder)
                 verdicts += found
                 complaints += wrong
     except AssertionError as problem:  # the server did not start, or did not end; or the suite is not there
@@ -151,15 +166,33 @@ def server_at(options: argparse.Namespace, kept: Path) -> Generator[str]:
     if options.url:
         yield options.url
         return
-    command = (str(Path(options.executable).resolve()),) if options.executable else SOURCE
+    with home_of(kept, "server") as home, serving(home, command_of(options)) as server:
+        yield server.endpoint
+
+
+@contextmanager
+def way_to(url: str, era: str, options: argparse.Namespace, kept: Path) -> Generator[str]:
+    """The server itself, or one in front of it."""
+    if not era:
+        yield url
+        return
+    with home_of(kept, f"front-{era}") as home, passing_on(home, url, era, command_of(options)) as server:
+        yield server.endpoint
+
+
+def command_of(options: argparse.Namespace) -> Sequence[str]:
+    return (str(Path(options.executable).resolve()),) if options.executable else SOURCE
+
+
+@contextmanager
+def home_of(kept: Path, name: str) -> Generator[Path]:
+    """For as long as it runs; its log is kept."""
     with tempfile.TemporaryDirectory(prefix="ostiary-", ignore_cleanup_errors=True) as folder:
-        home = Path(folder)
         try:
-            with serving(home, command) as server:
-                yield server.endpoint
+            yield Path(folder)
         finally:
-            for log in home.glob("log-*"):
-                shutil.copy(log, kept / f"server-{log.name}")
+            for log in Path(folder).glob("log-*"):
+                shutil.copy(log, kept / f"{name}-{log.name}")
 
 
 def run_leg(name: str, url: str, options: argparse.Namespace, kept: Path) -> tuple[list[Verdict], list[str]]:
