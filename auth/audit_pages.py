@@ -44,7 +44,11 @@ class AuditFilter(msgspec.Struct, frozen=True, kw_only=True):
                 tests.append(test)
                 values.append(value)
         if self.events:
-            tests.append("(" + " OR ".join(["event = ? OR substr(event, 1, ?) = ?"] * len(self.events)) + ")")
+            tests.append(
+                "("
+                + " OR ".join(["event = ? OR substr(event, 1, CAST(? AS INTEGER)) = ?"] * len(self.events))
+                + ")"
+            )
             for event in self.events:
                 values += [event, len(event) + 1, f"{event}."]
         return "".join(f" AND {test}" for test in tests), values

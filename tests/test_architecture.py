@@ -152,7 +152,9 @@ RULES = (
     # Nobody but `app` picks a concrete store; over stdio and TCP that is the one in memory.
     Rule(
         package="server",
-        forbidden=frozenset({"server.store.sqlite", "server.store.inline"}),
+        forbidden=frozenset(
+            {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
+        ),
         exempt=("server/store", "server/program/app.py", "server/program/alone.py"),
     ),
     # What stdio loads at its start is little: no pages, no login.
@@ -173,7 +175,12 @@ RULES = (
     # In the interpreter of an agent there is nothing but the standard library, and what its author installed.
     Rule(package="server/shim", forbidden=HTTP_FRAMEWORKS | {"trio", "msgspec"}),
     # A call is resolved once, by whoever makes its request; which store keeps it is nobody's business there.
-    Rule(package="server/request", forbidden=frozenset({"server.store.sqlite", "server.store.inline"})),
+    Rule(
+        package="server/request",
+        forbidden=frozenset(
+            {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
+        ),
+    ),
     *(Rule(package=f"server/{name}", forbidden=frozenset({"auth"})) for name in WITHOUT_AUTH),
     *(
         Rule(

@@ -169,7 +169,7 @@ def listing(db: Db, *, now: Millis, user_id: str | None = None, after: str = "")
         "SELECT b.*, u.name AS user_name FROM browser_sessions b JOIN users u ON u.id = b.user_id"
         " WHERE b.expires_at > ? AND b.last_used_at > ?"
         + ("" if user_id is None else " AND b.user_id = ?")
-        + " AND substr(b.id_hash, 1, ?) > ? ORDER BY b.id_hash LIMIT ?",
+        + " AND substr(b.id_hash, 1, CAST(? AS INTEGER)) > ? ORDER BY b.id_hash LIMIT ?",
         now,
         now - IDLE,
         *(() if user_id is None else (user_id,)),
@@ -218,7 +218,7 @@ def end_by_id(db: Db, session_id: str, *, user_id: str | None = None) -> int:
         return 0
     db.takes_away()
     return db.execute(
-        "DELETE FROM browser_sessions WHERE substr(id_hash, 1, ?) = ?"
+        "DELETE FROM browser_sessions WHERE substr(id_hash, 1, CAST(? AS INTEGER)) = ?"
         + ("" if user_id is None else " AND user_id = ?"),
         ID_CHARACTERS,
         session_id,

@@ -197,4 +197,5 @@ def _place_before(db: StoreDb, record: Record, seq: int) -> Position | None:
 
 def _swept_at(db: StoreDb, seq: int) -> Row | None:
     """The row of this number, if it stands for others."""
-    return db.fetch_one("SELECT * FROM audit WHERE seq = ? AND typeof(first) = 'integer'", seq)
+    row = db.fetch_one("SELECT * FROM audit WHERE seq = ? AND first IS NOT NULL", seq)
+    return row if row is not None and isinstance(row["first"], int) else None

@@ -6,7 +6,6 @@ The refusals here keep honest code honest; `transactions.py` still notices when 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections.abc import Sequence
 from functools import lru_cache
 from operator import itemgetter
@@ -16,9 +15,10 @@ from auth.values.db import AuditEntry
 from server.store.audit_chain import STORE, AuditTail
 from server.store.chain_ends import ChainEnds
 from server.store.chains import Tail
+from server.store.engine import EngineConnection, EngineCursor, StoreEngine
 from server.store.jobs import CHANGE_KINDS, Cause, Change, Effect, Row, StatementRefused, StoreError
 from server.store.ledger_chain import ALTERED, ONCE
-from server.store.sqlite_errors import translate
+from server.store.sqlite_engine import SQLITE
 
 # The verbs of portable SQL that stay inside a transaction. No DDL, PRAGMA, ATTACH, VACUUM, and nothing that begins or ends one.
 _READ_VERBS: Final = frozenset({"SELECT", "WITH"})
@@ -41,7 +41,7 @@ MAX_ENTITY_ID: Final = 256
     maxsize=1024
 )  # of a pure function: statements are constants of the program, so each is looked at once
 def refusal(sql: str, writable: bool) -> str | None:
-    """Why a job may not run this statement, or None. Several statements in one are refused by sqlite3 itself."""
+    """Why a job may not run this statement, or None. Several statements in one are refused by the engine itself."""
     match = _LEADING_VERB.match(sql)
     verb = match[1].upper() if match else ""
     if verb not in (_WRITE_VERBS if writable else _READ_VERBS):
@@ -60,15 +60,23 @@ class Facade:
         "_effects",
         "_ended",
         "_ends",
+        "_engine",
         "_trouble",
         "_writable",
         "ends",
     )
 
     def __init__(
-        self, connection: sqlite3.Connection, *, at: int, writable: bool, ends: ChainEnds | None = None
+        self,
+        connection: EngineConnection,
+        *,
+        at: int,
+        writable: bool,
+        ends: ChainEnds | None = None,
+        engine: StoreEngine = SQLITE,
     ) -> None:
         self._connection = connection
+        self._engine = engine
         self._at = at
         self._writable = writable
         self._ended = False
@@ -82,9 +90,9 @@ class Facade:
             cursor = self._run(sql, params)
             returns_rows, count = cursor.description is not None, cursor.rowcount
             cursor.close()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._spoil(translate(error)) from error
-        if returns_rows:  # sqlite3 counts them only as they are fetched
+        except self._engine.errors as error:
+            raise self._spoil(self._engine.translate(error)) from error
+        if returns_rows:  # which not every engine counts before they are fetched
             raise self._spoil(StatementRefused("a statement that returns rows is fetched, not executed"))
         return count
 
@@ -93,10 +101,10 @@ class Facade:
             cursor = self._run(sql, params)
             row = cursor.fetchone()
             # Without a comprehension, whose frame would cost as much again: nearly every job reads single rows.
-            found = None if row is None else dict(zip(map(_NAME, cursor.description), row, strict=True))
+            found = None if row is None else dict(zip(map(_NAME, cursor.description or ()), row, strict=True))
             cursor.close()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._spoil(translate(error)) from error
+        except self._engine.errors as error:
+            raise self._spoil(self._engine.translate(error)) from error
         return found
 
     def fetch_all(self, sql: str, *params: object) -> list[Row]:
@@ -105,8 +113,8 @@ class Facade:
             names = [column[0] for column in cursor.description or ()]
             rows = cursor.fetchmany(MAX_ROWS + 1)
             cursor.close()
-        except (sqlite3.Error, sqlite3.Warning) as error:
-            raise self._spoil(translate(error)) from error
+        except self._engine.errors as error:
+            raise self._spoil(self._engine.translate(error)) from error
         if len(rows) > MAX_ROWS:
             raise self._spoil(StatementRefused(f"a job may not fetch more than {MAX_ROWS} rows at once"))
         return [dict(zip(names, row, strict=True)) for row in rows]
@@ -150,6 +158,11 @@ class Facade:
         self.begin_audit()
         return self._trail().sweep_refusals(self, before=before, at_most=at_most, now=self._at)
 
+    @property
+    def trouble(self) -> StoreError | None:
+        """Why the job is lost."""
+        return self._trouble
+
     def end(self) -> list[Effect]:
         """The job has returned: what others are to hear of. Raises if any of its statements failed, even if the job looked away."""
         if self._trouble is not None:
@@ -159,7 +172,7 @@ class Facade:
     def close(self) -> None:
         self._ended = True
 
-    def _run(self, sql: str, params: tuple[Any, ...]) -> sqlite3.Cursor:
+    def _run(self, sql: str, params: tuple[Any, ...]) -> EngineCursor:
         if self._ended:
             raise StatementRefused("this job has ended; its database handle must not be kept")
         if self._trouble is not None:
@@ -169,7 +182,7 @@ class Facade:
         reason = refusal(sql, self._writable)
         if reason is not None:
             raise self._spoil(StatementRefused(reason))
-        # sqlite3 checks the types of parameters itself, and names the offender's position, not its value.
+        # The engine checks the types of parameters itself, and names the offender's position, not its value.
         return self._connection.execute(sql, params)
 
     def _trail(self) -> AuditTail:

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from server.store.jobs import (
+    Collided,
     DiskError,
     DiskFull,
     StoreBroken,
@@ -19,6 +20,7 @@ from server.store.jobs import (
     StoreFull,
     StoreReadOnly,
     StoreUnavailable,
+    StoreUnreachable,
 )
 
 # Longer, and whoever waits for a write has a reason to ask why.
@@ -31,6 +33,8 @@ REASONS: Final[Mapping[type[StoreUnavailable], str]] = MappingProxyType(
         StoreReadOnly: "read_only",
         DiskError: "disk_error",
         StoreBusy: "busy",
+        Collided: "collided",
+        StoreUnreachable: "unreachable",
         StoreFull: "queue_full",
         StoreDamaged: "damaged",
         StoreBroken: "broken",

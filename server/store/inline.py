@@ -1,11 +1,10 @@
 """The store without threads: each job runs at once, in its caller. For tests with a virtual clock, and for short commands.
 
-The same contract and the same transactions as `sqlite.py`; only nothing ever waits, so nothing is ever full.
+The same contract and the same transactions as `threads.py`; only nothing ever waits, so nothing is ever full.
 """
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import trio
 
 from server.store.connect import connect_writer, opening
+from server.store.engine import EngineConnection, StoreEngine
 from server.store.jobs import (
     Change,
     OnAudit,
@@ -26,6 +26,7 @@ from server.store.jobs import (
     tell_of_audit,
 )
 from server.store.migrate import Migration, migrate, packaged_migrations
+from server.store.sqlite_engine import SQLITE
 from server.store.transactions import JOB_SECONDS, PendingJob, Transactions
 
 
@@ -33,10 +34,16 @@ class InlineStore:
     """A `Store` on one connection. Made by `open_inline_store`."""
 
     def __init__(
-        self, connection: sqlite3.Connection, *, clock: Callable[[], int], job_seconds: float
+        self,
+        connection: EngineConnection,
+        *,
+        clock: Callable[[], int],
+        job_seconds: float = JOB_SECONDS,
+        engine: StoreEngine = SQLITE,
     ) -> None:
         self._connection = connection
-        self._transactions = Transactions(connection, job_seconds=job_seconds)
+        self._engine = engine
+        self._transactions = Transactions(connection, job_seconds=job_seconds, engine=engine)
         self._clock = clock
         self._listeners: list[OnChanges] = []
         self._audit_listeners: list[OnAudit] = []
@@ -57,11 +64,15 @@ class InlineStore:
         await trio.lowlevel.checkpoint()
         self._check_open()
         work = PendingJob(job)
-        self._connection.execute("PRAGMA query_only = ON")
+        if self._engine.only_reading is None:
+            self._transactions.run_read(work)
+            return work.result()
+        before, after = self._engine.only_reading
+        self._connection.execute(before)
         try:
             self._transactions.run_read(work)
         finally:
-            self._connection.execute("PRAGMA query_only = OFF")
+            self._connection.execute(after)
         return work.result()
 
     def on_changes(self, listener: OnChanges) -> None:

@@ -5,7 +5,7 @@ reads no clock, draws no randomness, logs nothing and changes nothing outside; `
 that must persist is returned, not raised. Once a statement of a job has failed the job is lost: it is rolled back whatever it
 returns, because not every engine could go on.
 
-The engines are `sqlite.py` and `inline.py`; no SQL of any entity is here.
+The engines are opened by `sqlite.py`, `inline.py` and `postgres.py`; no SQL of any entity is here.
 """
 
 from __future__ import annotations
@@ -217,6 +217,19 @@ class StoreReadOnly(StoreUnavailable):
 
 class StoreBusy(StoreUnavailable):
     """Another process held the database's lock for too long."""
+
+
+class Collided(StoreBusy):
+    """Others wrote the same at the same moment, again and again."""
+
+    def __init__(self) -> None:
+        super().__init__("others are writing the same at this moment")
+
+
+class StoreUnreachable(StoreUnavailable):
+    """There is no connection to the database server, or it was lost before anything was committed."""
+
+    hint = "is the database server running, and does the network reach it?"
 
 
 class DiskError(StoreUnavailable):

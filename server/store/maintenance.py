@@ -350,7 +350,10 @@ def _finish(db: StoreDb, *, lease: Lease, now: int) -> None:
     # The latest ever: a clock that begins in 1970 at every start would else make each right one look far ahead (`clock_doubt.py`).
     if leases.release(db, lease):
         db.execute(
-            "UPDATE chores SET last_run_at = max(coalesce(last_run_at, 0), ?) WHERE name = ?", now, lease.key
+            "UPDATE chores SET last_run_at = ? WHERE name = ? AND coalesce(last_run_at, 0) < ?",
+            now,
+            lease.key,
+            now,
         )
 
 

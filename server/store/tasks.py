@@ -320,9 +320,8 @@ def fetch(db: StoreDb, id_hash: str, *, parts: Collection[str], answered: bool =
     if row is None:
         return None
     marks = ", ".join("?" * len(parts))
-    found = db.fetch_all(
-        f"SELECT name, sealed FROM task_parts WHERE id_hash = ? AND name IN ({marks})", id_hash, *parts
-    )
+    sql = f"SELECT name, sealed FROM task_parts WHERE id_hash = ? AND name IN ({marks})"
+    found = db.fetch_all(sql, id_hash, *parts) if parts else []
     outstanding = db.fetch_all(
         "SELECT name, question FROM task_questions WHERE id_hash = ? AND answer IS NULL", id_hash
     )

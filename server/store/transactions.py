@@ -1,13 +1,13 @@
-"""How jobs become transactions on one SQLite connection: batches with a savepoint each, lone jobs, reads.
+"""How jobs become transactions on one connection: batches with a savepoint each, lone jobs, reads.
 
-Synchronous and without threads: `sqlite.py` calls it from its own threads, `inline.py` from the caller's. The schema has no
+Synchronous and without threads: `threads.py` calls it from its own threads, `inline.py` from the caller's. The schema has no
 deferred constraints: with them a neighbour in the batch could mend, unasked, what a job alone would be refused for.
 """
 
 from __future__ import annotations
 
 import math
-import sqlite3
+import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -18,18 +18,30 @@ from server.store.audit_chain import AuditChain
 from server.store.ballast import Ballast
 from server.store.chain_ends import ChainEnds
 from server.store.chains import ChainMoved
+from server.store.engine import CommitInDoubt, EngineConnection, StoreEngine
 from server.store.facade import Facade
-from server.store.jobs import DiskFull, Effect, Position, StoreBroken, StoreDb
+from server.store.jobs import (
+    Change,
+    Collided,
+    DiskFull,
+    Effect,
+    Position,
+    StoreBroken,
+    StoreDb,
+    StoreUnreachable,
+)
 from server.store.ledger_chain import LedgerChain
-from server.store.sqlite_errors import translate
+from server.store.sqlite_engine import SQLITE
 
 T = TypeVar("T")
 
 # No job may hold the writer for longer: it is small by design, and everybody waits for it.
 JOB_SECONDS: Final = 10.0
 
-# How many steps of SQLite's machine run between two looks at the clock: some tenths of a millisecond.
-_STEPS_BETWEEN_LOOKS: Final = 10_000
+# How often a job is run again because others wrote the same at the same moment. Each pause is longer than the one before, and drawn by
+# lot, so that those who met once do not meet again: some 300 ms together.
+_MOST_COLLISIONS: Final = 8
+_FIRST_PAUSE_SECONDS: Final = 0.002
 
 
 class _NotRun(Enum):
@@ -63,18 +75,30 @@ class PendingJob(Generic[T]):
         return self._value
 
 
+class _Ended(Exception):
+    """A job has ended the transaction, in whatever way."""
+
+
 class Transactions:
     """The only user of its connection. Not thread-safe: one thread at a time."""
 
     def __init__(
-        self, connection: sqlite3.Connection, *, job_seconds: float, ballast: Ballast | None = None
+        self,
+        connection: EngineConnection,
+        *,
+        job_seconds: float,
+        ballast: Ballast | None = None,
+        engine: StoreEngine = SQLITE,
     ) -> None:
         self._connection = connection
+        self._engine = engine
+        # At these the transaction is lost, and its jobs are not.
+        self._losses = (*engine.errors, *engine.lost, ChainMoved, DiskFull, _Ended)
         self._ballast = ballast
         self._job_seconds = job_seconds
         self._deadline = math.inf
         self._ends = ChainEnds()
-        connection.set_progress_handler(self._is_late, _STEPS_BETWEEN_LOOKS)
+        engine.watch(connection, self._is_late)
 
     def chain_audit(self, key: bytes, heads: Sequence[Position]) -> None:
         """See `Store.chain_audit`."""
@@ -101,10 +125,10 @@ class Transactions:
         it counts, and each job that was in it runs again in a transaction of its own, as do those that were still to come.
         """
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
-        except sqlite3.Error as error:
+            self._connection.execute(self._engine.begin_write)
+        except self._engine.errors as error:
             for work in works:
-                work.fail(translate(error))
+                work.fail(self._engine.translate(error))
             return []
         waiting = iter(works)
         started: list[PendingJob[Any]] = []
@@ -119,16 +143,18 @@ class Transactions:
                     alone = work.error is not None
                     if alone:
                         self._roll_back()
-                        if isinstance(work.error, DiskFull):  # which may not be the last word
+                        if isinstance(work.error, self._losses):  # which may not be the last word
                             raise work.error
-                        self._connection.execute("BEGIN IMMEDIATE")
+                        self._connection.execute(self._engine.begin_write)
                         self._ends.begin()
                     elif not self._connection.in_transaction:
-                        raise sqlite3.OperationalError("the job has ended the transaction")
+                        raise _Ended
                 else:
                     effects += self._run_among_others(work, at=at)
             self._commit()
-        except (sqlite3.Error, ChainMoved, DiskFull):
+        except CommitInDoubt:
+            return self._leave_open(started, effects)
+        except self._losses:
             self._roll_back()
             return [effect for work in chain(started, waiting) for effect in self.run_alone(work, at=at)]
         except BaseException:  # a fault of ours, or of the iterable: leave no transaction open behind it
@@ -139,31 +165,72 @@ class Transactions:
     def run_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
         """On a full disk, one that takes a right away gets the room that is held for that: a stolen login must not live on for want of it."""
         effects = self._try_alone(work, at=at)
+        if self._engine.lost and isinstance(work.error, self._engine.lost):
+            effects = self._try_again(work, at=at)
         if self._ballast is not None and work.ends and isinstance(work.error, DiskFull):
             with self._ballast.lent():
                 effects = self._try_alone(work, at=at)
         return effects
 
     def _try_alone(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
+        effects: list[Effect] = []
         try:
-            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute(self._engine.begin_write)
             self._ends.begin(afresh=True)
             effects = self._call(work, at=at, writable=True)
             if work.error is None:
                 self._commit()
                 return effects
-        except sqlite3.Error as error:
-            work.fail(translate(error))
+        except CommitInDoubt:
+            return self._leave_open([work], effects)
+        except self._engine.errors as error:
+            work.fail(self._engine.translate(error))
+        except ChainMoved:
+            work.fail(Collided())
         self._roll_back()
         return []
 
+    def _try_again(self, work: PendingJob[Any], *, at: int) -> list[Effect]:
+        """One that met with others' writes, more than once; one whose connection was lost, on a new one."""
+        effects: list[Effect] = []
+        pause, lost = _FIRST_PAUSE_SECONDS, 0
+        for _ in range(_MOST_COLLISIONS):
+            if isinstance(work.error, StoreUnreachable):
+                lost += 1
+                if lost > 1:
+                    break
+            elif isinstance(work.error, self._engine.lost):
+                time.sleep(pause * random.random())
+                pause *= 2
+            else:
+                break
+            effects = self._try_alone(work, at=at)
+        return effects
+
+    def _leave_open(self, works: Sequence[PendingJob[Any]], effects: Sequence[Effect]) -> list[Effect]:
+        """It may have been committed: so nobody is told that it was, and what it may have changed is dropped from caches all the same."""
+        self._roll_back()
+        for work in works:
+            if work.error is None:
+                work.fail(
+                    StoreBroken(
+                        "the connection was lost during a commit; this may or may not have been written"
+                    )
+                )
+        return [effect for effect in effects if isinstance(effect, Change)]
+
     def run_read(self, work: PendingJob[Any]) -> None:
-        """Run the job on one snapshot. The connection must be unable to write (`connect.py`)."""
+        """Run the job on one snapshot. The connection must be unable to write (`connect.py`), or the transaction."""
+        self._read(work)
+        if self._engine.lost and isinstance(work.error, self._engine.lost):
+            self._read(work)
+
+    def _read(self, work: PendingJob[Any]) -> None:
         try:
-            self._connection.execute("BEGIN")
+            self._connection.execute(self._engine.begin_read)
             self._call(work, at=0, writable=False)
-        except sqlite3.Error as error:
-            work.fail(translate(error))
+        except self._engine.errors as error:
+            work.fail(self._engine.translate(error))
         self._roll_back()
 
     def close(self) -> None:
@@ -176,19 +243,24 @@ class Transactions:
         # This is also the check that the transaction still stands: if the job ended it, by whatever means, the savepoint is
         # gone, and these raise.
         if work.error is not None:
+            if isinstance(work.error, self._engine.lost):
+                raise work.error
             self._connection.execute("ROLLBACK TO job")
             undo()
         self._connection.execute("RELEASE job")
         return effects
 
     def _call(self, work: PendingJob[Any], *, at: int, writable: bool) -> list[Effect]:
-        facade = Facade(self._connection, at=at, writable=writable, ends=self._ends if writable else None)
+        ends = self._ends if writable else None
+        facade = Facade(self._connection, at=at, writable=writable, ends=ends, engine=self._engine)
         self._deadline = time.monotonic() + self._job_seconds
         try:
             value = work.job(facade)
             effects = facade.end()
         except BaseException as error:  # nothing is swallowed: it is raised where the job came from
-            work.fail(error)
+            # Whatever it makes of a lost transaction, it runs again.
+            lost = facade.trouble if isinstance(facade.trouble, self._engine.lost) else None
+            work.fail(lost or error)
             return []
         finally:
             self._deadline = math.inf

@@ -16,8 +16,13 @@ def directory(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(params=ENGINES)
-def open_any(request: pytest.FixtureRequest, directory: Path) -> Open:
-    return opener(request.param, directory)
+def engine(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def open_any(request: pytest.FixtureRequest, engine: str, directory: Path) -> Open:
+    return opener(engine, directory, lambda: request.getfixturevalue("postgres_database"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
-from server.store.sqlite import SqliteStore
+from server.store.threads import ThreadedStore
 
 
 def spoil(database: Path, table: str) -> None:
@@ -19,27 +19,29 @@ def spoil(database: Path, table: str) -> None:
         file.write(b"\xa5" * size)
 
 
-def fill_disk(store: SqliteStore) -> None:
+def fill_disk(store: ThreadedStore) -> None:
     """Whatever needs a page more is refused, as by a disk that is full."""
     _limit_pages(store, 1)  # less than there are: SQLite takes as many as there are
 
 
-def free_disk(store: SqliteStore) -> None:
+def free_disk(store: ThreadedStore) -> None:
     _limit_pages(store, 1_000_000)
 
 
-def refuse_writes(store: SqliteStore) -> None:
+def refuse_writes(store: ThreadedStore) -> None:
     """As a file system does that was mounted read-only."""
     _connection_of(store).execute("PRAGMA query_only = ON")
 
 
-def accept_writes(store: SqliteStore) -> None:
+def accept_writes(store: ThreadedStore) -> None:
     _connection_of(store).execute("PRAGMA query_only = OFF")
 
 
-def _limit_pages(store: SqliteStore, pages: int) -> None:
+def _limit_pages(store: ThreadedStore, pages: int) -> None:
     _connection_of(store).execute(f"PRAGMA max_page_count = {pages}")
 
 
-def _connection_of(store: SqliteStore) -> sqlite3.Connection:
-    return store._transactions._connection  # pyright: ignore[reportPrivateUsage]
+def _connection_of(store: ThreadedStore) -> sqlite3.Connection:
+    connection = store._transactions._connection  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(connection, sqlite3.Connection)
+    return connection

@@ -18,7 +18,8 @@ import trio
 
 from server.store.ballast import Ballast
 from server.store.jobs import DiskFull, StoreDb
-from server.store.sqlite import SqliteStore, open_store
+from server.store.sqlite import open_store
+from server.store.threads import ThreadedStore
 
 WRITERS = 8
 
@@ -37,7 +38,7 @@ def say(line: str) -> None:
     os.write(1, f"{line}\n".encode())  # one system call: a line is out, whole, when this returns
 
 
-async def acknowledge(store: SqliteStore, prefix: str) -> None:
+async def acknowledge(store: ThreadedStore, prefix: str) -> None:
     async def writer(number: int) -> None:
         serial = 0
         while True:
@@ -51,7 +52,7 @@ async def acknowledge(store: SqliteStore, prefix: str) -> None:
             nursery.start_soon(writer, number)
 
 
-async def fill(store: SqliteStore, database: Path) -> None:
+async def fill(store: ThreadedStore, database: Path) -> None:
     await store.write(partial(put, key="before"))
     before = await store.read(count)
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
@@ -103,7 +104,7 @@ class LiftedLimit(Ballast):
         self.limit()
 
 
-async def end_on_full_disk(store: SqliteStore, ballast: LiftedLimit) -> None:
+async def end_on_full_disk(store: ThreadedStore, ballast: LiftedLimit) -> None:
     """Together, so that they share a transaction, and each for itself."""
     await store.write(partial(put, key="before"))
     before = await store.read(count)

@@ -2,28 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from server.store.inline import InlineStore, open_inline_store
-from server.store.sqlite import SqliteStore, open_store
+from server.store.postgres import open_inline_postgres_store, open_postgres_store
+from server.store.sqlite import open_store
+from server.store.threads import StoreLimits, ThreadedStore
+from server.store.transactions import JOB_SECONDS
 
 NOW: Final = 1_800_000_000_000
 
-AnyStore: TypeAlias = "SqliteStore | InlineStore"
-Open: TypeAlias = Callable[[], AbstractAsyncContextManager[AnyStore]]
-
-ENGINES: Final = ("threads", "inline-file", "inline-memory")
+AnyStore: TypeAlias = "ThreadedStore | InlineStore"
 
 
-def opener(engine: str, directory: Path) -> Open:
-    """Opens a store of this engine. Those in a file find the same database at each opening."""
+class Open(Protocol):
+    def __call__(self, *, job_seconds: float = JOB_SECONDS) -> AbstractAsyncContextManager[AnyStore]: ...
+
+
+SQLITE_ENGINES: Final = ("threads", "inline-file", "inline-memory")
+POSTGRES_ENGINES: Final = ("postgres", "inline-postgres")
+ENGINES: Final = (*SQLITE_ENGINES, *POSTGRES_ENGINES)
+
+
+def opener(engine: str, directory: Path, database: Callable[[], Mapping[str, str]]) -> Open:
+    """Opens a store of this engine. All but the one in memory find the same database at each opening."""
     path, backups = directory / "ostiary.db", directory / "backups"
-    opens: dict[str, Open] = {
-        "threads": lambda: open_store(path, clock=lambda: NOW, backups=backups),
-        "inline-file": lambda: open_inline_store(path, clock=lambda: NOW, backups=backups),
-        "inline-memory": lambda: open_inline_store(clock=lambda: NOW),
-    }
-    return opens[engine]
+
+    def opened(*, job_seconds: float = JOB_SECONDS) -> AbstractAsyncContextManager[AnyStore]:
+        limits = StoreLimits(job_seconds=job_seconds)
+        clock: Any = lambda: NOW  # noqa: E731
+        if engine == "threads":
+            return open_store(path, clock=clock, backups=backups, limits=limits)
+        if engine == "inline-file":
+            return open_inline_store(path, clock=clock, backups=backups, job_seconds=job_seconds)
+        if engine == "inline-memory":
+            return open_inline_store(clock=clock, job_seconds=job_seconds)
+        if engine == "postgres":
+            return open_postgres_store(database(), clock=clock, limits=limits)
+        return open_inline_postgres_store(database(), clock=clock, limits=limits)
+
+    return opened

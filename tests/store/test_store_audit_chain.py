@@ -9,12 +9,13 @@ from typing import Any
 
 import pytest
 from msgspec.structs import replace
-from store_engines import NOW, AnyStore, Open
+from store_engines import NOW, SQLITE_ENGINES, AnyStore, Open
 
 from auth.values.db import AuditEntry
 from server.store import keyfile, meta
 from server.store.audit_chain import AuditChain
 from server.store.chains import Break, Piece, Record
+from server.store.engine import CommitInDoubt, EngineConnection
 from server.store.jobs import ConstraintFailed, Position, StatementRefused, StoreDb, StoreError
 from server.store.maintenance import PIECE, Retention, sweep
 
@@ -114,9 +115,10 @@ async def test_an_altered_row_is_named(chained: AnyStore, column: str, value: ob
     ],
 )  # fmt: skip
 async def test_what_was_taken_out_put_in_or_cut_off_is_named(
-    chained: AnyStore, tampering: str, found: Break
+    chained: AnyStore, engine: str, tampering: str, found: Break
 ) -> None:
-    await chained.write(do("UPDATE sqlite_sequence SET seq = 12 WHERE name = 'audit'"))
+    if engine in SQLITE_ENGINES:
+        await chained.write(do("UPDATE sqlite_sequence SET seq = 12 WHERE name = 'audit'"))
     if "seq - 1" in tampering:
         await chained.write(do("DELETE FROM audit WHERE seq = 11"))
         found = Break(seq=11, what="altered")
@@ -189,17 +191,35 @@ async def test_a_job_that_is_undone_leaves_no_gap(chained: AnyStore) -> None:
     assert (piece.checked, piece.broken, piece.at.seq) == (13, None, 13)
 
 
-async def test_the_record_is_read_once_and_from_then_on_only_checked(open_any: Open) -> None:
+class Overheard:
+    """A connection, and whoever is told before each statement."""
+
+    def __init__(self, connection: EngineConnection, tell: Callable[[str], None]) -> None:
+        self._connection = connection
+        self._tell = tell
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._connection.in_transaction
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        self._tell(sql)
+        return self._connection.execute(sql, parameters)
+
+
+async def test_the_record_is_read_once_and_from_then_on_only_checked(
+    open_any: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with open_any() as store:
         store.chain_audit(KEY)
         said: list[str] = []
         connection = store._transactions._connection
         await store.write(partial(write, first=1, last=2))
-        connection.set_trace_callback(said.append)
+        monkeypatch.setattr(store._transactions, "_connection", Overheard(connection, said.append))
         await store.write(partial(write, first=3, last=4))
         await store.write(lambda db: db.execute("DELETE FROM changes"))
         await store.write(partial(write, first=5, last=5))
-        connection.set_trace_callback(None)
+        monkeypatch.setattr(store._transactions, "_connection", connection)
         assert not [sql for sql in said if sql.startswith("SELECT")]
         assert len([sql for sql in said if sql.startswith("UPDATE meta")]) == 2
         piece = await store.read(walk)
@@ -368,20 +388,15 @@ async def test_a_commit_of_which_nobody_was_told_how_it_ended_is_no_tampering(
     transactions = store._transactions
     connection = transactions._connection
 
-    class Unsure:
-        """Commits, and says that the disk failed."""
+    def tell(sql: str) -> None:
+        if sql == "COMMIT" and isinstance(connection, sqlite3.Connection):
+            connection.execute(sql)
+            raise sqlite3.OperationalError("disk I/O error")
+        if sql == "COMMIT":
+            connection.execute(sql)
+            raise CommitInDoubt
 
-        @property
-        def in_transaction(self) -> bool:
-            return connection.in_transaction
-
-        def execute(self, sql: str, *parameters: Any) -> Any:
-            done = connection.execute(sql, *parameters)
-            if sql == "COMMIT":
-                raise sqlite3.OperationalError("disk I/O error")
-            return done
-
-    monkeypatch.setattr(transactions, "_connection", Unsure())
+    monkeypatch.setattr(transactions, "_connection", Overheard(connection, tell))
     with pytest.raises(StoreError):
         await store.write(partial(write, first=3, last=3))
     monkeypatch.setattr(transactions, "_connection", connection)
@@ -538,8 +553,10 @@ async def test_neighbours_that_are_swept_one_after_the_other_become_one_row(stor
     ],
 )
 async def test_a_row_that_stands_for_others_is_as_safe_as_any(
-    store: AnyStore, tampering: str, found: Break
+    store: AnyStore, engine: str, tampering: str, found: Break
 ) -> None:
+    if "first = 'x'" in tampering and engine not in SQLITE_ENGINES:
+        return  # no number can be made a text there
     store.chain_audit(KEY)
     rows = (entry(1), entry(2), stranger(3), stranger(4), entry(5), entry(6))
     await store.write(lambda db: [db.audit(each) for each in rows])

@@ -13,9 +13,10 @@ from trio.testing import MockClock
 
 from server.store import health, probe
 from server.store.health import REASONS, StoreHealth, StoreReport
-from server.store.jobs import DiskFull, StoreDb, StoreFull, StoreUnavailable
+from server.store.jobs import DiskFull, StoreBusy, StoreDb, StoreFull, StoreUnavailable
 from server.store.probe import StoreProbe
-from server.store.sqlite import SqliteStore, StoreLimits, open_store
+from server.store.sqlite import open_store
+from server.store.threads import StoreLimits, ThreadedStore
 
 
 def put_much(db: StoreDb) -> None:
@@ -23,14 +24,14 @@ def put_much(db: StoreDb) -> None:
 
 
 @pytest.fixture
-async def store(directory: Path) -> AsyncGenerator[SqliteStore]:
+async def store(directory: Path) -> AsyncGenerator[ThreadedStore]:
     async with open_store(
         directory / "ostiary.db", clock=lambda: NOW, backups=directory / "backups"
     ) as opened:
         yield opened
 
 
-async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: SqliteStore) -> None:
+async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: ThreadedStore) -> None:
     assert store.report() == StoreReport()
     fill_disk(store)
     with pytest.raises(DiskFull):
@@ -47,7 +48,7 @@ async def test_a_write_that_failed_is_the_problem_until_one_succeeds(store: Sqli
     assert store.health.commit_seconds > 0
 
 
-async def test_a_job_that_refuses_says_nothing_about_the_store(store: SqliteStore) -> None:
+async def test_a_job_that_refuses_says_nothing_about_the_store(store: ThreadedStore) -> None:
     def refuse(_: StoreDb) -> None:
         raise LookupError
 
@@ -70,7 +71,7 @@ async def test_what_a_full_queue_refuses_is_counted(directory: Path) -> None:
 
 
 def test_every_way_of_being_unavailable_is_a_reason_of_its_own() -> None:
-    assert set(StoreUnavailable.__subclasses__()) == set(REASONS)
+    assert {*StoreUnavailable.__subclasses__(), *StoreBusy.__subclasses__()} == set(REASONS)
     assert len(set(REASONS.values())) == len(REASONS)
 
 
@@ -84,7 +85,7 @@ def test_a_write_that_waits_too_long_is_a_problem(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so_is_its_recovery(
-    store: SqliteStore, monkeypatch: pytest.MonkeyPatch
+    store: ThreadedStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe, "FRESH_SECONDS", -1.0)
     asked = StoreProbe(store, clock=lambda: NOW)
@@ -99,7 +100,7 @@ async def test_asking_writes_so_that_a_disk_that_takes_nothing_is_noticed_and_so
             nursery.cancel_scope.cancel()
 
 
-async def test_what_was_written_just_now_needs_no_proof(store: SqliteStore) -> None:
+async def test_what_was_written_just_now_needs_no_proof(store: ThreadedStore) -> None:
     await store.write(put_much)
     commits = store.health.commits
     asked = StoreProbe(store, clock=lambda: NOW)

@@ -1,8 +1,9 @@
-"""The engine with threads: queues, waking, cancellation, closing (server/store/sqlite.py)."""
+"""The engine with threads: queues, waking, cancellation, closing (server/store/threads.py)."""
 
 from __future__ import annotations
 
 import signal
+import sqlite3
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -14,7 +15,8 @@ import trio.testing
 from store_engines import NOW
 
 from server.store.jobs import Change, StoreBroken, StoreClosed, StoreDb, StoreFull
-from server.store.sqlite import SqliteStore, StoreLimits, open_store
+from server.store.sqlite import open_store
+from server.store.threads import StoreLimits, ThreadedStore
 
 # So that only the queue and the size end a batch, however slow the machine.
 PATIENT = StoreLimits(batch_seconds=60)
@@ -58,7 +60,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await trio.lowlevel.checkpoint()
 
 
-async def behind_gate(store: SqliteStore, nursery: trio.Nursery) -> Gate:
+async def behind_gate(store: ThreadedStore, nursery: trio.Nursery) -> Gate:
     """The nursery is the test's own: the gate's writer lives in it until the gate is opened."""
     gate = Gate()
     nursery.start_soon(store.write, gate.job)
@@ -66,9 +68,11 @@ async def behind_gate(store: SqliteStore, nursery: trio.Nursery) -> Gate:
     return gate
 
 
-def trace(store: SqliteStore) -> list[str]:
+def trace(store: ThreadedStore) -> list[str]:
     said: list[str] = []
-    store._writer._transactions._connection.set_trace_callback(said.append)
+    connection = store._writer._transactions._connection
+    assert isinstance(connection, sqlite3.Connection)
+    connection.set_trace_callback(said.append)
     return said
 
 
@@ -253,7 +257,7 @@ async def test_closing_finishes_what_was_accepted_and_refuses_what_comes_later(d
 
     async with trio.open_nursery() as outer:
 
-        async def caller(store: SqliteStore, key: str) -> None:
+        async def caller(store: ThreadedStore, key: str) -> None:
             written.append(await store.write(partial(put, key=key)))
 
         async with opened(directory) as store:
@@ -315,7 +319,7 @@ async def test_each_write_is_given_up_in_its_own_time_and_those_that_are_answere
     ended: dict[str, str] = {}
     begun = trio.current_time()
 
-    async def caller(store: SqliteStore, key: str, wait_seconds: float) -> None:
+    async def caller(store: ThreadedStore, key: str, wait_seconds: float) -> None:
         await trio.sleep(wait_seconds)
         asked = trio.current_time()
         try:

@@ -1,0 +1,68 @@
+"""What the store needs of a connection, whichever database is behind it, and what each database says in a way of its own.
+
+A connection of `sqlite3` is one as it is, so that SQLite pays nothing for not being alone. Statements of transactions go through `execute`
+like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from server.store.jobs import StoreError
+
+
+class EngineCursor(Protocol):
+    """What became of one statement."""
+
+    @property
+    def description(self) -> Sequence[Any] | None:
+        """Of each column a sequence that begins with its name; None: no rows come back."""
+        ...
+
+    @property
+    def rowcount(self) -> int: ...
+
+    def fetchone(self) -> Sequence[Any] | None: ...
+
+    def fetchmany(self, size: int, /) -> Sequence[Sequence[Any]]: ...
+
+    def close(self) -> None: ...
+
+
+class EngineConnection(Protocol):
+    """Used by one thread at a time. Nothing begins or ends a transaction unasked."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether there is one that could be committed."""
+        ...
+
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Any:
+        """An `EngineCursor`; one statement, with `?` for each parameter."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class StoreEngine(msgspec.Struct, frozen=True, kw_only=True):
+    """One kind of database."""
+
+    errors: tuple[type[Exception], ...]  # that its connections raise
+    translate: Callable[
+        [Any], StoreError
+    ]  # one of them; a new object at each call, because exceptions collect tracebacks
+    # Of these errors, those at which a whole transaction is lost though its jobs are sound: they run again.
+    lost: tuple[type[StoreError], ...]
+    begin_write: str
+    begin_read: str
+    # Said before and after a read on a connection that also writes; none where `begin_read` says it.
+    only_reading: tuple[str, str] | None
+    # Have a connection ask, while statements run, whether they are to be stopped.
+    watch: Callable[[Any, Callable[[], bool]], None]
+
+
+class CommitInDoubt(Exception):
+    """The connection was lost while a transaction was being committed: it may or may not have been."""

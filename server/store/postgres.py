@@ -1,0 +1,79 @@
+"""The store on PostgreSQL, with threads of its own (`threads.py`): one that writes, and some that read, each with its connection.
+
+Loaded only where the settings name such a database: psycopg takes a third of a second and 13 MB.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+
+import trio
+
+from server.store.inline import InlineStore
+from server.store.migrate import Migration, packaged_migrations
+from server.store.postgres_connection import POSTGRES, PostgresAccess, PostgresConnection
+from server.store.postgres_schema import bring_up
+from server.store.threads import DEFAULT_LIMITS, StoreLimits, ThreadedStore, serving
+from server.store.transactions import Transactions
+
+
+@asynccontextmanager
+async def open_postgres_store(
+    parameters: Mapping[str, str],
+    *,
+    clock: Callable[[], int],
+    migrations: Sequence[Migration] | None = None,
+    limits: StoreLimits = DEFAULT_LIMITS,
+) -> AsyncGenerator[ThreadedStore]:
+    """Connect, and bring the database to this version's schema; `parameters` are libpq's. Raises `CannotOpen`.
+
+    It is this process's alone for as long as it is open. If the store breaks meanwhile, the body is cancelled and `StoreBroken` raised.
+    """
+    access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
+    writer, readers = await trio.to_thread.run_sync(_open, access, clock, migrations, limits)
+    async with serving(writer, readers, clock=clock, limits=limits) as store:
+        yield store
+
+
+@asynccontextmanager
+async def open_inline_postgres_store(
+    parameters: Mapping[str, str],
+    *,
+    clock: Callable[[], int],
+    migrations: Sequence[Migration] | None = None,
+    limits: StoreLimits = DEFAULT_LIMITS,
+) -> AsyncGenerator[InlineStore]:
+    """The same without threads, as `inline.py`."""
+    access = PostgresAccess(parameters=parameters, job_seconds=limits.job_seconds)
+    connection = PostgresConnection(access, exclusive=True)
+    try:
+        bring_up(connection, packaged_migrations() if migrations is None else migrations, now=clock())
+        store = InlineStore(connection, clock=clock, job_seconds=limits.job_seconds, engine=POSTGRES)
+        try:
+            yield store
+        finally:
+            store.close()
+    finally:
+        connection.close()
+
+
+def _open(
+    access: PostgresAccess,
+    clock: Callable[[], int],
+    migrations: Sequence[Migration] | None,
+    limits: StoreLimits,
+) -> tuple[Transactions, list[Transactions]]:
+    with ExitStack() as undo:
+        connections = [PostgresConnection(access, exclusive=True)]
+        undo.callback(connections[0].close)
+        bring_up(connections[0], packaged_migrations() if migrations is None else migrations, now=clock())
+        for _ in range(limits.readers):
+            connections.append(PostgresConnection(access, exclusive=False))
+            undo.callback(connections[-1].close)
+        undo.pop_all()
+    writer, *readers = (
+        Transactions(connection, job_seconds=limits.job_seconds, engine=POSTGRES)
+        for connection in connections
+    )
+    return writer, readers

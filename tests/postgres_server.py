@@ -1,0 +1,168 @@
+"""A PostgreSQL of the tests' own: in a folder that goes with it, on a Unix socket, and nowhere else. A database for each test."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg.conninfo import make_conninfo
+
+from server.store.migrate import packaged_migrations
+from server.store.postgres_connection import PostgresAccess, PostgresConnection
+from server.store.postgres_schema import bring_up
+
+USER = "ostiary"
+TEMPLATE = "ostiary_template"
+# As the tests of the store have it, so that no clock of theirs is far ahead of it.
+MADE_AT = 1_800_000_000_000
+
+# As it was made, which is many times faster than making another. Without triggers no foreign key minds the order.
+EMPTIED = """
+DO $$
+DECLARE name text;
+BEGIN
+  SET LOCAL session_replication_role = replica;
+  FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> 'schema_version' LOOP
+    EXECUTE format('DELETE FROM public.%I', name);
+  END LOOP;
+  FOR name IN SELECT sequencename FROM pg_sequences WHERE schemaname = 'public' LOOP
+    PERFORM setval(format('public.%I', name)::regclass, 1, false);
+  END LOOP;
+END $$
+"""
+
+
+def programs() -> Path | None:
+    """The newest that is installed: Debian keeps them apart by version, off everybody's path."""
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if found:
+        return found[-1].parent
+    initdb = shutil.which("initdb")
+    return None if initdb is None else Path(initdb).resolve().parent
+
+
+class PostgresServer:
+    """Runs as another user where this one is root, as PostgreSQL wants it."""
+
+    def __init__(self, bin_folder: Path, *, durable: bool = False) -> None:
+        self._bin = bin_folder
+        self._durable = durable
+        self.folder = Path(tempfile.mkdtemp(prefix="ostiary-pg-"))
+        self._data = self.folder / "data"
+        self._as_user: list[str] = []
+        self._numbers = count(1)
+        self._admin: psycopg.Connection[Any] | None = None
+        self._idle: list[tuple[str, psycopg.Connection[Any]]] = []
+        if os.geteuid() == 0:
+            nobody = pwd.getpwnam("nobody")
+            os.chown(self.folder, nobody.pw_uid, nobody.pw_gid)
+            self._as_user = [
+                "setpriv",
+                f"--reuid={nobody.pw_uid}",
+                f"--regid={nobody.pw_gid}",
+                "--clear-groups",
+            ]
+
+    def make(self) -> None:
+        sync = [] if self._durable else ["--no-sync"]
+        self._run(
+            "initdb",
+            "-D",
+            str(self._data),
+            "-A",
+            "trust",
+            "-U",
+            USER,
+            "-E",
+            "UTF8",
+            "--locale=C.UTF-8",
+            *sync,
+        )
+        self.start()
+        self._admin = self._connected("postgres")
+        self._admin.execute(f"CREATE DATABASE {TEMPLATE}")
+        access = PostgresAccess(parameters=self.parameters(TEMPLATE), job_seconds=10)
+        connection = PostgresConnection(access, exclusive=True)
+        bring_up(connection, packaged_migrations(), now=MADE_AT)
+        connection.close()
+
+    def start(self) -> None:
+        settings = {
+            "listen_addresses": "",
+            "unix_socket_directories": str(self.folder),
+            "max_connections": "200",
+        }
+        if not self._durable:
+            settings |= {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
+        options = " ".join(f"-c {name}='{value}'" for name, value in settings.items())
+        self._run(
+            "pg_ctl", "-D", str(self._data), "-w", "-l", str(self.folder / "log"), "-o", options, "start"
+        )
+
+    def stop(self, *, how: str = "fast") -> None:
+        self._run("pg_ctl", "-D", str(self._data), "-w", "-m", how, "stop")
+
+    def remove(self) -> None:
+        for connection in (self._admin, *(cleaner for _, cleaner in self._idle)):
+            if connection is not None:
+                connection.close()
+        self.stop(how="immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def parameters(self, database: str) -> dict[str, str]:
+        return {"host": str(self.folder), "user": USER, "dbname": database}
+
+    @contextmanager
+    def database(self) -> Generator[Mapping[str, str]]:
+        """What libpq needs for one of its own, of this version's schema and empty."""
+        if self._idle:
+            name, cleaner = self._idle.pop()
+        else:
+            name = f"test_{next(self._numbers)}"
+            self.said(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
+            cleaner = self._connected(name)
+        try:
+            yield self.parameters(name)
+        finally:
+            with suppress(psycopg.Error):
+                cleaner.execute(EMPTIED)
+                self._idle.append((name, cleaner))
+
+    @contextmanager
+    def bare_database(self) -> Generator[Mapping[str, str]]:
+        """One in which nothing was made yet."""
+        name = f"bare_{next(self._numbers)}"
+        self.said(f"CREATE DATABASE {name}")
+        try:
+            yield self.parameters(name)
+        finally:
+            self.said(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def said(self, sql: str) -> None:
+        """By whoever runs the server."""
+        if self._admin is None or self._admin.closed:
+            self._admin = self._connected("postgres")
+        self._admin.execute(sql.encode())
+
+    def _connected(self, database: str) -> psycopg.Connection[Any]:
+        return psycopg.connect(make_conninfo("", **self.parameters(database)), autocommit=True)
+
+    def _run(self, program: str, *words: str) -> None:
+        # Not with a pipe: the server would keep it open.
+        log = self.folder / f"{program}.out"
+        with log.open("w") as out:
+            done = subprocess.run(
+                [*self._as_user, str(self._bin / program), *words],
+                stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, cwd=self.folder, check=False,
+            )  # fmt: skip
+        if done.returncode:
+            raise RuntimeError(f"{program}: {log.read_text()}")
