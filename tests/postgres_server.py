@@ -149,9 +149,13 @@ class PostgresServer:
 
     def said(self, sql: str) -> None:
         """By whoever runs the server."""
-        if self._admin is None or self._admin.closed:
+        if self._admin is None or self._admin.closed or not _answers(self._admin):
             self._admin = self._connected("postgres")
         self._admin.execute(sql.encode())
+
+    def said_in(self, database: str, sql: str) -> None:
+        with self._connected(database) as connection:
+            connection.execute(sql.encode())
 
     def _connected(self, database: str) -> psycopg.Connection[Any]:
         return psycopg.connect(make_conninfo("", **self.parameters(database)), autocommit=True)
@@ -166,3 +170,11 @@ class PostgresServer:
             )  # fmt: skip
         if done.returncode:
             raise RuntimeError(f"{program}: {log.read_text()}")
+
+
+def _answers(connection: psycopg.Connection[Any]) -> bool:
+    try:
+        connection.execute("SELECT 1")
+    except psycopg.Error:
+        return False
+    return True

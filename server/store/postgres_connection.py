@@ -18,7 +18,7 @@ import psycopg
 from psycopg import RawCursor
 from psycopg.adapt import AdaptersMap
 from psycopg.conninfo import make_conninfo
-from psycopg.errors import error_from_result
+from psycopg.errors import LockNotAvailable, error_from_result
 from psycopg.pq import ExecStatus, TransactionStatus
 from psycopg.types.bool import BoolBinaryLoader
 from psycopg.types.none import NoneDumper
@@ -47,6 +47,7 @@ MINIMUM_SERVER: Final = 140_000
 # Whatever else a connection waits for. A peer that is gone is noticed in half a minute, on both sides.
 _CONNECT_SECONDS: Final = 5
 _LOCK_MILLIS: Final = 5_000
+_PREDECESSOR_MILLIS: Final = 2_000
 _IDLE_IN_TRANSACTION_MILLIS: Final = 30_000
 _KEEPALIVE: Final[Mapping[str, int]] = MappingProxyType(
     {
@@ -241,7 +242,9 @@ class PostgresConnection:
             raise self._refused(error) from None
 
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
-        found = refused(error, is_lost=self._connection.closed)
+        # What has no state was not said by the server: there was none to say it.
+        is_silent = error.sqlstate is None and type(error) in (psycopg.OperationalError, psycopg.DatabaseError)
+        found = refused(error, is_lost=self._connection.closed or is_silent)
         if found.kind is StoreUnreachable:
             self._connection.close()  # what the server says as it goes
         return found
@@ -302,13 +305,16 @@ class PostgresConnection:
         durable = "set_config('synchronous_commit', CASE current_setting('synchronous_commit') WHEN 'off' THEN 'on' ELSE current_setting('synchronous_commit') END, false)"
         connection.pgconn.exec_(f"SELECT {asked}, {durable}".encode())
         if self._exclusive:
-            asked_for = b"SELECT pg_try_advisory_lock($1)"
-            got = connection.execute(asked_for, (WRITER_LOCK,), binary=True).fetchone()
-            if got is None or not got[0]:
+            # Whoever was killed just now still holds it for a moment.
+            connection.execute(f"SET lock_timeout = {_PREDECESSOR_MILLIS}".encode())
+            try:
+                connection.execute(b"SELECT pg_advisory_lock($1)", (WRITER_LOCK,), binary=True)
+            except LockNotAvailable:
                 raise CannotOpen(
                     "the database is in use by another process",
                     hint="stop it first, or give this one a database of its own",
-                )
+                ) from None
+            connection.execute(f"SET lock_timeout = {_LOCK_MILLIS}".encode())
 
 
 def _names(cursor: psycopg.Cursor[Any]) -> Sequence[tuple[str]] | None:

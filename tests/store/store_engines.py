@@ -15,6 +15,8 @@ from server.store.transactions import JOB_SECONDS
 
 NOW: Final = 1_800_000_000_000
 
+# What libpq needs for the database of a test, made for whoever asks first.
+Database: TypeAlias = Callable[[], Mapping[str, str]]
 AnyStore: TypeAlias = "ThreadedStore | InlineStore"
 
 
@@ -27,7 +29,7 @@ POSTGRES_ENGINES: Final = ("postgres", "inline-postgres")
 ENGINES: Final = (*SQLITE_ENGINES, *POSTGRES_ENGINES)
 
 
-def opener(engine: str, directory: Path, database: Callable[[], Mapping[str, str]]) -> Open:
+def opener(engine: str, directory: Path, database: Database | None = None) -> Open:
     """Opens a store of this engine. All but the one in memory find the same database at each opening."""
     path, backups = directory / "ostiary.db", directory / "backups"
 
@@ -40,6 +42,7 @@ def opener(engine: str, directory: Path, database: Callable[[], Mapping[str, str
             return open_inline_store(path, clock=clock, backups=backups, job_seconds=job_seconds)
         if engine == "inline-memory":
             return open_inline_store(clock=clock, job_seconds=job_seconds)
+        assert database is not None
         if engine == "postgres":
             return open_postgres_store(database(), clock=clock, limits=limits)
         return open_inline_postgres_store(database(), clock=clock, limits=limits)

@@ -13,7 +13,7 @@ from server.store.jobs import Position, StoreDb
 from server.till import wallets
 from server.till.checks import BooksAt
 from server.till.ledger import Books, Movement, MovementKind, chain_account, revenue_account
-from tests.store.store_engines import ENGINES, NOW, AnyStore, opener
+from tests.store.store_engines import ENGINES, NOW, AnyStore, Database, opener
 
 __all__ = ["ENGINES", "NOW", "AnyStore"]
 
@@ -27,9 +27,11 @@ SEARCH: Final = revenue_account("shop", "search")
 
 
 @asynccontextmanager
-async def open_books(engine: str, directory: Path) -> AsyncGenerator[AnyStore]:
+async def open_books(
+    engine: str, directory: Path, database: Database | None = None
+) -> AsyncGenerator[AnyStore]:
     (directory / "backups").mkdir(mode=0o700, exist_ok=True)
-    async with opener(engine, directory)() as store:
+    async with opener(engine, directory, database)() as store:
         store.chain_audit(AUDIT_KEY)
         BOOKS.keep(store)
         yield store
