@@ -149,13 +149,13 @@ RULES = (
         forbidden=frozenset({"server.program.app", "server.program.app_stdio", "server.program.app_tcp"}),
         exempt=("server/cli",),
     ),
-    # Nobody but `app` picks a concrete store; over stdio and TCP that is the one in memory.
+    # Nobody but `store_place` picks a concrete store; over stdio and TCP that is the one in memory.
     Rule(
         package="server",
         forbidden=frozenset(
             {"server.store.sqlite", "server.store.inline", "server.store.postgres", "server.store.threads"}
         ),
-        exempt=("server/store", "server/program/app.py", "server/program/alone.py"),
+        exempt=("server/store", "server/program/store_place.py", "server/program/alone.py"),
     ),
     # What stdio loads at its start is little: no pages, no login.
     *(

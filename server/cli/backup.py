@@ -31,6 +31,7 @@ def command(file: str, keep: int | None, data_dir: str | None, config: str | Non
     from server.store.rotation import back_up_into
 
     settings = local.settings(data_dir=data_dir, config=config).config
+    local.in_a_file(settings, "pg_dump or pg_basebackup")
     home = DataDirectory(local.directory(data_dir=data_dir, config=config))
     target = Path(file)
     if keep is not None and not target.is_dir():

@@ -15,6 +15,7 @@ from server.cli import terminal
 if TYPE_CHECKING:
     from server.admin.control import CommandRefused
     from server.settings.reading import LoadedSettings
+    from server.settings.shapes import Config
 
 Lacking: TypeAlias = Callable[[str], Exception]  # what to raise for a field that an answer does not have
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -44,6 +45,15 @@ def directory(*, data_dir: str | None = None, config: str | None = None) -> Path
     from server.settings.resolve import data_directory
 
     return data_directory(settings(data_dir=data_dir, config=config).config)
+
+
+def in_a_file(config: Config, instead: str) -> None:
+    """Raises `CliError` where the database is none of a file's."""
+    if config.store:
+        raise terminal.CliError(
+            "this server keeps its rows in a PostgreSQL database, which has ways of its own for that",
+            hint=f"{instead}; keep the key file with the copy, in another place",
+        )
 
 
 def ask(

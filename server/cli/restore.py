@@ -35,6 +35,7 @@ def command(
     from server.store.migrate import packaged_migrations
 
     loaded = local.settings(data_dir=data_dir, config=config)
+    local.in_a_file(loaded.config, "pg_restore, with the server stopped")
     place = local.directory(data_dir=data_dir, config=config)
     try:
         # A trial changes nothing, so it needs nobody to stop.

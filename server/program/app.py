@@ -42,6 +42,7 @@ from server.program.certificates import ServedCertificate, ends_at, of_an_author
 from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
+from server.program.store_place import open_place
 from server.program.supervisor import supervisor_of
 from server.program.troubles import troubles
 from server.records.recording import keep_recording
@@ -53,7 +54,6 @@ from server.store.clock_doubt import ClockDoubt
 from server.store.home import open_home
 from server.store.jobs import CannotOpen, StoreError
 from server.store.maintenance import Retention, keep_sweeping
-from server.store.sqlite import open_store
 
 # One Ctrl-C reaches the one-file program twice: from the terminal, and passed on by its launcher.
 ECHO_SECONDS: Final = 0.5
@@ -156,7 +156,7 @@ async def serve(
     plain = _listen(config.host, config.http_port) if config.http_port >= 0 else None
     admin = _listen("127.0.0.1", config.admin_port) if config.admin_port >= 0 else None
     with open_home(resolved.data_dir) as home:
-        if home.key_file.exists() and not home.database.exists():
+        if not config.store and home.key_file.exists() and not home.database.exists():
             log.warning(
                 "store.database_missing",
                 path=str(home.database),
@@ -164,9 +164,7 @@ async def serve(
             )
         certificate = certificate or of_an_authority(resolved, home.path, log)
         ballast = Ballast(home.ballast)
-        async with open_store(
-            home.database, clock=now_millis, backups=home.backups, ballast=ballast
-        ) as store:
+        async with open_place(resolved, home, ballast) as store:
             store_watch.tell_of_damage(store, log)
             key = await open_key(resolved, home, store)
             await store.write(leases.end_all)
@@ -186,7 +184,8 @@ async def serve(
                     partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
                 )
                 background.start_soon(services.probe.run)
-                background.start_soon(store_watch.look_through_large_file, store, home.database, log)
+                if not config.store:
+                    background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 if config.backup_hours:
                     plan = BackupPlan(
                         database=home.database,

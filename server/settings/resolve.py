@@ -116,6 +116,7 @@ def resolve(loaded: LoadedSettings) -> Resolved:
                 instead='where it is kept, "env:NAME" or "file:/path"',
             )
         )
+    _check_store(config, problems)
     _check_tls(config, problems)
     problems.extend(
         SettingsProblem(key=key, what=what, instead=instead)
@@ -143,6 +144,26 @@ def resolve(loaded: LoadedSettings) -> Resolved:
         limits=loaded.limits,
         acme=loaded.acme,
     )
+
+
+def _check_store(config: Config, problems: list[SettingsProblem]) -> None:
+    # Not shown: what stands there has a password in it.
+    if config.store and not config.store.startswith(("env:", "file:")):
+        problems.append(
+            SettingsProblem(
+                key="store",
+                what="is an address in clear, or none at all",
+                instead='where the address is kept, "env:NAME" or "file:/path"',
+            )
+        )
+    if config.store and config.backup_hours:
+        problems.append(
+            SettingsProblem(
+                key="backup_hours",
+                what="is for a database in a file, and `store` leads to another",
+                instead="0, and the database's own back-ups (pg_basebackup, pg_dump)",
+            )
+        )
 
 
 def _for_its_domain(loaded: LoadedSettings) -> Config:

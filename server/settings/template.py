@@ -88,6 +88,15 @@ SECTIONS: Final[tuple[tuple[str, tuple[tuple[str, str], ...]], ...]] = (
                 'The key that seals what is stored: a path, "file:/path" or "env:NAME". Empty: in data_dir.',
             ),
             (
+                "store",
+                'A PostgreSQL database in place of a file in data_dir: where its address is kept, "env:NAME" or "file:/path".',
+            ),
+            (
+                "store_ca",
+                "PEM certificates of the authority that its own is from. Empty: the machine's authorities.",
+            ),
+            ("store_readers", "So many connections that read, besides the one that writes."),
+            (
                 "call_days",
                 "Each call is written down: by whom, how long it took, what came of it. For so many days,",
             ),

@@ -243,7 +243,10 @@ class PostgresConnection:
 
     def _refused(self, error: psycopg.Error) -> PostgresRefused:
         # What has no state was not said by the server: there was none to say it.
-        is_silent = error.sqlstate is None and type(error) in (psycopg.OperationalError, psycopg.DatabaseError)
+        is_silent = error.sqlstate is None and type(error) in (
+            psycopg.OperationalError,
+            psycopg.DatabaseError,
+        )
         found = refused(error, is_lost=self._connection.closed or is_silent)
         if found.kind is StoreUnreachable:
             self._connection.close()  # what the server says as it goes

@@ -47,7 +47,9 @@ def furnish(db: StoreDb) -> None:
 
 @pytest.fixture(params=ENGINES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(request.param, tmp_path) as opened:
+    async with open_books(
+        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
+    ) as opened:
         await opened.write(furnish)
         yield opened
 

@@ -17,7 +17,9 @@ from tests.till.books_fakes import ANN, ENGINES, NOW, AnyStore, deposit, do, ope
 
 @pytest.fixture(params=ENGINES)
 async def store(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncGenerator[AnyStore]:
-    async with open_books(request.param, tmp_path) as opened:
+    async with open_books(
+        request.param, tmp_path, lambda: request.getfixturevalue("postgres_database")
+    ) as opened:
         yield opened
 
 

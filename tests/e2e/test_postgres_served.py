@@ -1,0 +1,79 @@
+"""The program on a PostgreSQL database: a login, calls, a kill, and a database server that goes away for a while."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from handmade import Handmade
+from postgres_server import PostgresServer
+from programs import SOURCE, Program, until
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def program(home: Path, postgres_database: dict[str, str]) -> Program:
+    where = postgres_database
+    (home / "address").write_text(
+        f"postgresql://{where['user']}:hunter2@/{where['dbname']}?host={where['host']}\n", "utf-8"
+    )
+    (home / "ostiary.toml").write_text('store = "file:address"\n', "utf-8")
+    return Program(command=SOURCE, home=home)
+
+
+def test_a_login_made_on_it_goes_on_after_a_kill_and_no_password_is_shown(program: Program) -> None:
+    with program.serving() as server:
+        program.log_in(server)
+        token = program.tokens()["access_token"]
+        client = Handmade(server.url)
+        assert client.works(token)
+        client.close()
+        server.process.send_signal(signal.SIGKILL)
+        server.wait()
+        first = server.said()
+    with program.serving("--port", server.url.rpartition(":")[2]) as again:
+        client = Handmade(again.url)
+        assert client.works(token)
+        assert program.at_machine("verify")["broken"] is None
+        client.close()
+        said = first + again.said() + "".join(program.said)
+    assert not (program.data_dir / "ostiary.db").exists()
+    assert "hunter2" not in said
+
+
+def test_a_database_that_goes_away_is_said_and_the_server_goes_on_when_it_is_back(
+    program: Program, postgres_server: PostgresServer
+) -> None:
+    with program.serving("--admin-port", "0") as server:
+        program.log_in(server)
+        client = Handmade(server.url)
+        token = program.tokens()["refresh_token"]
+        postgres_server.stop(how="immediate")
+        try:
+            assert client.refresh(token).status_code == 503
+            assert "cannot" in program.run("status", "--data-dir", str(program.data_dir)).stdout
+        finally:
+            postgres_server.start()
+
+        def refreshed() -> bool | None:
+            return True if client.refresh(token).status_code == 200 else None
+
+        until("a refresh", refreshed)
+        client.close()
+
+
+def test_an_address_in_clear_is_refused_unseen_and_copies_of_files_are_not_made_of_it(
+    program: Program,
+) -> None:
+    refused = program.run("serve", "--store", "postgresql://a:hunter2@example.org/b", code=2)
+    assert "in clear" in refused.stderr
+    assert "hunter2" not in refused.stderr
+    for arguments in (("backup", "copy.db"), ("restore", "copy.db")):
+        assert "PostgreSQL" in program.run(*arguments, code=1).stderr
+    open_to_all = Path(program.home / "elsewhere")
+    open_to_all.write_text("postgresql://a:hunter2@db.example.org/b?sslmode=require", "utf-8")
+    unverified = program.run("serve", "--store", f"file:{open_to_all}", "--port", "0", code=1)
+    assert "sslmode=require" in unverified.stderr
+    assert "hunter2" not in unverified.stderr
