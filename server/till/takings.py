@@ -121,7 +121,7 @@ class Takings:
 def unsettled(db: StoreDb) -> Unsettled:
     """A job that reads."""
     row = db.fetch_one(
-        "SELECT count(*) AS count, coalesce(sum(state = 'unknown'), 0) AS unknown, min(created_at) AS oldest_at"
+        "SELECT count(*) AS count, coalesce(sum(CASE WHEN state = 'unknown' THEN 1 ELSE 0 END), 0) AS unknown, min(created_at) AS oldest_at"
         " FROM payments WHERE state IN ('settling', 'unknown')"
     )
     assert row is not None  # an aggregate has a row

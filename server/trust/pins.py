@@ -116,7 +116,7 @@ def meet(db: StoreDb, upstream: UpstreamKey, source: str, now: Millis) -> bool:
     made = db.execute(
         "INSERT INTO upstreams (server, agent, source, met_at) VALUES (?, ?, ?, ?)"
         " ON CONFLICT (server, agent) DO UPDATE SET source = excluded.source, met_at = excluded.met_at"
-        " WHERE source <> excluded.source",
+        " WHERE upstreams.source <> excluded.source",
         upstream.server,
         upstream.agent,
         source,

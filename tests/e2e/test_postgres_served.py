@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from handmade import Handmade
-from postgres_server import PostgresServer
 from programs import SOURCE, Program, until
+
+from tests.postgres_server import PostgresServer
 
 pytestmark = pytest.mark.slow
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import trio
-from postgres_server import PostgresServer
 from store_engines import NOW
 
 from server.store.connect import connect_writer
@@ -30,6 +29,7 @@ from server.store.migrate import OtherSchema, migrate, packaged_migrations
 from server.store.placeholders import numbered
 from server.store.postgres import open_postgres_store
 from server.store.threads import StoreLimits, ThreadedStore
+from tests.postgres_server import PostgresServer
 
 # A transaction that wrote such a row cannot be committed: its connection ends as it tries.
 ENDS_AT_COMMIT = """

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from postgres_server import PostgresServer, programs
 
 from server.store import inline
 from server.store.inline import InlineStore
+from tests.postgres_server import PostgresServer, programs
 
 _KEPT = pytest.StashKey[PostgresServer]()
 
