@@ -151,6 +151,7 @@ class PostgresConnection:
         self._exclusive = exclusive
         self._adapters = _adapters()
         self._descriptions: dict[str, Sequence[tuple[str]] | None] = {}
+        self._released = False
         self._pause = 0.0
         self._tries_at = 0.0
         self._controls: Mapping[str, Callable[[], None]] = {
@@ -158,9 +159,9 @@ class PostgresConnection:
             BEGIN_READ: lambda: self._begin(BEGIN_READ),
             "COMMIT": self._commit,
             "ROLLBACK": self._roll_back,
-            "SAVEPOINT job": lambda: self._plain("SAVEPOINT job"),
+            "SAVEPOINT job": self._save,
             "ROLLBACK TO job": lambda: self._plain("ROLLBACK TO job"),
-            "RELEASE job": lambda: self._plain("RELEASE job"),
+            "RELEASE job": self._release,
         }
         self.is_late: Callable[[], bool] = lambda: False
         self._closed = False
@@ -200,6 +201,7 @@ class PostgresConnection:
         self._connection.close()
 
     def _begin(self, how: str) -> None:
+        self._released = False
         if not self._connection.closed:
             try:
                 self._plain(how)
@@ -212,6 +214,18 @@ class PostgresConnection:
                 return
         self._reconnect()
         self._plain(how)
+
+    def _save(self) -> None:
+        self._plain("RELEASE job; SAVEPOINT job" if self._released else "SAVEPOINT job")
+        self._released = False
+
+    def _release(self) -> None:
+        """With the next savepoint, in one trip to the server and back, or with the end of the transaction."""
+        if self._connection.pgconn.transaction_status != TransactionStatus.INTRANS:
+            raise PostgresRefused(
+                StoreUnreachable if self._connection.closed else Collided, "there is no transaction"
+            )
+        self._released = True
 
     def _commit(self) -> None:
         # A transaction in which a statement failed would be rolled back by this, and the server would call it a success.
