@@ -75,6 +75,6 @@ def test_an_address_in_clear_is_refused_unseen_and_copies_of_files_are_not_made_
         assert "PostgreSQL" in program.run(*arguments, code=1).stderr
     open_to_all = Path(program.home / "elsewhere")
     open_to_all.write_text("postgresql://a:hunter2@db.example.org/b?sslmode=require", "utf-8")
-    unverified = program.run("serve", "--store", f"file:{open_to_all}", "--port", "0", code=1)
+    unverified = program.run("serve", "--store", f"file:{open_to_all}", "--port", "0", code=78)
     assert "sslmode=require" in unverified.stderr
     assert "hunter2" not in unverified.stderr
