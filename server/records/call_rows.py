@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 
 import msgspec
 
+from auth.grants import last_calls
 from auth.values.db import Db
 from auth.values.model import Millis
 from server.records.call_book import CallBatch
@@ -55,6 +56,11 @@ _ADD: Final = (
     " ON CONFLICT (hour, server, tool, caller, outcome) DO UPDATE SET person = excluded.person, program = excluded.program,"
     " count = call_hours.count + excluded.count, ms = call_hours.ms + excluded.ms, "
     + ", ".join(f"{d} = call_hours.{d} + excluded.{d}" for d in _D)
+)
+_USED: Final = (
+    "INSERT INTO tool_uses (server, tool, called_at) VALUES (?, ?, ?)"
+    " ON CONFLICT (server, tool) DO UPDATE SET called_at = excluded.called_at"
+    " WHERE excluded.called_at > tool_uses.called_at"
 )
 
 
@@ -113,6 +119,9 @@ def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
         db.execute(_INSERT, place, *_values(record))
     for key, found in batch.sums.items():
         db.execute(_ADD, *_sums(key, found))
+    last_calls.note(db, batch.logins)
+    for tool, at in batch.tools.items():
+        db.execute(_USED, *tool, at)
     low = (ends["low"] if ends is not None else None) or 1
     beyond = seq + len(batch.rows) - most_rows
     if beyond >= low:
