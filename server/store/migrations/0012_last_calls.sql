@@ -1,6 +1,7 @@
 -- When somebody last called: of a login, and of a tool. Both to the minute, written with the records of calls. Times are milliseconds since 1970.
 
 ALTER TABLE grants ADD COLUMN called_at BIGINT;  -- NULL: not yet
+CREATE INDEX grants_by_last_call ON grants (called_at) WHERE called_at IS NOT NULL;
 
 CREATE TABLE tool_uses (
   server    TEXT NOT NULL,
