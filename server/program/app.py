@@ -353,7 +353,9 @@ async def _serve_public(
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
-    await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
+    await listen.serve(
+        public_router(services, certificate).resolve, settings, draining=draining, task_status=task_status
+    )
 
 
 async def _serve_plain(

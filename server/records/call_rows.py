@@ -182,7 +182,7 @@ def _sums(key: HourKey, found: HourSum) -> tuple[object, ...]:
     return (*key, *told, found.count, found.ms, *found.buckets)
 
 
-def page(db: StoreDb, wanted: CallFilter, *, oldest_first: bool, at: int | None, at_most: int) -> CallPage:
+def page(db: Db, wanted: CallFilter, *, oldest_first: bool, at: int | None, at_most: int) -> CallPage:
     """A job. Rows after the number `at` (oldest first), or before it; None begins at the end that comes first."""
     ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM calls")
     if ends is None or ends["low"] is None:
