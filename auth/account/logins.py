@@ -106,7 +106,7 @@ def _row(visit: PageVisit, login: LoginRecord) -> LoginRow:
         first_ip=grant.ip,
         last_ip=grant.last_ip if grant.last_ip != grant.ip else "",
         since=day(grant.created_at),
-        used=ago(grant.last_used_at, visit.now),
+        used="no call yet" if grant.called_at is None else f"last call {ago(grant.called_at, visit.now)}",
         until=f"{day(grant.idle_until)} if unused" if idles else day(grant.expires_at),
         server=grant.server if len(site.servers) > 1 else "",
         may=people.in_words(site.scopes, grant.scope),

@@ -19,6 +19,7 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
     {
         "joined": Notice("Welcome. You are signed in on this browser."),
         "login-ended": Notice("That login was ended. Its next request is refused."),
+        "login-denied": Notice("Denied. Whatever asked for it is told so, and has to ask again."),
         "key-revoked": Notice("That key was revoked. What uses it is refused from now on."),
         "browser-ended": Notice("That browser was signed out."),
         "browsers-ended": Notice("All other browsers were signed out."),

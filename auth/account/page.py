@@ -11,6 +11,7 @@ from functools import partial
 from typing import Final
 
 import msgspec
+from markupsafe import Markup
 
 from auth import pages
 from auth.account import api_keys as account_keys
@@ -54,7 +55,11 @@ SECTIONS: Final = (
 )
 
 
-async def show(visit: PageVisit) -> WireReply:
+NOTHING_ABOVE: Final = Markup("")
+
+
+async def show(visit: PageVisit, *, above: Markup = NOTHING_ABOVE) -> WireReply:
+    """`above`: what somebody else has to say first, as HTML."""
     session = await visit.session()
     if session is None:
         user = await visit.parts.store.read(partial(sessions.barred, cookie=visit.cookie, now=visit.now))
@@ -68,6 +73,7 @@ async def show(visit: PageVisit) -> WireReply:
         may=people.in_words(visit.parts.site.scopes, user.scope),
         until="" if user.expires_at is None else pages.clock(user.expires_at),
         notice=notices.of(visit.query("did")),
+        above=above,
         sections=[(template, it) for template, it in shown if it is not None],
     )
 

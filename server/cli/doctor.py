@@ -133,7 +133,8 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
             report.add(_certificate(certificate))
         if unheard := status.get("unheard_prices"):
             report.add(_unheard(unheard))
-        for step in _behind(status.get("upstreams") or [], status.get("agents")):
+        tried = _tried(resolved.data_dir, status)
+        for step in _behind(tried.get("upstreams") or [], tried.get("agents")):
             report.add(step)
         if status.get("money") is not None:
             for step in _money(resolved.data_dir):
@@ -179,6 +180,14 @@ def _unheard(tools: Mapping[str, Sequence[str]]) -> CheckStep:
     return unheard_step(tools)
 
 
+def _tried(data_dir: Path, status: dict[str, Any]) -> dict[str, Any]:
+    """What lies behind the server, once it has tried each agent: a connection is opened where there is one."""
+    try:
+        return cast("dict[str, Any]", local.ask("try_agents", data_dir=str(data_dir)))
+    except terminal.CliError:  # a server of another version
+        return status
+
+
 def _behind(upstreams: list[dict[str, Any]], agents: list[dict[str, Any]] | None) -> list[CheckStep]:
     """Upstreams and other agents. Where some of either are out of order, nothing is said of all."""
     found = [*_upstreams(upstreams), *_agents(agents)]
@@ -194,7 +203,7 @@ def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
         CheckStep(
             name="upstream",
             state="failed",
-            detail=f"{each['name']}: {each['trouble']['words']}",
+            detail=f"{each['name']}: {each['trouble']['words']}{_hit(each)}",
             hint="ostiary upstream list",
         )
         for each in upstreams
@@ -208,7 +217,7 @@ def _upstreams(upstreams: list[dict[str, Any]]) -> list[CheckStep]:
 
 
 def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
-    """Those that are out of order. What nobody has called yet was not tried."""
+    """Those that are out of order."""
     from server.client.checkup import CheckStep
 
     if troubles is None:  # a server of another version
@@ -217,11 +226,18 @@ def _agents(troubles: list[dict[str, Any]] | None) -> list[CheckStep]:
         CheckStep(
             name="agent",
             state="failed",
-            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}",
+            detail=f"{agent['name']} is out of order for {terminal.duration(time.time() - agent['since'] / 1000)}: {agent['words']}{_hit(agent)}",
             hint="see the server's log; ostiary calls --failed shows who met it",
         )
         for agent in troubles
     ] or [CheckStep(name="agents", state="ok", detail="none is known to be out of order")]
+
+
+def _hit(agent: dict[str, Any]) -> str:
+    """How many calls it cost, and whose."""
+    from server.overview.hits import hit_as_told
+
+    return f"; {words}" if (words := hit_as_told(agent)) else ""
 
 
 def _money(data_dir: Path) -> list[CheckStep]:

@@ -139,6 +139,10 @@ def _account(me: Mapping[str, Any]) -> list[tuple[str, str]]:
         pairs.append(("logged in", HOW[str(credential["how"])]))
     elif credential.get("kind"):
         pairs.append(("let in by", f"{credential['kind']} {credential.get('name') or ''}".strip()))
+    if isinstance(called_at := me.get("called_at"), int):
+        from server.cli import local
+
+        pairs.append(("last call", local.ago(called_at)))
     if me.get("tools"):
         pairs.append(("tools", str(me["tools"])))
     if isinstance(plan, str) and plan:

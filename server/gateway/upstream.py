@@ -74,7 +74,7 @@ class Upstream:
         self._clock = clock
         self._where = HttpUpstream(url=config.url, connections=config.max_connections, ca_file=config.ca_file)
         self._link: Link | None = None
-        self._trouble: Trouble | None = Trouble(words="is not connected yet", since=clock())
+        self._trouble: Trouble | None = Trouble("is not connected yet", clock(), kind="begins")
         self._told = ""  # what callers are told meanwhile
         self._arrived = trio.Event()
         self._tried = trio.Event()  # for the first time

@@ -27,6 +27,7 @@ from server.settings.resolve import Resolved
 from server.store.jobs import StoreUnavailable
 
 if TYPE_CHECKING:
+    from server.overview.pages import OverviewPages
     from server.tryout.pages import TryPages
 
 # In the order in which an Allow header names them: no page has any other.
@@ -46,6 +47,7 @@ def make_site(
     log: Logger,
     *,
     trying: TryPages | None = None,
+    overview: OverviewPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
     """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one but for
@@ -56,7 +58,7 @@ def make_site(
     app.before_request(door.take_in)
     app.register_blueprint(front.make_front(resolved, entropy))
     if parts is not None:
-        app.register_blueprint(make_pages(parts))
+        app.register_blueprint(make_pages(parts, overview))
     if trying is not None:
         from server.http.pages.try_it import make_try
 

@@ -29,6 +29,8 @@ from server.rights.standing import Standing
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
+    from server.overview.pages import OverviewPages
+    from server.program.certificates import ServedCertificate
     from server.request.storefront import Storefront
     from server.tryout.pages import TryPages
 
@@ -50,7 +52,7 @@ Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None
 LOGGED_PATH_CHARACTERS: Final = 200
 
 
-def public_router(services: Services) -> Router:
+def public_router(services: Services, certificate: ServedCertificate | None = None) -> Router:
     """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
     resolved, config, issuer = (
         services.resolved,
@@ -92,7 +94,7 @@ def public_router(services: Services) -> Router:
         below=calls,
         forms=form_handler(_answer_for(services, _price_list(services, endpoints), _manifests(services))),
         is_form=_is_for_programs,
-        pages=LazyApp(partial(_pages_app, services)),
+        pages=LazyApp(partial(_pages_app, services, certificate)),
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
@@ -107,14 +109,51 @@ def _is_for_programs(path: str) -> bool:
     return endpoints.is_endpoint(path) or "/.well-known/" in path or path in ("/healthz", PAYMENT_STATUS)
 
 
-def _pages_app(services: Services) -> App:
+def _pages_app(services: Services, certificate: ServedCertificate | None) -> App:
     """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
     from server.http import site
 
     resolved, parts = services.resolved, services.identity.parts
     return site.make_site(
-        resolved, parts if resolved.needs_login else None, services.log, trying=_try_pages(services)
+        resolved,
+        parts if resolved.needs_login else None,
+        services.log,
+        trying=_try_pages(services),
+        overview=_overview_pages(services, certificate) if resolved.needs_login else None,
     )
+
+
+def _overview_pages(services: Services, certificate: ServedCertificate | None) -> OverviewPages:
+    from server.overview.look import RunningParts
+    from server.overview.outages import outages
+    from server.overview.pages import OverviewPages
+
+    endpoints = services.endpoints
+
+    def offered() -> list[tuple[str, str]]:
+        return [(name, tool) for name, endpoint in endpoints.items() for tool in endpoint.catalog.tools]
+
+    def to_accept() -> list[tuple[str, str]]:
+        desk = services.servers.trust.desk
+        if desk is None:
+            return []
+        return [
+            (str(key), trouble.words)
+            for key, each in desk.known.items()
+            if (trouble := each.guard.trouble()) is not None
+        ]
+
+    async def nothing_recorded() -> None:
+        """It is done already."""
+
+    around = RunningParts(
+        outages=lambda now: outages(endpoints, services.store, nothing_recorded, now),
+        offered=offered,
+        to_accept=to_accept,
+        certificate=(lambda: "") if certificate is None else certificate.note,
+        write_down=services.write_down,
+    )
+    return OverviewPages(services.identity.parts, around)
 
 
 def _try_pages(services: Services) -> TryPages | None:

@@ -43,7 +43,7 @@ from server.program.clock_watch import keep_watching
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
 from server.program.supervisor import supervisor_of
-from server.program.troubles import troubles
+from server.program.troubles import OutageWatch, words_of
 from server.records.recording import keep_recording
 from server.settings.resolve import Resolved
 from server.settings.secret import SecretUnreadable
@@ -185,6 +185,8 @@ async def serve(
                 background.start_soon(
                     partial(keep_recording, services.calls, store, log, most_rows=config.call_rows)
                 )
+                watch = OutageWatch(services.endpoints, store, log, services.write_down)
+                background.start_soon(watch.run)
                 background.start_soon(services.probe.run)
                 background.start_soon(store_watch.look_through_large_file, store, home.database, log)
                 if config.backup_hours:
@@ -351,7 +353,9 @@ async def _serve_public(
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
-    await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
+    await listen.serve(
+        public_router(services, certificate).resolve, settings, draining=draining, task_status=task_status
+    )
 
 
 async def _serve_plain(
@@ -396,7 +400,7 @@ async def _serve_admin(
     probe = Probe(
         ready=partial(store_watch.why_not_ready, services.probe),
         metrics=metrics,
-        out_of_order=lambda: list(troubles(services.endpoints)),
+        out_of_order=lambda: words_of(services.endpoints, now_millis()),
         note=(lambda: "") if certificate is None else certificate.note,
     )
     settings = listen.ListenSettings(

@@ -44,6 +44,7 @@ from server.program.limits import ProcessLimits
 from server.program.trail import TrailHead
 from server.program.troubles import count_troubles
 from server.records.call_book import CallBook
+from server.records.recording import write_down
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
@@ -92,6 +93,10 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def tasks(self) -> Tasks:
         return self.servers.tasks
+
+    async def write_down(self) -> None:
+        """The calls that wait to be recorded, now."""
+        await write_down(self.calls, self.store, self.log, most_rows=self.resolved.config.call_rows)
 
     @property
     def boot_id(self) -> str:

@@ -13,6 +13,8 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 from auth.values.wire import WireReply, WireRequest
 from auth.visit import Parts
 from server.http.site import PublicSite, make_site
+from server.overview.look import RunningParts
+from server.overview.pages import OverviewPages
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
 
@@ -21,7 +23,8 @@ FORM = b"application/x-www-form-urlencoded"
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
 
 
-def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
+def site_for(parts: Parts | None, *, log: Any = None, running: RunningParts | None = None) -> PublicSite:
+    """`running`: what the Overview knows of the server; without it there is none."""
     given: dict[str, Any] = {
         "config": Config(),
         "servers": (ServerConfig(name="agent"),),
@@ -32,7 +35,8 @@ def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
         "trusted_proxies": (),
         "paths": {"agent": "/mcp"},
     }
-    return make_site(Resolved(**given), parts, log or structlog.get_logger())
+    overview = None if parts is None or running is None else OverviewPages(parts, running)
+    return make_site(Resolved(**given), parts, log or structlog.get_logger(), overview=overview)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -50,11 +54,12 @@ class RoutedPages:
     def __init__(self) -> None:
         self._site: PublicSite | None = None
         self._parts: Parts | None = None
+        self.running: RunningParts | None = None  # settled before the first page
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""
         if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
-            self._site, self._parts = site_for(parts), parts
+            self._site, self._parts = site_for(parts, running=self.running), parts
         if request.path == "/" or not is_routed(self._site, request.path):
             return None
         return await ask(self._site, request)

@@ -38,6 +38,7 @@ from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
+from tests.e2e.overview_states import overview
 from tests.till.cashier_fakes import a_cashier
 from tests.trust.connection_fakes import ISSUER, PATH, Connecting
 
@@ -758,6 +759,7 @@ TOURS: tuple[Tour, ...] = (
     partial(account, logins=0),
     partial(account, logins=3),
     partial(account, logins=40),
+    overview,
     money,
     acting,
     with_passkeys,

@@ -9,9 +9,11 @@ from auth.account import page as overview
 from server.http.pages.door import show
 
 account = Blueprint("account", __name__)
+# Where no overview is made, as with the pages of auth alone.
+account_alone = Blueprint("account_alone", __name__)
 
 
-@account.get("/account")
+@account_alone.get("/account")
 async def show_account() -> Response:
     return await show(overview.show)
 

@@ -10,6 +10,7 @@ from auth.account.browsers import named
 from auth.account.logins import SHOWN
 from auth.clients.registry import ClientRegistration
 from auth.clients.registry import add as add_client
+from auth.grants import last_calls
 from auth.people import guests as people
 from auth.people.guests import GuestTerms
 from auth.values.model import PrincipalKind
@@ -64,9 +65,19 @@ async def test_a_person_sees_their_own_logins_in_words_and_ends_one_at_once() ->
     house.time += DAY
     mine = let_in(house, "usr_bob", ip=ELSEWHERE, scope="mcp:tools")
     let_in(house, "usr_carol", name="Carol's own")
+    browser = await signed_in(house, "bob")
+    assert "no call yet" in browser.words  # it was given tokens, which is no call
+    house.store.now(partial(last_calls.note, called={mine: house.time}))
     house.time += 3 * HOUR
     browser = await signed_in(house, "bob")
-    for words in ("Ostiary on rowan", "unverified", "with a code", "rowan.lan", ELSEWHERE, "3 hours ago"):
+    for words in (
+        "Ostiary on rowan",
+        "unverified",
+        "with a code",
+        "rowan.lan",
+        ELSEWHERE,
+        "last call 3 hours ago",
+    ):
         assert words in browser.words
     assert "List and call the agent's tools" in browser.words
     assert "Carol" not in browser.words and "People" not in browser.words
