@@ -156,6 +156,7 @@ class _ServeCommand(click.Command):
     help="answer the tools that this mock has out of it, in place of their agents; repeatable",
 )
 @click.option("--server", metavar="NAME", help="with --stdio or --tcp: which [[server]] (the first)")
+@click.option("-v", "--verbose", is_flag=True, help="a log for people shows ids and all else that there is")
 @_settings_as_flags
 @terminal.version_option
 @terminal.json_option
@@ -170,6 +171,7 @@ def command(
     as_json: bool,
     upstream: str | None,
     variables: tuple[str, ...],
+    verbose: bool,
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
@@ -224,7 +226,12 @@ def command(
     for warning in misspelt(os.environ):
         terminal.say_hint(warning)
     lines = Lines(sys.stderr)
-    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
+    log = make_logger(
+        level=resolved.config.log_level,
+        style=resolved.config.log_format,
+        lines=lines,
+        everything=verbose,
+    )
     quieten_foreign_loggers(log)
     if served is not None and served.line:
         terminal.say(served.line)

@@ -13,6 +13,7 @@ import secrets
 import signal
 from collections.abc import Callable, Mapping
 from functools import partial
+from shlex import quote
 from types import MappingProxyType
 from typing import Any, Final, cast
 
@@ -20,6 +21,7 @@ import msgspec
 import trio
 
 from auth.keys import rotation, sealing
+from auth.people import users
 from auth.values.policy import DAY, MINUTE
 from server import __version__
 from server.admin import control
@@ -253,6 +255,8 @@ async def serve(
                         supervisor.ready(f"serving {services.identity.parts.site.issuer}")
                         _warn_of_open_servers(services)
                         _warn_of_prices(services)
+                        if not shows_claim_link:
+                            await _warn_of_nobody(services)
                         background.start_soon(
                             store_watch.keep_ballast, ballast, log
                         )  # the start has what it needs
@@ -298,6 +302,15 @@ def _warn_of_prices(services: Services) -> None:
 
         for sentence in sales.warnings(services.resolved, services.endpoints):
             services.log.warning("price.unpayable", reason=sentence)
+
+
+async def _warn_of_nobody(services: Services) -> None:
+    """Where no terminal shows the link: whoever reads the log is told what is left to do."""
+    if services.resolved.needs_login and not await services.store.read(users.claimed):
+        command = f"ostiary claim --data-dir {quote(str(services.resolved.data_dir.absolute()))}"
+        services.log.warning(
+            "server.unclaimed", hint=f"on this machine, `{command}` shows the link that makes it yours"
+        )
 
 
 def _sold(services: Services) -> str | None:
