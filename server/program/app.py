@@ -30,6 +30,7 @@ from server.backends.catalog import CatalogError
 from server.endpoint.opening import CannotStart, now_millis
 from server.http import listen
 from server.http.asgi import hosting
+from server.http.handler import App
 from server.http.limits import HttpLimits
 from server.http.probes import Probe
 from server.http.sockets import ListenError, open_listeners
@@ -38,10 +39,11 @@ from server.observe.log import Logger
 from server.observe.metrics import CONTENT_TYPE
 from server.program import first_words, store_watch, trail
 from server.program.allocator import give_large_blocks_back
-from server.program.answering import public_router
+from server.program.answering import lazy_pages, public_router
 from server.program.backups import BackupPlan, keep_backing_up
 from server.program.certificates import ServedCertificate, ends_at, of_an_authority, of_files, waits_for
 from server.program.clock_watch import keep_watching
+from server.program.pages_ahead import PagesAhead
 from server.program.reloading import ReadSettings, Reloading
 from server.program.services import Services, build, open_key
 from server.program.supervisor import supervisor_of
@@ -217,10 +219,12 @@ async def serve(
                     lambda: counters.accept_errors,
                 )
                 reloading = Reloading(read_settings or (lambda: resolved), resolved, services.servers, log)
+                pages = lazy_pages(services)
+                ahead = PagesAhead(pages.made, log)
                 await background.start(
                     control.serve,
                     home.path,
-                    partial(_commands, services, reloading, certificate),
+                    partial(_commands, services, reloading, certificate, ahead),
                     log,
                     counters,
                 )
@@ -230,7 +234,7 @@ async def serve(
                             _heed_signals, background, draining, serving, certificate, reloading, log
                         )
                         listens = await listening.start(
-                            _serve_public, services, public, certificate, draining
+                            _serve_public, services, pages, public, certificate, draining
                         )
                         if admin:
                             await listening.start(_serve_admin, services, admin, certificate, draining)
@@ -252,6 +256,9 @@ async def serve(
                             admin=f"http://127.0.0.1:{admin.port}" if admin else None,
                             boot=services.boot_id,
                         )
+                        background.start_soon(ahead.run)
+                        if shows_claim_link:
+                            ahead.expect()  # by whoever stands before the terminal
                         supervisor.ready(f"serving {services.identity.parts.site.issuer}")
                         _warn_of_open_servers(services)
                         _warn_of_prices(services)
@@ -342,6 +349,7 @@ def _listen(host: str, port: int) -> BoundSockets:
 
 async def _serve_public(
     services: Services,
+    pages: App,
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
@@ -364,7 +372,9 @@ async def _serve_public(
     )
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
-    await listen.serve(public_router(services).resolve, settings, draining=draining, task_status=task_status)
+    await listen.serve(
+        public_router(services, pages).resolve, settings, draining=draining, task_status=task_status
+    )
 
 
 async def _serve_plain(
@@ -524,11 +534,11 @@ async def _started(
 
 
 def _commands(
-    services: Services, reloading: Reloading, certificate: ServedCertificate | None
+    services: Services, reloading: Reloading, certificate: ServedCertificate | None, ahead: PagesAhead
 ) -> Mapping[str, control.Handler]:
     from server.program.commands import commands_of
 
-    return commands_of(services, reloading, certificate)
+    return ahead.heeding(commands_of(services, reloading, certificate))
 
 
 async def _claim_link(services: Services) -> str | None:
