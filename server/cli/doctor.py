@@ -19,6 +19,7 @@ from server.cli.terminal import clean, json_option, out, paint
 
 if TYPE_CHECKING:
     from server.client.checkup import CheckStep, LookFurther
+    from server.settings.reading import ConfigInvalid
 
 # state → mark, its plain form, colour
 MARKS: Final = {
@@ -110,19 +111,29 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     from server.client.checkup import CheckStep
     from server.settings import reading as settings
     from server.settings.resolve import resolve
+    from server.settings.whole import NotHere, read_whole
 
+    for warning in settings.misspelt(os.environ):
+        terminal.say_hint(warning)
+    flags = {"data_dir": data_dir}
+    lacking: NotHere | None = None
     try:
+        # What `serve` looks at before it starts.
         file = settings.find_file(config, os.environ)
-        resolved = resolve(settings.load(file, os.environ, {"data_dir": data_dir}))
+        try:
+            resolved = read_whole(file, os.environ, flags)
+        except NotHere as invalid:
+            lacking, resolved = invalid, resolve(settings.load(file, os.environ, flags))
     except settings.ConfigInvalid as invalid:
-        for problem in invalid.problems:
-            terminal.say(f"  {clean(str(problem))}")
-        report.add(
-            CheckStep(name="settings", state="failed", detail=str(invalid), hint="put right what is listed")
-        )
+        report.add(_invalid(invalid, "put right what is listed"))
         return None
-    source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
-    report.add(CheckStep(name="settings", state="ok", detail=source))
+    if lacking is None:
+        source = str(resolved.source) if resolved.source else "none written, the built-in ones are used"
+        report.add(CheckStep(name="settings", state="ok", detail=source))
+    else:  # which a server that runs already may have, or may have had
+        report.add(
+            _invalid(lacking, "put right what is listed; a variable must be set where the server is started")
+        )
     status = _ask_status(resolved.data_dir)
     report.add(_data_directory(resolved.data_dir, status))
     if isinstance(status, dict):
@@ -143,6 +154,14 @@ def _examine_machine(report: _Report, *, data_dir: str | None, config: str | Non
     known = status.get("origin") if isinstance(status, dict) else None
     origin = known if isinstance(known, str) else resolved.canonical_issuer(resolved.config.port)
     return f"{origin}{next(iter(resolved.paths.values()))}"
+
+
+def _invalid(invalid: ConfigInvalid, hint: str) -> CheckStep:
+    from server.client.checkup import CheckStep
+
+    for problem in invalid.problems:
+        terminal.say(f"  {clean(problem.found)}")
+    return CheckStep(name="settings", state="failed", detail=str(invalid), hint=hint)
 
 
 def _ask_status(data_dir: Path) -> dict[str, Any] | terminal.CliError:

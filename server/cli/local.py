@@ -98,8 +98,12 @@ def in_order(rows: list[Any], key: Callable[[Mapping[str, Any]], Any]) -> list[A
 def invalid_settings(invalid: Any) -> terminal.CliError:
     """Every problem on a line of its own, then the error that says how many there are."""
     for problem in invalid.problems:
-        terminal.say(f"  {terminal.clean(str(problem))}")
-    return terminal.CliError(str(invalid), exit_code=terminal.EXIT_MISUSED)
+        terminal.say(f"  {terminal.clean(problem.found)}")
+    # What this machine lacks may come by itself: a supervisor may try again.
+    passing = type(invalid).__name__ == "NotHere"
+    return terminal.CliError(
+        str(invalid), exit_code=terminal.EXIT_FAILED if passing else terminal.EXIT_MISUSED
+    )
 
 
 def ago(millis: int) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from server.observe.lines import Lines
     from server.observe.log import Logger
     from server.program.app import StartedServer
+    from server.settings.reading import LoadedSettings
     from server.settings.resolve import Resolved
     from server.settings.shapes import ServerConfig
 
@@ -156,6 +157,7 @@ class _ServeCommand(click.Command):
     help="answer the tools that this mock has out of it, in place of their agents; repeatable",
 )
 @click.option("--server", metavar="NAME", help="with --stdio or --tcp: which [[server]] (the first)")
+@click.option("-v", "--verbose", is_flag=True, help="a log for people shows ids and all else that there is")
 @_settings_as_flags
 @terminal.version_option
 @terminal.json_option
@@ -170,6 +172,7 @@ def command(
     as_json: bool,
     upstream: str | None,
     variables: tuple[str, ...],
+    verbose: bool,
     **flags: str | None,
 ) -> None:
     gc.set_threshold(COLLECT_EVERY)
@@ -184,6 +187,7 @@ def command(
     from server.observe.logs import make_logger, quieten_foreign_loggers
     from server.settings.reading import ConfigInvalid, find_file, load, misspelt
     from server.settings.resolve import resolve
+    from server.settings.whole import read_whole
 
     if stdio and as_json:
         raise terminal.Misuse("--json does not go with --stdio: stdout is for messages there")
@@ -197,34 +201,46 @@ def command(
     if served is not None and one_server and served.max_body_kib and flags["max_body_kib"] is None:
         flags["max_body_kib"] = str(served.max_body_kib)
 
-    def read_settings(file: Path | None) -> Resolved:
-        loaded = load(file, os.environ, flags)
-        if served is not None and loaded.names_servers:
+    def meant(loaded: LoadedSettings) -> LoadedSettings:
+        if served is None:
+            return loaded
+        if loaded.names_servers:
             raise terminal.Misuse(
                 "--config names what is served already",
                 hint="leave out the [[server]] there, or what is named here",
             )
-        resolved = resolve(loaded if served is None else replace(loaded, servers=(served.server,)))
+        return replace(loaded, servers=(served.server,))
+
+    def read_settings(file: Path | None) -> Resolved:
+        return chosen(resolve(meant(load(file, os.environ, flags))))
+
+    def chosen(resolved: Resolved) -> Resolved:
         if not expose and not mocks:
             return resolved
-        meant = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
-        changed = replace(meant, expose=expose) if expose else meant
+        one = _only_one(resolved, server, one_server, "--expose" if expose else "--mock")
+        changed = replace(one, expose=expose) if expose else one
         if mocks:
             from server.cli.targets import mocked
 
             changed = mocked(changed, mocks)
-        servers = tuple(changed if each is meant else each for each in resolved.servers)
+        servers = tuple(changed if each is one else each for each in resolved.servers)
         return replace(resolved, servers=servers)
 
-    try:
-        # A file that merely lies here describes another server; one that is named is meant.
-        resolved = read_settings(None if served and config is None else find_file(config, os.environ))
-    except ConfigInvalid as invalid:
-        raise local.invalid_settings(invalid) from invalid
     for warning in misspelt(os.environ):
         terminal.say_hint(warning)
+    try:
+        # A file that merely lies here describes another server; one that is named is meant.
+        file = None if served and config is None else find_file(config, os.environ)
+        resolved = chosen(read_whole(file, os.environ, flags, changed=meant))
+    except ConfigInvalid as invalid:
+        raise local.invalid_settings(invalid) from invalid
     lines = Lines(sys.stderr)
-    log = make_logger(level=resolved.config.log_level, style=resolved.config.log_format, lines=lines)
+    log = make_logger(
+        level=resolved.config.log_level,
+        style=resolved.config.log_format,
+        lines=lines,
+        everything=verbose,
+    )
     quieten_foreign_loggers(log)
     if served is not None and served.line:
         terminal.say(served.line)

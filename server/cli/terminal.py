@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import re
 import sys
-import unicodedata
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from shutil import get_terminal_size
 from typing import Final, TextIO, TypeVar, cast
@@ -18,6 +17,7 @@ from typing import Final, TextIO, TypeVar, cast
 import click
 
 from server import __version__
+from server.observe.columns import STYLING, cells, cut
 from server.observe.visible import clean, escaped
 
 T = TypeVar("T")
@@ -108,7 +108,7 @@ def _for(stream: TextIO, text: str) -> str:
     """The last net, not the rule: of all that steers a terminal, only our own styles reach one."""
     if text.isprintable() or not is_terminal(stream):
         return text
-    parts = re.split(f"({_STYLING.pattern})", text)  # every second one is a style
+    parts = re.split(f"({STYLING.pattern})", text)  # every second one is a style
     return "".join(part if at % 2 else clean(part, keep_lines=True) for at, part in enumerate(parts))
 
 
@@ -153,8 +153,6 @@ def as_started(text: str) -> str:
 # ---- looking ---------------------------------------------------------------------------------------------------------
 
 _COMMAND: Final = re.compile(r"(?<![\w./-])ostiary (?=[a-z]|--)")
-_STYLING: Final = re.compile(r"\x1b\[[0-9;]*m")
-_STYLED: Final = re.compile(r"\x1b\[[0-9;]*m|.", re.DOTALL)
 _SGR: Final[Mapping[str, str]] = {
     "bold": "1",
     "dim": "2",
@@ -221,34 +219,6 @@ def columns(rows: Sequence[Sequence[str]], *, gap: str = "  ") -> list[str]:
         ).rstrip()
         for row in rows
     ]
-
-
-def cells(text: str) -> int:
-    """How many columns a terminal gives this text; our own styling takes none."""
-    return sum(_columns_of(character) for character in _STYLING.sub("", text))
-
-
-def _columns_of(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
-
-
-def cut(text: str, room: int) -> str:
-    """`text` in at most `room` columns, with its styling."""
-    if cells(text) <= room:
-        return text
-    kept: list[str] = []
-    left = room - 1
-    for part in _STYLED.findall(text):
-        if part.startswith("\x1b"):
-            kept.append(part)
-        elif _columns_of(part) <= left:
-            kept.append(part)
-            left -= _columns_of(part)
-        else:
-            left = 0
-    return "".join(kept).rstrip() + "…"
 
 
 def facts(pairs: Iterable[tuple[str, str]]) -> None:

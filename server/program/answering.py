@@ -52,7 +52,11 @@ Prices: TypeAlias = Callable[[wire.WireRequest], Awaitable[wire.WireReply | None
 LOGGED_PATH_CHARACTERS: Final = 200
 
 
-def public_router(services: Services, certificate: ServedCertificate | None = None) -> Router:
+def lazy_pages(services: Services, certificate: ServedCertificate | None = None) -> LazyApp:
+    return LazyApp(partial(_pages_app, services, certificate))
+
+
+def public_router(services: Services, pages: App) -> Router:
     """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
     resolved, config, issuer = (
         services.resolved,
@@ -94,7 +98,7 @@ def public_router(services: Services, certificate: ServedCertificate | None = No
         below=calls,
         forms=form_handler(_answer_for(services, _price_list(services, endpoints), _manifests(services))),
         is_form=_is_for_programs,
-        pages=LazyApp(partial(_pages_app, services, certificate)),
+        pages=pages,
         guard=door,
         log=services.log,
         proxies=Proxies(networks=resolved.trusted_proxies) if resolved.trusted_proxies else None,
