@@ -35,6 +35,7 @@ from server.settings.shapes import Config, ServerConfig
 from server.till import caps, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
+from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
@@ -194,6 +195,12 @@ def press(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).last.click()
 
 
+def untick_all(page: Page) -> None:
+    """What a wider permission includes comes to be seen with that one taken away."""
+    while (ticked := page.get_by_role("checkbox", checked=True)).count():
+        ticked.first.uncheck()
+
+
 def passphrases(page: Page, first: str, second: str) -> None:
     page.get_by_label("Passphrase", exact=True).or_(page.get_by_label("New passphrase")).fill(first)
     page.get_by_label("The same passphrase again").fill(second)
@@ -304,6 +311,7 @@ def _front(server: Server, auth: str, request: wire.WireRequest) -> wire.WireRep
 def devices(server: Server, page: Page) -> Iterator[str]:
     """Entering a code, the confirm page for everybody who may ask, and how it ends."""
     house, origin = server.house.owned(), server.origin
+    house.parts = replace(house.parts, offerings=a_support_desk())
     sign_in(page, server)
 
     def ask(near: bool = True, **more: Any) -> str:
@@ -333,7 +341,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
     yield "confirm-registered"
     other = page.context.new_page()
     other.goto(page.url)
-    expect(other.get_by_role("heading", name="Let this device in?")).to_be_visible()
+    expect(other.get_by_role("heading", name="Let this device use")).to_be_visible()
     press(other, "Deny")
     press(page, "Approve")
     yield "already-denied"
@@ -344,8 +352,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
         hostname="",
     )
     yield "confirm-long-name"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Approve")
     yield "confirm-nothing-ticked"
     press(page, "Deny")
@@ -394,7 +401,13 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     )
     money = replace(FINANCIAL, listed=True)
     site = replace(house.parts.site, scopes=Vocabulary((money, *more, odd)))
-    house.parts = replace(house.parts, site=site, documents=Found())
+    many = [
+        f"{verb}_{noun}"
+        for verb in ("add", "delete", "find")
+        for noun in ("order", "person", "label", "x" * 60)
+    ]
+    offerings = a_support_desk("pay_refund", *many)
+    house.parts = replace(house.parts, site=site, documents=Found(), offerings=offerings)
     named = partial(register, server)
 
     page.goto(link(server, "gone", LOCAL))
@@ -407,8 +420,7 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     yield "signin-for-program"
     fill_in(page)
     yield "consent-unverified-local"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Allow")
     yield "consent-nothing-ticked"
     page.get_by_role("checkbox").first.check()
