@@ -190,7 +190,7 @@ async def _allow(
 
 def _to_copy(visit: PageVisit, found: OpenedRequest, sent: SentWithCode) -> WireReply:
     """The address in place of the redirect, for a program that waits on another machine."""
-    scripted = replace(visit, frame=replace(visit.frame, script=True))
+    scripted = replace(visit, frame=replace(visit.frame, copies=True))
     return scripted.page(
         "sent.html",
         title="Copy this address",

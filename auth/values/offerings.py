@@ -34,7 +34,8 @@ class OfferedTools(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ConnectWay(msgspec.Struct, frozen=True, kw_only=True):
-    """How one program is told of a server: what to type or paste, or an address that opens the program."""
+    """How one program is told of a server: what to type or paste, or an address that opens the program. In sentences, what stands
+    between backquotes is typed."""
 
     program: str  # as people call it
     how: str  # a sentence

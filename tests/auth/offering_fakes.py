@@ -56,7 +56,9 @@ class Offered:
     def ways(self, server: str, origin: str) -> Sequence[ConnectWay]:
         return [
             ConnectWay(program=way.program, how=way.how, text=way.text, link=way.link, then=way.then)
-            for way in ways(f"{origin}/{server}/mcp")
+            for way in ways(
+                f"{origin}/mcp" if server == next(iter(self.servers)) else f"{origin}/{server}/mcp"
+            )
         ]
 
 

@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
+from auth import front
 from auth.authorize import pkce
 from auth.clients import registry as clients
 from auth.clients.registry import ClientRegistration
@@ -30,8 +30,6 @@ from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, Scope, Vocabulary
 from server.http import landing
-from server.settings.resolve import Resolved
-from server.settings.shapes import Config, ServerConfig
 from server.till import caps, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
@@ -220,12 +218,23 @@ def forge(page: Page, name: str, value: str) -> None:
 def arriving(server: Server, page: Page) -> Iterator[str]:
     """The front page, claiming, signing in, links, and whatever can be wrong with a form."""
     house, origin = server.house, server.origin
-    server.otherwise = partial(_front, server, "oauth")
+    several = a_support_desk()
+    house.parts = replace(house.parts, offerings=several)
     page.goto(origin + "/")
-    yield "front"
-    server.otherwise = partial(_front, server, "none")
+    yield "front-several"
+    page.goto(origin + "/connect?server=agent")
+    yield "front-one-of-several"
+    one = replace(house.parts.site, servers={"agent": "/mcp"})
+    house.parts = replace(house.parts, site=one)
     page.goto(origin + "/")
-    yield "front-open"
+    yield "front-unclaimed"
+    house.parts = replace(house.parts, site=replace(one, loopback=False, issuer="https://agent.example.org"))
+    open_page = front.for_anybody(wire.WireRequest(method="GET", path="/", origin=origin, ip=""), house.parts)
+    server.otherwise = lambda _: open_page
+    page.goto(origin + "/shown")
+    yield "front-public"
+    house.parts = replace(house.parts, site=replace(one, servers=SERVERS))
+    server.otherwise = partial(landing.nothing_here, entropy=house.entropy)
     page.goto(origin + "/no/such/page")
     yield "nothing-here"
     server.otherwise = server.foreign
@@ -279,7 +288,7 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "invite-differs"
     passphrases(page, PASSPHRASE, PASSPHRASE)
     press(page, "Come in")
-    yield "account-invited"
+    yield "joined"
     page.goto(origin + "/invite/" + "x" * 32)
     yield "invite-over"
     page.goto(origin + reset_path(house))
@@ -290,22 +299,6 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     house.parts = replace(house.parts, site=replace(house.parts.site, loopback=False))
     page.goto(origin + "/signin")
     yield "needs-https"
-
-
-def _front(server: Server, auth: str, request: wire.WireRequest) -> wire.WireReply:
-    resolved = Resolved(
-        config=Config(auth=auth),  # pyright: ignore[reportArgumentType]
-        servers=(ServerConfig(name="agent"), ServerConfig(name="archive", title="The archive of everything")),
-        source=None,
-        data_dir=Path(),
-        loopback=True,
-        issuer=server.origin,
-        trusted_proxies=(),
-        paths=SERVERS,
-    )
-    if request.path == "/":
-        return landing.front_page(request, resolved, entropy=server.house.entropy)
-    return landing.nothing_here(request, entropy=server.house.entropy)
 
 
 def devices(server: Server, page: Page) -> Iterator[str]:

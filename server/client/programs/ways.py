@@ -15,15 +15,15 @@ from urllib.parse import urlsplit
 import msgspec
 
 from server.client.address import is_loopback
-from server.client.programs.plan import EDITORS
 from server.client.programs.table import PROGRAMS
 
 # As people look for them. Claude Desktop is told where claude.ai is, but for a server that only this machine can reach.
-ORDER: Final = ("claude-code", "claude", "cursor", "vscode", "chatgpt", "codex", "gemini", "windsurf")
+ORDER: Final = ("claude-code", "claude", "cursor", "vscode", "chatgpt", "codex", "gemini")
 
 
 class ProgramWay(msgspec.Struct, frozen=True, kw_only=True):
-    """`text` is to be typed or pasted, `link` opens the program; one of them at most is empty where both could be."""
+    """`text` is to be typed or pasted, `link` opens the program; neither where it cannot be done. What stands between backquotes in a
+    sentence is typed as well."""
 
     program: str
     how: str
@@ -65,7 +65,7 @@ def _way(program: str, url: str, name: str) -> ProgramWay:
     row = PROGRAMS[program]
     assert row.direct is not None  # each of the others speaks HTTP
     entry = row.direct(url)
-    log_in = "" if row.log_in is None else f"Log in with: {row.log_in.format(name=name)}"
+    log_in = "" if row.log_in is None else f"Then log in: `{row.log_in.format(name=name)}`"
     if row.link is not None:
         return ProgramWay(
             program=row.title,
@@ -73,18 +73,9 @@ def _way(program: str, url: str, name: str) -> ProgramWay:
             link=row.link(name, entry),
         )
     if row.add is not None:
-        return ProgramWay(
-            program=row.title,
-            how="In a terminal, type",
-            text=row.add.format(name=quote(name), url=quote(url)),
-            then=log_in,
-        )
-    return ProgramWay(
-        program=row.title,
-        how="In its file of MCP servers, write",
-        text=EDITORS[row.format].alone(row.key, name, entry).strip(),
-        then=log_in,
-    )
+        text = row.add.format(name=quote(name), url=quote(url))
+        return ProgramWay(program=row.title, how="In a terminal, type", text=text, then=log_in)
+    raise AssertionError("every program in the order has a line of its own, or a link")
 
 
 def _in_settings(program: str, where: str, url: str) -> ProgramWay | None:
