@@ -29,6 +29,7 @@ from auth.values.connections import Connections
 from auth.values.db import JobStore
 from auth.values.encode import json_bytes
 from auth.values.model import Millis, Principal
+from auth.values.offerings import Offerings
 from auth.values.paths import DID_DOCUMENT, JWKS, KEY_DOCUMENTS
 from auth.values.policy import Policy
 from auth.values.site import Site
@@ -108,6 +109,7 @@ async def found(
     hashing: Hashing = NO_HASHING,
     cashier: Cashier | None = None,
     connections: Connections | None = None,
+    offerings: Offerings | None = None,
 ) -> Identity:
     """Set the store up if need be, load the keys, and put the parts together.
 
@@ -135,6 +137,7 @@ async def found(
         hashing=hashing,
         cashier=cashier,
         connections=connections,
+        offerings=offerings,
     )
     verifier = TokenVerifier(site=site, keys=ring, live=logins, reload_keys=parts.reload_keys)
     return Identity(

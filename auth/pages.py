@@ -1,6 +1,6 @@
 """Page values to HTML: one shell, its headers, and the few words for times and waits.
 
-Only pages that ask for a passkey have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
+Only pages that ask for a passkey, or have something to be copied, have a script. Everything a stranger claimed goes through `claimed` and is escaped. What a page is about is decided
 by its endpoint. Other packages get the same look from `shell_page` and `error_page`.
 """
 
@@ -42,6 +42,8 @@ class Frame:
     sign_out_token: str | None = field(default=None, repr=False)
     form_targets: tuple[str, ...] = ()
     script: bool = False  # the page has a script of ours: passkeys need one
+    copies: bool = False  # and one for buttons that copy a text
+    signs_in: bool = False  # nobody is signed in here, and somebody could be
     wide: bool = False
 
 
@@ -115,8 +117,10 @@ def page_headers(frame: Frame) -> tuple[tuple[str, str], ...]:
         "frame-ancestors 'none'",
         "base-uri 'none'",
     )
+    if frame.script or frame.copies:
+        policy = (*policy, f"script-src 'nonce-{frame.nonce}'")
     if frame.script:
-        policy = (*policy, f"script-src 'nonce-{frame.nonce}'", "connect-src 'self'")
+        policy = (*policy, "connect-src 'self'")
     headers = (
         ("content-type", "text/html; charset=utf-8"),
         ("content-security-policy", "; ".join(policy)),

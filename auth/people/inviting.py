@@ -50,7 +50,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="invite.html",
             title="You are invited",
             take=people.accept,
-            lands="/account?did=joined",
+            lands="/connect?joined=1",
             over="An invitation works once and until it runs out, and only the newest one does.",
             passkey=True,
         ),

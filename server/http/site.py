@@ -23,7 +23,6 @@ from server.http.pages import NAME as PAGES
 from server.http.pages import door, front, make_pages
 from server.http.values import FORM_BYTES
 from server.observe.log import Logger
-from server.settings.resolve import Resolved
 from server.store.jobs import StoreUnavailable
 
 if TYPE_CHECKING:
@@ -42,22 +41,22 @@ class PublicSite(QuartTrio):
 
 
 def make_site(
-    resolved: Resolved,
-    parts: Parts | None,
+    parts: Parts,
     log: Logger,
     *,
+    needs_login: bool = True,
     trying: TryPages | None = None,
     overview: OverviewPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
-    """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one but for
-    those of `trying`, where tools are tried out."""
+    """The public app. Where nobody logs in the front page, and how one connects, are all there is but for `trying`, where tools are
+    tried out."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
     app.before_request(door.take_in)
-    app.register_blueprint(front.make_front(resolved, entropy))
-    if parts is not None:
+    app.register_blueprint(front.make_front(parts, needs_login=needs_login))
+    if needs_login:
         app.register_blueprint(make_pages(parts, overview))
     if trying is not None:
         from server.http.pages.try_it import make_try
@@ -68,7 +67,7 @@ def make_site(
         has = error.valid_methods
         if has is None:  # a method that no path has: `take_in` said so
             return await _as_plain(error)
-        if parts is None or request.path == front.PATH:
+        if not needs_login or request.path == front.PATH:
             return door.respond(landing.wrong_method())
         allowed = [method for method in PAGE_METHODS if method in has]
         return door.page(entry.refuse_method(door.asked(), parts, allowed))

@@ -41,6 +41,8 @@ PAYMENT_STATUS: Final = "/x402/status"
 # What servers say of themselves: manifests.py.
 MANIFEST: Final = "/.well-known/mcp.json"
 CARD: Final = "/.well-known/agent-card.json"
+# What a browser is shown at the address of a server: auth/front.py, loaded with the first page.
+CONNECT_PAGE: Final = "/connect"
 LABELLED: Final = frozenset(
     {"/token", "/device_authorization", "/authorize", "/par", "/revoke", "/device", "/signin", "/healthz"}
 )
@@ -105,6 +107,13 @@ def public_router(services: Services, pages: App) -> Router:
         observe=services.metrics.counting_requests(routes),
         tells_all=config.log_level == "debug",
         secret_paths=links.PATHS,
+        pages_of={
+            path: (CONNECT_PAGE, f"server={name}".encode())
+            for path, name in (
+                *((path, name) for name, path in resolved.paths.items()),
+                *resolved.aliases.items(),
+            )
+        },
     )
 
 
@@ -117,13 +126,12 @@ def _pages_app(services: Services, certificate: ServedCertificate | None) -> App
     """Called in a thread when the first page is asked for: the framework takes a while to load, and so do the pages."""
     from server.http import site
 
-    resolved, parts = services.resolved, services.identity.parts
     return site.make_site(
-        resolved,
-        parts if resolved.needs_login else None,
+        services.identity.parts,
         services.log,
+        needs_login=services.resolved.needs_login,
         trying=_try_pages(services),
-        overview=_overview_pages(services, certificate) if resolved.needs_login else None,
+        overview=_overview_pages(services, certificate) if services.resolved.needs_login else None,
     )
 
 
@@ -349,6 +357,8 @@ def _answer_for(
             signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):
                 reply = await identity.handle(request)
+                if reply is not None and reply.status >= 400 and landing.is_navigated(request):
+                    return landing.for_programs(request, reply, entropy=secrets.token_bytes)
         except Exception as error:
             return landing.failed(error, request.path[:LOGGED_PATH_CHARACTERS], None, services.log)
         if reply is not None:

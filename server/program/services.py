@@ -41,6 +41,7 @@ from server.program import store_watch
 from server.program.backups import BackupOutcome
 from server.program.hash_queue import HASHES_AT_ONCE, HashQueue
 from server.program.limits import ProcessLimits
+from server.program.shown_servers import ShownServers
 from server.program.trail import TrailHead
 from server.program.troubles import count_troubles
 from server.records.call_book import CallBook
@@ -158,6 +159,7 @@ async def build(
         announced=_announced(resolved),
     )
     catalogs: dict[str, Catalog] = {}
+    endpoints: dict[str, Endpoint] = {}
     cashier = _cashier(resolved, store, subkey, catalogs)
     documents, fetch = open_documents(store, policy.registration)
     connections = _connections(resolved, store, subkey, log)
@@ -175,6 +177,7 @@ async def build(
         hashing=_hashing(),
         cashier=cashier,
         connections=connections,
+        offerings=ShownServers(endpoints, resolved.paths, home.issuer),
     )
     store.on_changes(identity.apply_changes)
     if connections is not None:
@@ -213,6 +216,7 @@ async def build(
         connections=connections,
         calls=calls,
     )
+    endpoints |= servers.endpoints
     catalogs |= {name: endpoint.catalog for name, endpoint in servers.endpoints.items()}
     for endpoint in servers.endpoints.values():
         store.on_audit(endpoint.step_ups.hear)

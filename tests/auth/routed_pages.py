@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
@@ -15,28 +14,18 @@ from auth.visit import Parts
 from server.http.site import PublicSite, make_site
 from server.overview.look import RunningParts
 from server.overview.pages import OverviewPages
-from server.settings.resolve import Resolved
-from server.settings.shapes import Config, ServerConfig
 
 FORM = b"application/x-www-form-urlencoded"
 # Said anew of what is sent on, also where a real browser's request is.
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
 
 
-def site_for(parts: Parts | None, *, log: Any = None, running: RunningParts | None = None) -> PublicSite:
+def site_for(
+    parts: Parts, *, log: Any = None, needs_login: bool = True, running: RunningParts | None = None
+) -> PublicSite:
     """`running`: what the Overview knows of the server; without it there is none."""
-    given: dict[str, Any] = {
-        "config": Config(),
-        "servers": (ServerConfig(name="agent"),),
-        "source": None,
-        "data_dir": Path(),
-        "loopback": True,
-        "issuer": "http://localhost:8420" if parts is None else parts.site.issuer,
-        "trusted_proxies": (),
-        "paths": {"agent": "/mcp"},
-    }
-    overview = None if parts is None or running is None else OverviewPages(parts, running)
-    return make_site(Resolved(**given), parts, log or structlog.get_logger(), overview=overview)
+    overview = None if running is None else OverviewPages(parts, running)
+    return make_site(parts, log or structlog.get_logger(), needs_login=needs_login, overview=overview)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -49,7 +38,7 @@ def route_of(site: PublicSite, request: WireRequest) -> str | None:
 
 
 class RoutedPages:
-    """Pages alone, as `auth` knows them: the front page and what no route fits are others'."""
+    """Pages alone, as `auth` knows them: what no route fits is others'."""
 
     def __init__(self) -> None:
         self._site: PublicSite | None = None
@@ -60,7 +49,7 @@ class RoutedPages:
         """The page for a request, by its route; None where none leads to one."""
         if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
             self._site, self._parts = site_for(parts, running=self.running), parts
-        if request.path == "/" or not is_routed(self._site, request.path):
+        if not is_routed(self._site, request.path):
             return None
         return await ask(self._site, request)
 

@@ -10,13 +10,13 @@ import json
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
 from msgspec.structs import replace
 from playwright.sync_api import Page, expect
 
+from auth import front
 from auth.authorize import pkce
 from auth.clients import registry as clients
 from auth.clients.registry import ClientRegistration
@@ -30,11 +30,10 @@ from auth.values.policy import DevicePolicy, Policy
 from auth.values.requester import Requester
 from auth.values.scopes import FINANCIAL, Scope, Vocabulary
 from server.http import landing
-from server.settings.resolve import Resolved
-from server.settings.shapes import Config, ServerConfig
 from server.till import caps, wallets
 from server.till.ledger import GRANTED, Books, Movement, revenue_account
 from tests.auth.browser_fakes import ELSEWHERE, PASSPHRASE, House
+from tests.auth.offering_fakes import a_support_desk
 from tests.auth.people_fakes import invited, let_in, reset_path
 from tests.auth.upstream_fakes import CLIENT, SECRET, FakeProvider, provided
 from tests.e2e.chromium import Devices, Server, fill_in, sign_in
@@ -195,6 +194,12 @@ def press(page: Page, name: str) -> None:
     page.get_by_role("button", name=name, exact=True).last.click()
 
 
+def untick_all(page: Page) -> None:
+    """What a wider permission includes comes to be seen with that one taken away."""
+    while (ticked := page.get_by_role("checkbox", checked=True)).count():
+        ticked.first.uncheck()
+
+
 def passphrases(page: Page, first: str, second: str) -> None:
     page.get_by_label("Passphrase", exact=True).or_(page.get_by_label("New passphrase")).fill(first)
     page.get_by_label("The same passphrase again").fill(second)
@@ -214,12 +219,23 @@ def forge(page: Page, name: str, value: str) -> None:
 def arriving(server: Server, page: Page) -> Iterator[str]:
     """The front page, claiming, signing in, links, and whatever can be wrong with a form."""
     house, origin = server.house, server.origin
-    server.otherwise = partial(_front, server, "oauth")
+    several = a_support_desk()
+    house.parts = replace(house.parts, offerings=several)
     page.goto(origin + "/")
-    yield "front"
-    server.otherwise = partial(_front, server, "none")
+    yield "front-several"
+    page.goto(origin + "/connect?server=agent")
+    yield "front-one-of-several"
+    one = replace(house.parts.site, servers={"agent": "/mcp"})
+    house.parts = replace(house.parts, site=one)
     page.goto(origin + "/")
-    yield "front-open"
+    yield "front-unclaimed"
+    house.parts = replace(house.parts, site=replace(one, loopback=False, issuer="https://agent.example.org"))
+    open_page = front.for_anybody(wire.WireRequest(method="GET", path="/", origin=origin, ip=""), house.parts)
+    server.otherwise = lambda _: open_page
+    page.goto(origin + "/shown")
+    yield "front-public"
+    house.parts = replace(house.parts, site=replace(one, servers=SERVERS))
+    server.otherwise = partial(landing.nothing_here, entropy=house.entropy)
     page.goto(origin + "/no/such/page")
     yield "nothing-here"
     server.otherwise = server.foreign
@@ -273,7 +289,7 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "invite-differs"
     passphrases(page, PASSPHRASE, PASSPHRASE)
     press(page, "Come in")
-    yield "account-invited"
+    yield "joined"
     page.goto(origin + "/invite/" + "x" * 32)
     yield "invite-over"
     page.goto(origin + reset_path(house))
@@ -286,25 +302,10 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "needs-https"
 
 
-def _front(server: Server, auth: str, request: wire.WireRequest) -> wire.WireReply:
-    resolved = Resolved(
-        config=Config(auth=auth),  # pyright: ignore[reportArgumentType]
-        servers=(ServerConfig(name="agent"), ServerConfig(name="archive", title="The archive of everything")),
-        source=None,
-        data_dir=Path(),
-        loopback=True,
-        issuer=server.origin,
-        trusted_proxies=(),
-        paths=SERVERS,
-    )
-    if request.path == "/":
-        return landing.front_page(request, resolved, entropy=server.house.entropy)
-    return landing.nothing_here(request, entropy=server.house.entropy)
-
-
 def devices(server: Server, page: Page) -> Iterator[str]:
     """Entering a code, the confirm page for everybody who may ask, and how it ends."""
     house, origin = server.house.owned(), server.origin
+    house.parts = replace(house.parts, offerings=a_support_desk())
     sign_in(page, server)
 
     def ask(near: bool = True, **more: Any) -> str:
@@ -334,7 +335,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
     yield "confirm-registered"
     other = page.context.new_page()
     other.goto(page.url)
-    expect(other.get_by_role("heading", name="Let this device in?")).to_be_visible()
+    expect(other.get_by_role("heading", name="Let this device use")).to_be_visible()
     press(other, "Deny")
     press(page, "Approve")
     yield "already-denied"
@@ -345,8 +346,7 @@ def devices(server: Server, page: Page) -> Iterator[str]:
         hostname="",
     )
     yield "confirm-long-name"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Approve")
     yield "confirm-nothing-ticked"
     press(page, "Deny")
@@ -395,7 +395,13 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     )
     money = replace(FINANCIAL, listed=True)
     site = replace(house.parts.site, scopes=Vocabulary((money, *more, odd)))
-    house.parts = replace(house.parts, site=site, documents=Found())
+    many = [
+        f"{verb}_{noun}"
+        for verb in ("add", "delete", "find")
+        for noun in ("order", "person", "label", "x" * 60)
+    ]
+    offerings = a_support_desk("pay_refund", *many)
+    house.parts = replace(house.parts, site=site, documents=Found(), offerings=offerings)
     named = partial(register, server)
 
     page.goto(link(server, "gone", LOCAL))
@@ -408,8 +414,7 @@ def programs(server: Server, page: Page) -> Iterator[str]:
     yield "signin-for-program"
     fill_in(page)
     yield "consent-unverified-local"
-    for box in page.get_by_role("checkbox").all():
-        box.uncheck()
+    untick_all(page)
     press(page, "Allow")
     yield "consent-nothing-ticked"
     page.get_by_role("checkbox").first.check()

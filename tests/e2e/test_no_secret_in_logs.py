@@ -210,7 +210,7 @@ def log_in_through_the_page(program: Program, server: Server, browser: Browser, 
         assert browser.status == 400
         browser.get(f"/device?user_code={user_code}")
         browser.send("/device", user_code=user_code.lower().replace("-", ""))
-        assert "Let this device in?" in browser.page
+        assert "Let this device use" in browser.page
         browser.send("/device/decide", decision="approve", scope="mcp")
         assert (browser.status, "Approved" in browser.page) == (200, True)
         assert login.wait() == 0, login.said()

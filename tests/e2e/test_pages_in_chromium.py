@@ -42,7 +42,7 @@ def test_the_link_with_the_code_leads_through_sign_in_to_the_confirm_page(chromi
         page.get_by_label("Passphrase").fill(PASSPHRASE)
         page.get_by_role("button", name="Sign in").click()
 
-        expect(page.get_by_role("heading", name="Let this device in?")).to_be_visible()
+        expect(page.get_by_role("heading", name="Let this device use")).to_be_visible()
         expect(page.get_by_text(code, exact=True)).to_be_visible()
 
 

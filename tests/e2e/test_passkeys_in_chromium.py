@@ -93,7 +93,7 @@ def test_an_invitation_is_accepted_with_a_passkey(chromium: Browser) -> None:
         devices.plug_in()
         page.goto(server.origin + links.path_of(token, links.INVITE))
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("heading", name="bob", exact=True)).to_be_visible()
+        expect(page.get_by_text("Welcome, bob.")).to_be_visible()
         assert [row["user_id"] for row in house.rows("passkeys")] == ["usr_bob"]
 
 

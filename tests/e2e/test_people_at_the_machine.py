@@ -70,7 +70,7 @@ def test_somebody_is_invited_logs_in_and_is_shut_out_step_by_step_without_a_rest
     assert made["expires_at"] / 1000 - before == pytest.approx(30 * 86_400, abs=WAIT_SECONDS)
     assert made["url"].startswith(f"{server.url}/invite/")
     assert (made["name"], made["scope"], made["state"]) == ("bob", "mcp:tools", "invited")
-    assert "What has access" in come_in(bob, made["url"]).text
+    assert "You are signed in on this browser" in come_in(bob, made["url"]).text
     assert bob.browser.get(made["url"]).status_code == 410
     assert names(program) == {"olivia": "enabled", "bob": "enabled"}
 

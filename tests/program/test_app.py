@@ -249,11 +249,34 @@ async def test_a_newcomer_with_a_browser_is_told_what_this_is(tmp_path: Path) ->
         assert front.status_code == 200
         assert f"{server.started.origin}/mcp" in front.text
         assert "default-src 'none'" in front.headers["content-security-policy"]
+        assert "This server has no owner yet." in front.text and "claude mcp add" in front.text
         assert (await server.get("/nowhere")).status_code == 404
         assert server.started.claim_url is not None
         assert (
             await server.get(server.started.claim_url.removeprefix(server.started.origin))
         ).status_code == 200
+
+
+BROWSING = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8", "Sec-Fetch-Mode": "navigate"}
+
+
+async def test_an_address_for_programs_is_a_page_to_whoever_opens_it_and_as_ever_to_them(
+    tmp_path: Path,
+) -> None:
+    async with running(tmp_path) as server:
+        page = await server.get("/mcp", **BROWSING)
+        assert page.status_code == 200 and "claude mcp add" in page.text
+        for headers in ({}, {**BROWSING, "Authorization": "Bearer x"}, {"Accept": "text/event-stream"}):
+            told = await server.get("/mcp", **headers)
+            assert told.status_code == 401 and told.json()["error"] and "www-authenticate" in told.headers
+
+        page = await server.get("/token", **BROWSING)
+        assert (page.status_code, page.headers["allow"]) == (405, "POST, OPTIONS")
+        assert "This address is for programs" in page.text
+        told = await server.get("/token", Accept="text/html")
+        assert told.status_code == 405 and told.json()["error"]
+        metadata = await server.get("/.well-known/oauth-authorization-server", **BROWSING)
+        assert metadata.status_code == 200 and metadata.json()["issuer"]
 
 
 async def test_without_a_login_no_authorization_server_is_announced(tmp_path: Path) -> None:

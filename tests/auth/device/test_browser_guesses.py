@@ -32,7 +32,7 @@ async def test_a_session_has_five_wrong_codes_and_then_not_even_the_right_one_wo
     page = await browser.look_at(house.ask())
     assert page.status == 429
     assert header(page, "retry-after") == "900"
-    assert "again in 15 minutes" in browser.words and "Let this device in?" not in browser.words
+    assert "again in 15 minutes" in browser.words and "Let this device use" not in browser.words
 
 
 async def test_every_wrong_code_is_written_down_and_the_one_that_closes_entry_says_so() -> None:

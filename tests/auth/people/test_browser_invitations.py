@@ -31,7 +31,7 @@ async def test_an_invited_person_chooses_a_passphrase_and_is_in() -> None:
     assert "Open until" in browser.words
     await take(browser, path)
     assert "You are signed in on this browser" in browser.words
-    assert "What has access" in browser.words and "bob" in browser.words
+    assert "Welcome, bob" in browser.words and "connect the program" in browser.words
     other = Browser(house)
     await other.sign_in("bob", PASSPHRASE)
     assert "What has access" in other.words

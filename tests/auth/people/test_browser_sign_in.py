@@ -35,7 +35,7 @@ async def test_a_code_in_the_link_survives_signing_in() -> None:
     await browser.get(f"/device?user_code={code.lower().replace('-', '%20')}")
     assert "Sign in first" in browser.words
     await browser.submit("/signin", name="alice", passphrase=PASSPHRASE)
-    assert "Let this device in?" in browser.words and code in browser.words
+    assert "Let this device use" in browser.words and code in browser.words
 
 
 async def test_a_wrong_passphrase_a_wrong_name_and_a_disabled_account_get_one_answer_and_one_hash_each() -> (
