@@ -24,6 +24,8 @@ from auth.values.wire import WireReply
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from auth.navigation import NavLink
+
 NONCE_BYTES: Final = 16
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
@@ -43,6 +45,7 @@ class Frame:
     form_targets: tuple[str, ...] = ()
     script: bool = False  # the page has a script of ours: passkeys need one
     wide: bool = False
+    places: tuple[NavLink, ...] = ()  # where whoever is signed in can go
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from auth import navigation
 from auth.pages import clock, redirect
 from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
@@ -50,7 +51,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="invite.html",
             title="You are invited",
             take=people.accept,
-            lands="/account?did=joined",
+            lands=f"{navigation.ACCESS}?did=joined",
             over="An invitation works once and until it runs out, and only the newest one does.",
             passkey=True,
         ),
@@ -58,7 +59,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="reset.html",
             title="Choose a new passphrase",
             take=people.take_new_passphrase,
-            lands="/account?did=passphrase-changed",
+            lands=f"{navigation.YOU}?did=passphrase-changed",
             over="Such a link works once, for 30 minutes, and only the newest one does.",
             passkey=False,
         ),

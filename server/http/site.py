@@ -27,6 +27,7 @@ from server.settings.resolve import Resolved
 from server.store.jobs import StoreUnavailable
 
 if TYPE_CHECKING:
+    from server.owner.pages import OwnerPages
     from server.tryout.pages import TryPages
 
 # In the order in which an Allow header names them: no page has any other.
@@ -46,10 +47,11 @@ def make_site(
     log: Logger,
     *,
     trying: TryPages | None = None,
+    owning: OwnerPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
     """The public app. `parts`: what pages are made with; None where nobody logs in, and the front page is the only one but for
-    those of `trying`, where tools are tried out."""
+    those of `trying`, where tools are tried out. `owning`: the pages of whoever owns the server."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
@@ -57,6 +59,10 @@ def make_site(
     app.register_blueprint(front.make_front(resolved, entropy))
     if parts is not None:
         app.register_blueprint(make_pages(parts))
+    if owning is not None:
+        from server.http.pages.owner import make_owner
+
+        app.register_blueprint(make_owner(owning))
     if trying is not None:
         from server.http.pages.try_it import make_try
 
@@ -94,7 +100,7 @@ def _bound(app: QuartTrio) -> None:
 
 
 def _is_page() -> bool:
-    return PAGES in request.blueprints or "try_it" in request.blueprints
+    return PAGES in request.blueprints or not {"owner", "try_it"}.isdisjoint(request.blueprints)
 
 
 def _path_for_log() -> str:

@@ -29,6 +29,7 @@ from server.rights.standing import Standing
 
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
+    from server.owner.pages import OwnerPages
     from server.request.storefront import Storefront
     from server.tryout.pages import TryPages
 
@@ -113,8 +114,20 @@ def _pages_app(services: Services) -> App:
 
     resolved, parts = services.resolved, services.identity.parts
     return site.make_site(
-        resolved, parts if resolved.needs_login else None, services.log, trying=_try_pages(services)
+        resolved,
+        parts if resolved.needs_login else None,
+        services.log,
+        trying=_try_pages(services),
+        owning=_owner_pages(services),
     )
+
+
+def _owner_pages(services: Services) -> OwnerPages | None:
+    if not services.resolved.needs_login:
+        return None
+    from server.owner.pages import OwnerPages
+
+    return OwnerPages(services.identity.parts, servers=services.selectable)
 
 
 def _try_pages(services: Services) -> TryPages | None:

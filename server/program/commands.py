@@ -27,7 +27,6 @@ from server.program.reloading import Reloading
 from server.program.services import Services
 from server.program.troubles import described_agents
 from server.records.recording import write_down
-from server.rights.selection import SelectableNames
 from server.till.plans import Plans
 
 
@@ -142,9 +141,6 @@ def commands_of(
             ).commands(),
         },
         examine_money=None if services.money is None else examine_money,
-        servers=lambda: {
-            name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
-            for name, endpoint in services.endpoints.items()
-        },
+        servers=services.selectable,
     )
     return admin.commands()

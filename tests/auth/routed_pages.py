@@ -13,9 +13,13 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 from auth.values.wire import WireReply, WireRequest
 from auth.visit import Parts
 from server.http.site import PublicSite, make_site
+from server.owner.pages import OwnerPages
+from server.rights.selection import SelectableNames
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
 
+# What selections of tools can name.
+OFFERED = {"agent": SelectableNames(groups={}, tools=("echo", "search"))}
 FORM = b"application/x-www-form-urlencoded"
 # Said anew of what is sent on, also where a real browser's request is.
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
@@ -32,7 +36,8 @@ def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
         "trusted_proxies": (),
         "paths": {"agent": "/mcp"},
     }
-    return make_site(Resolved(**given), parts, log or structlog.get_logger())
+    owning = None if parts is None else OwnerPages(parts, servers=lambda: OFFERED)
+    return make_site(Resolved(**given), parts, log or structlog.get_logger(), owning=owning)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
