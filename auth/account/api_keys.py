@@ -1,6 +1,6 @@
 """API keys on the Access page: one's own, and for the owner everybody's. What each may do, when it was used, and ending one.
 
-Making a key wants to know what the servers offer, so that page is in server/owner/new_key.py.
+Making a key wants to know what the servers offer, so that page is in server/owner/keys.py.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from auth.visit import Parts
+from server.owner.keys import KeyPages
 from server.owner.people import PeoplePages
 from server.owner.person import PersonPages
 from server.rights.selection import SelectableNames
@@ -18,3 +19,4 @@ class OwnerPages:
         self.parts: Final = parts
         self.people: Final = PeoplePages(parts, servers)
         self.person: Final = PersonPages(self.people)
+        self.keys: Final = KeyPages(parts, servers)

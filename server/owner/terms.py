@@ -82,17 +82,7 @@ def read(
     until = visit.form.get("until", "").strip()
     arguments: dict[str, object] = {"scope": scopes.join(visit.scopes), "tools": typed}
     ends = read_day(until)
-    if not visit.scopes:
-        problems["scope"] = "Leave at least one thing ticked."
-    elif wrong := GuestTerms(scope=scopes.join(visit.scopes)).check(known, visit.now):
-        problems["scope"] = f"{wrong[0]}."
-    if len(typed) > TOOLS_CHARACTERS or not typed.isprintable():
-        problems["tools"] = f"One line of at most {TOOLS_CHARACTERS} characters."
-    else:
-        try:
-            check_selection(typed, servers)
-        except CommandRefused as refusal:
-            problems["tools"] = f"{refusal}."
+    problems |= bounds_problems(visit, known, servers)
     if until == (unchanged or ""):
         if unchanged is None:
             arguments["never"] = True
@@ -108,6 +98,28 @@ def read(
         ticks=ticks(known, visit.scopes, everything=True), tools=typed, until=until, problems=problems
     )
     return ReadTerms(arguments=arguments, form=form)
+
+
+def bounds_problems(
+    visit: PageVisit, known: Vocabulary, servers: Collection[SelectableNames], *, everything: bool = True
+) -> dict[str, str]:
+    """What is wrong with the scopes that are ticked, and with the selection of tools."""
+    problems: dict[str, str] = {}
+    typed, wanted = visit.form.get("tools", "").strip(), scopes.join(visit.scopes)
+    if not visit.scopes:
+        problems["scope"] = "Leave at least one thing ticked."
+    elif wrong := GuestTerms(scope=wanted).check(known, visit.now):
+        problems["scope"] = f"{wrong[0]}."
+    elif not everything and scopes.EVERYTHING in visit.scopes:
+        problems["scope"] = "Tick what it may."
+    if len(typed) > TOOLS_CHARACTERS or not typed.isprintable():
+        problems["tools"] = f"One line of at most {TOOLS_CHARACTERS} characters."
+    else:
+        try:
+            check_selection(typed, servers)
+        except CommandRefused as refusal:
+            problems["tools"] = f"{refusal}."
+    return problems
 
 
 def read_day(text: str) -> Millis | None:

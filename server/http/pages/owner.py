@@ -53,6 +53,14 @@ def make_owner(pages: OwnerPages) -> Blueprint:
     async def act_on_person(user_id: str, act: str) -> Response:
         return door.page(await person.act(_visit(), user_id, act))
 
+    @owner.get("/keys/new")
+    async def begin_key() -> Response:
+        return door.page(await pages.keys.begin(_visit()))
+
+    @owner.post("/keys/new")
+    async def make_key() -> Response:
+        return door.page(await pages.keys.make(_visit()))
+
     return owner
 
 
