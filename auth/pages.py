@@ -24,6 +24,8 @@ from auth.values.wire import WireReply
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from auth.navigation import NavLink
+
 NONCE_BYTES: Final = 16
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
@@ -45,6 +47,7 @@ class Frame:
     copies: bool = False  # and one for buttons that copy a text
     signs_in: bool = False  # nobody is signed in here, and somebody could be
     wide: bool = False
+    places: tuple[NavLink, ...] = ()  # where whoever is signed in can go
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final, Protocol
 
-from auth import pages
+from auth import navigation, pages
 from auth.pages import Frame, Headers
 from auth.parts import Parts
 from auth.people import known_browsers, sessions
@@ -56,7 +56,10 @@ class PageVisit:
 
     def shows(self, purpose: str) -> bool:
         """Whether the form carries the token that this browser was given for this purpose."""
-        given = self.form.get("form_token", "")
+        return self.gave(purpose, self.form.get("form_token", ""))
+
+    def gave(self, purpose: str, given: str) -> bool:
+        """Whether this is the token that this browser was given for this purpose."""
         cookie = None if self.fresh else self.cookie
         return sessions.token_fits(self.parts.subkey(FORM_KEY), cookie, purpose, given)
 
@@ -91,10 +94,17 @@ class PageVisit:
         return session
 
     def of(self, session: BrowserSession) -> PageVisit:
-        """The same visit with the account and its way out in the page's head."""
+        """The same visit with the account, its pages and its way out in the page's head."""
         return replace(
             self,
-            frame=replace(self.frame, account=session.user.name, sign_out_token=self.token("signout")),
+            frame=replace(
+                self.frame,
+                account=session.user.name,
+                sign_out_token=self.token("signout"),
+                places=navigation.links(
+                    self.parts.site, self.request.path, owner=session.user.role == "owner"
+                ),
+            ),
         )
 
     # ------------------------------------------------------------ answers

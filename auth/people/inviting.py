@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from auth import navigation
 from auth.pages import clock, redirect
 from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
@@ -58,7 +59,7 @@ KINDS: Final[Mapping[str, _Kind]] = MappingProxyType(
             template="reset.html",
             title="Choose a new passphrase",
             take=people.take_new_passphrase,
-            lands="/account?did=passphrase-changed",
+            lands=f"{navigation.YOU}?did=passphrase-changed",
             over="Such a link works once, for 30 minutes, and only the newest one does.",
             passkey=False,
         ),

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Final
 from urllib.parse import parse_qs
 
-from auth import audit
+from auth import audit, navigation
 from auth.authorize import page as authorize_page
 from auth.authorize import request as authorize
 from auth.device import code_entry
@@ -30,8 +30,19 @@ from auth.values.requester import Requester
 from auth.values.wire import WireReply
 from auth.visit import ATTEMPTS_KEY, PageVisit
 
-LANDINGS: Final = frozenset({"/", "/account", "/account/passphrase", "/device", "/try", "/welcome"})
-DEFAULT_LANDING: Final = "/account"
+LANDINGS: Final = frozenset(
+    {
+        "/",
+        "/account/audit",
+        "/account/keys/new",
+        "/account/passphrase",
+        "/account/upstreams",
+        "/device",
+        "/welcome",
+        *(place.path for place in navigation.PLACES),
+    }
+)
+DEFAULT_LANDING: Final = navigation.OVERVIEW
 
 AGAIN: Final = ("/signin", "Back to sign in")
 GUESSES: Final = "\nguesses"  # where the tries of all strangers are counted

@@ -27,6 +27,7 @@ from server.store.jobs import StoreUnavailable
 
 if TYPE_CHECKING:
     from server.overview.pages import OverviewPages
+    from server.owner.pages import OwnerPages
     from server.tryout.pages import TryPages
 
 # In the order in which an Allow header names them: no page has any other.
@@ -44,20 +45,24 @@ def make_site(
     parts: Parts,
     log: Logger,
     *,
-    needs_login: bool = True,
     trying: TryPages | None = None,
     overview: OverviewPages | None = None,
+    owning: OwnerPages | None = None,
     entropy: Callable[[int], bytes] = secrets.token_bytes,
 ) -> PublicSite:
-    """The public app. Where nobody logs in the front page, and how one connects, are all there is but for `trying`, where tools are
-    tried out."""
+    """The public app. Where nobody logs in, so without `overview` and `owning` (the pages of whoever owns the server), the front page,
+    and how one connects, are all there is but for `trying`, where tools are tried out."""
     app = PublicSite("server", static_folder=None, template_folder=None)
     _bound(app)
     app.url_map.merge_slashes = False  # another path is another page, and never a redirect to one
     app.before_request(door.take_in)
-    app.register_blueprint(front.make_front(parts, needs_login=needs_login))
-    if needs_login:
+    app.register_blueprint(front.make_front(parts, needs_login=overview is not None))
+    if overview is not None:
         app.register_blueprint(make_pages(parts, overview))
+    if owning is not None:
+        from server.http.pages.owner import make_owner
+
+        app.register_blueprint(make_owner(owning))
     if trying is not None:
         from server.http.pages.try_it import make_try
 
@@ -67,7 +72,7 @@ def make_site(
         has = error.valid_methods
         if has is None:  # a method that no path has: `take_in` said so
             return await _as_plain(error)
-        if not needs_login or request.path == front.PATH:
+        if overview is None or request.path == front.PATH:
             return door.respond(landing.wrong_method())
         allowed = [method for method in PAGE_METHODS if method in has]
         return door.page(entry.refuse_method(door.asked(), parts, allowed))
@@ -95,7 +100,7 @@ def _bound(app: QuartTrio) -> None:
 
 
 def _is_page() -> bool:
-    return PAGES in request.blueprints or "try_it" in request.blueprints
+    return PAGES in request.blueprints or not {"owner", "try_it"}.isdisjoint(request.blueprints)
 
 
 def _path_for_log() -> str:

@@ -97,7 +97,7 @@ def _waiting(ask: Any, now: Millis, token: str) -> Markup:
         '<li><div><strong><bdi>{}</bdi></strong> <span class="tag warn">waits for approval</span></div>'
         '<div class="more"><small>{}asked {} from <bdi>{}</bdi></small>'
         '<small>Let it in with the code that it shows: <a href="/device">enter the code</a></small></div>'
-        '<form method="post" action="/account/waiting/deny"><input type="hidden" name="form_token" value="{}">'
+        '<form method="post" action="/account/logins/deny"><input type="hidden" name="form_token" value="{}">'
         '<input type="hidden" name="request" value="{}"><button class="quiet slim" type="submit" aria-label="Deny {}">Deny</button></form></li>'
     ).format(
         name,

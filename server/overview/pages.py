@@ -1,4 +1,4 @@
-"""The Overview, what stands behind its rows, and the one thing that is done there: values first, then a page.
+"""The Overview, and what stands behind its rows: values first, then a page.
 
 An owner sees everything, everybody else what they called themselves, in the same layout. Reading goes in pieces, each a job of the store's
 readers, so that neither a call nor another page waits for it.
@@ -7,31 +7,25 @@ readers, so that neither a call nor another page waits for it.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 from typing import Final
 
 from markupsafe import Markup
 
-from auth.account import notices
+from auth import navigation
+from auth.account import money as account_money
+from auth.account import notices, waiting
 from auth.account import page as account_page
-from auth.device import request as device
 from auth.device.code_entry import sign_in_then
-from auth.device.request import DeviceDenied
 from auth.pages import redirect
 from auth.parts import Parts
-from auth.people import sessions
-from auth.values.db import Db
-from auth.values.model import Millis
 from auth.values.wire import WireReply
 from auth.visit import PageVisit
 from server.overview import call_list, calls_page, drawing
 from server.overview.calls_page import WantedCalls
 from server.overview.look import RunningParts, look
 
-PATH: Final = "/account"
+PATH: Final = navigation.OVERVIEW
 CALLS: Final = "/account/calls"
-DENY: Final = "/account/waiting/deny"
-PURPOSE: Final = "overview"
 
 
 class OverviewPages:
@@ -43,12 +37,17 @@ class OverviewPages:
 
     async def overview(self, visit: PageVisit) -> WireReply:
         session = await visit.session()
-        if session is None:  # the way in, or why there is none
-            return await account_page.show(visit)
+        if session is None:
+            return await account_page.not_signed_in(visit, PATH)
         visit = visit.of(session)
         found = await look(visit, session, self._around)
-        above = drawing.overview(found, deny_token=visit.token(PURPOSE))
-        return await account_page.show(visit, above=above)
+        return visit.page(
+            "overview.html",
+            title="Overview",
+            notice=notices.of(visit),
+            body=drawing.overview(found, deny_token=visit.token(waiting.PURPOSE)),
+            it=await account_money.look_at_earnings(visit, session),
+        )
 
     async def calls(self, visit: PageVisit) -> WireReply:
         """Calls that are like what the address says."""
@@ -66,27 +65,6 @@ class OverviewPages:
             wanted, found, owner=owner, now=visit.now, several=len(self.parts.site.servers) > 1
         )
         return _page(visit, "Calls", body)
-
-    async def deny(self, visit: PageVisit) -> WireReply:
-        """A login that waits, and that its owner does not know. Saying yes takes its code, which only whoever asked has."""
-        session = await visit.session()
-        if session is None:
-            return redirect(sign_in_then(PATH))
-        visit = visit.of(session)
-        if not visit.shows(PURPOSE) or session.user.role != "owner":
-            return visit.stale_form()
-        denied = await self.parts.store.write(
-            partial(deny_login, cookie=visit.cookie, request_id=visit.form.get("request", ""), now=visit.now)
-        )
-        return notices.back("login-denied" if denied else "gone")
-
-
-def deny_login(db: Db, *, cookie: str, request_id: str, now: Millis) -> bool:
-    """A job: everything once more, then the no."""
-    session = sessions.find(db, cookie, now)
-    if session is None or session.user.role != "owner":
-        return False
-    return isinstance(device.deny(db, request_id, by=session.user.id, now=now), DeviceDenied)
 
 
 def _page(visit: PageVisit, title: str, body: Markup) -> WireReply:

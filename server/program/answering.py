@@ -30,6 +30,7 @@ from server.rights.standing import Standing
 if TYPE_CHECKING:
     from server.http.manifests import Manifests, OfferedTool
     from server.overview.pages import OverviewPages
+    from server.owner.pages import OwnerPages
     from server.program.certificates import ServedCertificate
     from server.request.storefront import Storefront
     from server.tryout.pages import TryPages
@@ -129,9 +130,9 @@ def _pages_app(services: Services, certificate: ServedCertificate | None) -> App
     return site.make_site(
         services.identity.parts,
         services.log,
-        needs_login=services.resolved.needs_login,
         trying=_try_pages(services),
         overview=_overview_pages(services, certificate) if services.resolved.needs_login else None,
+        owning=_owner_pages(services) if services.resolved.needs_login else None,
     )
 
 
@@ -166,6 +167,12 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
         write_down=services.write_down,
     )
     return OverviewPages(services.identity.parts, around)
+
+
+def _owner_pages(services: Services) -> OwnerPages:
+    from server.owner.pages import OwnerPages
+
+    return OwnerPages(services.identity.parts, servers=services.selectable)
 
 
 def _try_pages(services: Services) -> TryPages | None:

@@ -29,7 +29,6 @@ from server.program import store_watch
 from server.program.certificates import ServedCertificate
 from server.program.reloading import Reloading
 from server.program.services import Services
-from server.rights.selection import SelectableNames
 from server.store.jobs import StoreUnavailable
 from server.till.plans import Plans
 
@@ -168,9 +167,6 @@ def commands_of(
             ).commands(),
         },
         examine_money=None if services.money is None else examine_money,
-        servers=lambda: {
-            name: SelectableNames(groups=services.servers.settings[name].groups, tools=endpoint.catalog.named)
-            for name, endpoint in services.endpoints.items()
-        },
+        servers=services.selectable,
     )
     return admin.commands()

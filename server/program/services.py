@@ -10,7 +10,7 @@ import os
 import secrets
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import trio
@@ -49,6 +49,7 @@ from server.records.recording import write_down
 from server.request.ahead import let_go_of
 from server.request.dispatch import use_inside
 from server.request.tools import carry_out
+from server.rights.selection import SelectableNames
 from server.sessions.crew import Crew
 from server.settings.resolve import Resolved
 from server.settings.secret import read_secret
@@ -61,6 +62,7 @@ from server.store.probe import ReportingStore, StoreProbe
 from server.tasks.engine import Tasks
 
 if TYPE_CHECKING:
+    from auth.tokens.credentials import AcceptedCredentials
     from server.program.money import Money
     from server.till.cashier import TillCashier
     from server.trust.connections import PersonConnections
@@ -90,6 +92,13 @@ class Services(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def endpoints(self) -> Mapping[str, Endpoint]:
         return self.servers.endpoints
+
+    def selectable(self) -> Mapping[str, SelectableNames]:
+        """What selections of tools can name now, by server."""
+        return {
+            name: SelectableNames(groups=self.servers.settings[name].groups, tools=endpoint.catalog.named)
+            for name, endpoint in self.endpoints.items()
+        }
 
     @property
     def tasks(self) -> Tasks:
@@ -156,6 +165,7 @@ async def build(
         aliases=resolved.aliases,
         scopes=resolved.scopes,
         without_login=resolved.open_servers.union(name for name, each in access.items() if not each.login),
+        tried_by=_tried_by(resolved, access),
         announced=_announced(resolved),
     )
     catalogs: dict[str, Catalog] = {}
@@ -249,6 +259,14 @@ async def build(
         started_at=now_millis(),
         calls=calls,
     )
+
+
+def _tried_by(
+    resolved: Resolved, access: Mapping[str, AcceptedCredentials]
+) -> Literal["", "owners", "people"]:
+    """Who may try tools out: as people who are signed in, only where logins are accepted."""
+    who = resolved.config.try_page
+    return "" if who == "off" or not any(each.login for each in access.values()) else who
 
 
 def _announced(resolved: Resolved) -> Mapping[str, Mapping[str, str]]:

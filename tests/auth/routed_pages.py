@@ -14,18 +14,27 @@ from auth.visit import Parts
 from server.http.site import PublicSite, make_site
 from server.overview.look import RunningParts
 from server.overview.pages import OverviewPages
+from server.owner.pages import OwnerPages
+from server.rights.selection import SelectableNames
 
+# What selections of tools can name.
+OFFERED = {"agent": SelectableNames(groups={}, tools=("echo", "search"))}
+NOTHING_RUNS = RunningParts()
 FORM = b"application/x-www-form-urlencoded"
 # Said anew of what is sent on, also where a real browser's request is.
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
 
 
 def site_for(
-    parts: Parts, *, log: Any = None, needs_login: bool = True, running: RunningParts | None = None
+    parts: Parts, *, log: Any = None, needs_login: bool = True, running: RunningParts = NOTHING_RUNS
 ) -> PublicSite:
-    """`running`: what the Overview knows of the server; without it there is none."""
-    overview = None if running is None else OverviewPages(parts, running)
-    return make_site(parts, log or structlog.get_logger(), needs_login=needs_login, overview=overview)
+    """`running`: what the Overview knows of the server."""
+    return make_site(
+        parts,
+        log or structlog.get_logger(),
+        overview=OverviewPages(parts, running) if needs_login else None,
+        owning=OwnerPages(parts, servers=lambda: OFFERED) if needs_login else None,
+    )
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -43,7 +52,7 @@ class RoutedPages:
     def __init__(self) -> None:
         self._site: PublicSite | None = None
         self._parts: Parts | None = None
-        self.running: RunningParts | None = None  # settled before the first page
+        self.running = NOTHING_RUNS  # settled before the first page
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""

@@ -458,8 +458,10 @@ def account(server: Server, page: Page, *, logins: int) -> Iterator[str]:
         server.house.store.now(partial(_another_browser, house=server.house, agent=agent))
     sign_in(page, server)
     server.house.time += 5 * MINUTE
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/access")
     yield f"account-{logins}"
+    page.goto(server.origin + "/account/you")
+    yield f"account-you-{logins}"
 
 
 def money(server: Server, page: Page) -> Iterator[str]:
@@ -468,10 +470,10 @@ def money(server: Server, page: Page) -> Iterator[str]:
     house.parts = replace(house.parts, cashier=a_cashier(house.store, BOOKS, per_day="$5", per_login="$20"))
     login = let_in(house, house.owner_id, name="Claude Code", hostname="rowan.lan")
     sign_in(page, server)
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     yield "account-money-nothing-yet"
     house.store.now(partial(_moved, house=house, login=login))
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     yield "account-money"
     page.get_by_label("Its code").fill("nonsense")
     press(page, "Redeem")
@@ -479,7 +481,7 @@ def money(server: Server, page: Page) -> Iterator[str]:
     page.get_by_label("No more than").fill("much")
     press(page, "Set")
     yield "account-money-no-amount"
-    page.goto(server.origin + "/account")
+    page.goto(server.origin + "/account/you")
     page.get_by_role("button", name="Remove the cap of $2.00 a day").click()
     yield "account-money-cap-removed"
     page.goto(f"{server.origin}/device?user_code={house.ask(ip='127.0.0.1')}")
@@ -532,24 +534,24 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     sign_in(page, server)
     for button in (
         "End Ostiary on rowan",
-        "Revoke home-assistant",
+        "End the key home-assistant",
         "Sign out curl/8",
         "Forget Remote bridge",
     ):
         press(page, button)
     yield "account-consent-forgotten"
-    page.goto(origin + "/account?did=gone")
+    page.goto(origin + "/account/access?did=gone")
     yield "account-gone"
     house.time += HOUR
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/people")
     press(page, "Disable bob")
     yield "prove"
     page.get_by_label("Your passphrase").fill("not the right one")
-    press(page, "Go on")
+    press(page, "Continue")
     yield "prove-wrong"
     page.get_by_label("Your passphrase").fill(PASSPHRASE)
-    press(page, "Go on")
-    yield "account-person-disabled"
+    press(page, "Continue")
+    yield "people-person-disabled"
 
     page.goto(origin + "/account/passphrase")
     yield "passphrase"
@@ -561,7 +563,7 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     house.store.db.execute("UPDATE users SET passphrase_hash = NULL WHERE role = 'owner'")
     page.goto(origin + "/account/passphrase")
     yield "passphrase-none"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     yield "account-no-passphrase"
     house.time += HOUR
     page.goto(origin + "/account/passphrase")
@@ -576,14 +578,85 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     let_in(house, "usr_0", name="Bob’s terminal")
     page.goto(origin + "/signin")
     fill_in(page, "bob")
+    page.goto(origin + "/account/access")
     yield "account-user"
+    page.goto(origin + "/account/you")
+    yield "account-you-user"
+    page.goto(origin + "/account/people")
+    yield "people-not-the-owner"
     house.store.db.execute("UPDATE users SET state = 'disabled' WHERE name = 'bob'")
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/access")
     yield "account-switched-off"
     house.store.db.execute("UPDATE users SET state = 'enabled' WHERE name = 'bob'")
     house.time += 2 * DAY
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/access")
     yield "account-over"
+
+
+def people(server: Server, page: Page) -> Iterator[str]:
+    """The owner and everybody else: the list, an invitation, and one account in each of its states."""
+    furnish(server, 8)
+    house, origin = server.house, server.origin
+    sign_in(page, server)
+    house.ask(ip=V6, client_name="Claude Code", hostname="cedar-in-the-cellar", user_agent="node/22.11.0")
+    house.time += MINUTE
+    house.ask(ip="127.0.0.1")
+    page.goto(origin + "/account/access")
+    yield "access-devices-wait"
+    press(page, "Deny Claude Code on cedar-in-the-cellar")
+    yield "access-device-denied"
+    page.goto(origin + "/account/access?q=rowan")
+    yield "access-searched"
+    page.goto(origin + "/account/access?q=nothing+of+the+kind")
+    yield "access-nothing-found"
+    page.goto(origin + "/account/people")
+    yield "people"
+    page.goto(origin + "/account/people?q=nobody-at-all")
+    yield "people-nobody-found"
+    page.goto(origin + "/account/people/new")
+    yield "invite-new"
+    page.get_by_label("Name here").fill("bob")
+    page.get_by_label("Tools", exact=True).fill("readonly,search")
+    press(page, "Make the link")
+    yield "invite-new-name-taken"
+    page.get_by_label("Name here").fill("frida")
+    page.get_by_label("Tools", exact=True).fill("no_such_tool")
+    for box in page.get_by_role("checkbox").all():
+        box.uncheck()
+    page.get_by_label("The account ends on").evaluate(
+        "field => { field.type = 'text'; field.value = 'soon'; }"
+    )
+    press(page, "Make the link")
+    yield "invite-new-wrong"
+    page.goto(origin + "/account/people/new")
+    page.get_by_label("Name here").fill("frida")
+    press(page, "Make the link")
+    expect(page.get_by_label("The link")).to_be_visible()
+    yield "invite-made"
+    for name in ("alice", "bob", "zoë", "erin", "frida"):
+        page.goto(origin + "/account/people")
+        page.get_by_role("main").get_by_role("link", name=name, exact=True).click()
+        yield f"person-{'zoe' if name == 'zoë' else name}"
+    page.goto(origin + "/account/people/usr_0")
+    press(page, "Make a reset link")
+    yield "reset-made"
+    page.goto(origin + "/account/people/usr_0")
+    page.get_by_label("Tools", exact=True).fill("a b")
+    press(page, "Change it")
+    yield "person-wrong"
+    page.goto(origin + "/account/people/usr_0")
+    other = page.context.new_page()
+    other.goto(page.url)
+    press(other, "Lock")
+    yield_sure = other
+    press(page, "Lock")
+    yield "person-sure"
+    press(yield_sure, "Lock")
+    expect(yield_sure.get_by_text("bob is locked")).to_be_visible()
+    press(page, "Lock")
+    yield "person-not-any-more"
+    page.goto(origin + "/account/people/usr_nobody")
+    yield "person-nobody"
 
 
 def with_passkeys(server: Server, page: Page) -> Iterator[str]:
@@ -602,7 +675,7 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     there.recognise(somebody=True)
     press(page, "Use a passkey")
     expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     yield "passkey-account-one"
     press(page, "Add a passkey")
     yield "passkey-new"
@@ -620,12 +693,12 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     page.reload()
     yield "passkey-confirm-elsewhere-both"
     house.time += 20 * MINUTE
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     press(page, "Add a passkey")
     yield "passkey-prove"
     press(page, "Use your passkey")
     expect(page.get_by_role("heading", name="Add a passkey")).to_be_visible()
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     page.get_by_role("button", name="Remove the passkey").first.click()
     expect(page.get_by_text("The passkey was removed here")).to_be_visible()
     yield "passkey-account-removed"
@@ -678,7 +751,7 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         leave()
         yield "provider-off-to"
         page.unroute_all()
-        state = page.get_by_role("link", name="Go on").get_attribute("href") or ""
+        state = page.get_by_role("link", name="Continue").get_attribute("href") or ""
         state = state.partition("state=")[2].partition("&")[0]
         page.goto(f"{origin}/signin/with/there/callback?error=access_denied&state={state}")
         yield "provider-said-no"
@@ -698,9 +771,9 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
 
     def leave() -> None:
         page.goto(origin + PATH)
-        press(page, "Go on to login.example")
+        press(page, "Continue to login.example")
         expect(page.get_by_role("heading", name="Off to login.example")).to_be_visible()
-        away.append(page.get_by_role("link", name="Go on").get_attribute("href") or "")
+        away.append(page.get_by_role("link", name="Continue").get_attribute("href") or "")
 
     page.goto(origin + PATH)
     fill_in(page)
@@ -714,14 +787,14 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
     leave()
     page.goto(origin + there.issuer.agree(away[-1]))
     yield "connected"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/you")
     yield "account-connected"
-    press(page, "Disconnect login.example")
+    press(page, "End your connection to login.example")
     yield "account-disconnected"
     there.issuer.metadata["issuer"] = "https://somebody.else"
     _forget(server.house)
     page.goto(origin + PATH)
-    press(page, "Go on to login.example")
+    press(page, "Continue to login.example")
     yield "connect-failed"
     page.goto(origin + "/connect/agent/nothing")
     yield "connect-nothing"
@@ -767,6 +840,7 @@ TOURS: tuple[Tour, ...] = (
     overview,
     money,
     acting,
+    people,
     with_passkeys,
     with_providers,
     connecting,

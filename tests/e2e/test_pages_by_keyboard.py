@@ -29,7 +29,7 @@ HERE = """() => {
   return {name: name.split("\\n")[0], visible: seen && shown};
 }"""
 
-HEAD = ["alice", "Sign out"]
+HEAD = ["alice", "Sign out", "Overview", "Access", "People", "You"]
 USE = "Use this agent: everything it offers, except what moves money"
 TOOLS = "List and call the agent's tools"
 
@@ -85,7 +85,7 @@ def test_signing_in(chromium: Browser) -> None:
         page.keyboard.press("Tab")
         assert here(page) == "Sign in"
         page.keyboard.press("Space")
-        expect(page.get_by_role("heading", name="alice", exact=True)).to_be_visible()
+        expect(page.get_by_role("banner").get_by_role("link", name="alice", exact=True)).to_be_visible()
 
 
 def test_accepting_an_invitation(chromium: Browser) -> None:
@@ -117,9 +117,8 @@ def test_letting_a_device_in(chromium: Browser) -> None:
     with serving() as server, tab(chromium, size="desk", javascript=True) as page:
         server.house.owned()
         sign_in(page, server)
-        go_to(page, "Let a device in by its code")
-        page.keyboard.press("Enter")
-        expect(page.get_by_label("Code")).to_be_focused()
+        page.goto(server.origin + "/account/access")
+        go_to(page, "The code that it shows")
         page.keyboard.type("bbbb-bbbb")
         page.keyboard.press("Enter")
         expect(page.get_by_label("Code")).to_be_focused()
@@ -202,24 +201,25 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
     with serving(servers=SERVERS) as server, tab(chromium, size="desk") as page:
         furnish(server, 3)
         sign_in(page, server)
+        page.goto(server.origin + "/account/access")
         page.keyboard.press("Tab")
         stops = [here(page), *round_trip(page)]
-        assert stops[:3] == [*HEAD, "Let a device in by its code"]
-        assert stops[3:8] == [
+        assert stops[:8] == [*HEAD, "The code that it shows", "Look at it"]
+        assert stops[8:13] == [
             "End Claude",
             "End Remote bridge",
             "End Claude Code",
             "End Ostiary on rowan",
             "End Nightly report",
         ]
-        assert stops[8] == "Revoke home-assistant"
-        assert stops[9] is not None
-        assert stops[9].startswith("Revoke a script")
-        assert stops[-2:] == ["Change", HEAD[0]]
+        assert stops[13] == "End the key home-assistant"
+        assert stops[14] is not None
+        assert stops[14].startswith("End the key a script")
+        assert stops[-2:] == ["Forget Remote bridge", HEAD[0]]
         assert len(set(stops[:-1])) == len(stops[:-1]), "two buttons that a listener cannot tell apart"
         go_to(page, "End Remote bridge")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("status")).to_contain_text("That login was ended")
+        expect(page.get_by_role("status")).to_contain_text("Your login of Remote bridge")
 
 
 @pytest.mark.parametrize("reduced", [False, True])

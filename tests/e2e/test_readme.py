@@ -139,7 +139,7 @@ def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_to
                 assert waiting.wait() == 0, waiting.seen()
             check_shown(steps["login"], waiting.seen())
             assert "logged in" in waiting.seen()
-            page.goto(f"http://127.0.0.1:{port}/account")
+            page.goto(f"http://127.0.0.1:{port}/account/access")
             expect(page.get_by_text(f"on {socket.gethostname()} as it says")).to_be_visible()
             assert through.connections
         with terminal(login, program, port) as waiting:

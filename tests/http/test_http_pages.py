@@ -79,7 +79,9 @@ def test_every_form_and_link_of_a_template_leads_to_a_route_that_takes_it() -> N
     at = SITE.url_map.bind("localhost")
     found = 0
     for template in TEMPLATES.glob("*.html"):
-        for name, value in re.findall(r'\b(action|href)="(/[^"#]*)"', template.read_text("utf-8")):
+        for name, value in re.findall(
+            r'((?:<form method="get" )?\b(?:action|href))="(/[^"#]*)"', template.read_text("utf-8")
+        ):
             path = re.sub(r"{{.*?}}", "something", value).partition("?")[0]
             assert at.test(path, "POST" if name == "action" else "GET"), f"{template.name}: {value}"
             found += 1

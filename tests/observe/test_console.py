@@ -210,8 +210,18 @@ def test_the_documentation_shows_lines_as_they_are() -> None:
     shown = (
         text.partition("On a terminal the log is for people")[2].partition("```text\n")[2].partition("```")[0]
     )
-    let_in: dict[str, Any] = {"outcome": "ok", "who": "vera", "program": "ostiary on rowan", "ip": "127.0.0.1"}
-    failed: dict[str, Any] = {**CALL, "outcome": "failed", "ms": 2, "reason": "agent endpoint 500: upstream exploded"}
+    let_in: dict[str, Any] = {
+        "outcome": "ok",
+        "who": "vera",
+        "program": "ostiary on rowan",
+        "ip": "127.0.0.1",
+    }
+    failed: dict[str, Any] = {
+        **CALL,
+        "outcome": "failed",
+        "ms": 2,
+        "reason": "agent endpoint 500: upstream exploded",
+    }
     expected = (
         drawn("identity.device.approved", **let_in),
         drawn("tool.called", **CALL),

@@ -15,7 +15,7 @@ from auth import entry
 from auth.values.wire import WireReply
 from auth.visit import Parts
 from server.http.pages import door
-from server.http.pages.account import account, account_alone
+from server.http.pages.account import account
 from server.http.pages.authorize import authorize
 from server.http.pages.connect import connect
 from server.http.pages.device import device
@@ -30,7 +30,7 @@ NAME: Final = "pages"  # comes first in the name of every endpoint: "pages.devic
 BLUEPRINTS: Final = (sign_in, passkeys, upstream, links, account, connect, device, authorize)
 
 
-def make_pages(parts: Parts, overview: OverviewPages | None = None) -> Blueprint:
+def make_pages(parts: Parts, overview: OverviewPages) -> Blueprint:
     """All of them, each visit admitted by auth before its view runs."""
     pages = Blueprint(NAME, __name__)
 
@@ -45,7 +45,7 @@ def make_pages(parts: Parts, overview: OverviewPages | None = None) -> Blueprint
     pages.before_request(admit)
     for blueprint in BLUEPRINTS:
         pages.register_blueprint(blueprint)
-    pages.register_blueprint(account_alone if overview is None else make_overview(overview))
+    pages.register_blueprint(make_overview(overview))
     return pages
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from quart import Blueprint, Response
 
 from server.http.pages.door import show
-from server.overview.pages import CALLS, DENY, PATH, OverviewPages
+from server.overview.pages import CALLS, PATH, OverviewPages
 
 
 def make_overview(pages: OverviewPages) -> Blueprint:
@@ -18,9 +18,5 @@ def make_overview(pages: OverviewPages) -> Blueprint:
     @overview.get(CALLS)
     async def show_calls() -> Response:
         return await show(pages.calls)
-
-    @overview.post(DENY)
-    async def deny_login() -> Response:
-        return await show(pages.deny)
 
     return overview

@@ -194,12 +194,12 @@ async def test_a_reset_link_sets_a_passphrase_and_ends_every_other_browser() -> 
     await old.sign_in()
     browser, path = Browser(house), reset_path(house)
     assert path.startswith("/reset/")
-    await browser.get("/account")
+    await browser.get("/account/you")
     assert "Sign in" in browser.words
     await take(browser, path, NEW)
     assert "Your passphrase was changed" in browser.words
-    page = await old.get("/account", follow=False)
-    assert (page.status, location(page)) == (303, "/signin?next=/account")
+    page = await old.get("/account/you", follow=False)
+    assert (page.status, location(page)) == (303, "/signin?next=/account/you")
     await old.sign_in("alice", PASSPHRASE)
     assert "do not go together" in old.words
     await old.sign_in("alice", NEW)

@@ -1,0 +1,22 @@
+"""All pages of the owner, put together of the parts of the running server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from auth.visit import Parts
+from server.owner.keys import KeyPages
+from server.owner.people import PeoplePages
+from server.owner.person import PersonPages
+from server.rights.selection import SelectableNames
+
+
+class OwnerPages:
+    """`servers`: what each of them offers now, for selections of tools."""
+
+    def __init__(self, parts: Parts, *, servers: Callable[[], Mapping[str, SelectableNames]]) -> None:
+        self.parts: Final = parts
+        self.people: Final = PeoplePages(parts, servers)
+        self.person: Final = PersonPages(self.people)
+        self.keys: Final = KeyPages(parts, servers)
