@@ -18,7 +18,7 @@ from typing import Any
 import httpx2
 import pytest
 from person import NAME, Person
-from programs import SOURCE, WAIT_SECONDS, Program, Server, until
+from programs import ROOT, SOURCE, WAIT_SECONDS, Program, Server, until
 from walk import free_port
 
 pytestmark = pytest.mark.slow
@@ -113,6 +113,22 @@ def overview_of(person: Person, server: Server) -> dict[str, str]:
     return Words(page.text).sections
 
 
+def documented() -> list[str]:
+    """The lines of `ostiary status` in docs/operating.md, each as a pattern for any numbers and durations."""
+    text = (ROOT / "docs" / "operating.md").read_text("utf-8")
+    block = text.split("## Watching agents and calls")[1].split("```")[1]
+    lines = [
+        " ".join(line.split()) for line in block.splitlines() if line.startswith(("last", "agent", "  "))
+    ]
+    assert len(lines) == 3
+    return [
+        re.sub(r"(\d\\\.)?\d+(?=\\ (calls|failed|%|minutes|s\\\)))", r"[0-9.]+", re.escape(line))
+        .replace("minutes", r"seconds?")
+        .replace(r"\ s\)", r"\ m?s\)")
+        for line in lines
+    ]
+
+
 def events(server: Server, name: str) -> list[dict[str, Any]]:
     lines = [json.loads(line) for line in server.said().splitlines() if line.startswith("{")]
     return [line for line in lines if line["event"] == name]
@@ -162,7 +178,8 @@ def test_whoever_looks_at_the_overview_knows_which_agent_fails_why_since_when_an
         (agent,) = program.at_machine("status")["server"]["agents"]
         assert (agent["name"], agent["words"]) == ("main[1] (chat)", REFUSED)
         status = " ".join(program.run("status", *data).stdout.split())
-        assert re.search(rf"agent main\[1\] \(chat\) out of order for \d+ seconds?: {REFUSED} {hit}", status)
+        for line in documented():
+            assert re.search(line, status), (line, status)
         assert re.search(r"last 24 hours 3 calls, 2 failed \(67 %\), slowest chat_with_agent", status)
         assert re.fullmatch(
             rf"ready\nout of order: main\[1\] \(chat\): {REFUSED} \(for \d+ seconds?\)\n", readyz()

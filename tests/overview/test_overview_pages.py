@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 
 from auth.values.model import ANONYMOUS
-from server.overview.calls_page import ROWS
+from server.overview.calls_page import OUTCOMES, ROWS
 from server.overview.hits import AgentHit
 from server.overview.look import RunningParts
 from server.overview.outages import AgentOutage
@@ -137,3 +140,9 @@ async def test_whoever_is_not_signed_in_is_led_to_the_way_in(house: House) -> No
     for path in ("/account", "/account/calls"):
         reply = await browser.get(path, follow=False)
         assert reply.status == 303 and "/signin" in dict(reply.headers)["location"]
+
+
+def test_every_outcome_that_calls_have_can_be_chosen() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "calls.md").read_text("utf-8")
+    table = text.split("| outcome |")[1].split("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z]+)` \|", table, re.M)) == set(OUTCOMES)
