@@ -30,6 +30,8 @@ OUTCOMES: Final[Mapping[str, str]] = {
     "asked": "asked something first",
     "replayed": "answered again",
     "unpaid": "not paid for",
+    "denied": "a rule or somebody said no",
+    "unconfirmed": "has to be confirmed first",
 }
 
 

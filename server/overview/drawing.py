@@ -141,15 +141,15 @@ def _day(found: DayFigures, *, owner: bool) -> Markup:
         slowest = Markup(" Slowest: <bdi>{}</bdi>, 95 % of its calls within {}.").format(
             clean(found.slowest.tool, NAME), took(found.slowest.p95)
         )
-    body = Markup('<p class="sum"><strong>{}</strong> {}{}</p>{}<p class="soft small">{}{}</p>').format(
+    body = Markup('<p class="sum"><strong>{}</strong> {}{}</p><p class="soft small">{}{}</p>{}').format(
         number(found.calls),
         "call, " if found.calls == 1 else "calls, ",
         Markup('<span class="{}">{}</span>').format(
             "bad" if found.failed else "soft", _failed(found.failed, found.calls)
         ),
-        charts.by_the_hour(found.hours),
         before,
         slowest,
+        charts.by_the_hour(found.hours),
     )
     return _section(title, body)
 
@@ -231,8 +231,8 @@ def _tools(found: OverviewFigures) -> Markup:
     return _section(
         title,
         Markup(
-            '<table class="moves"><thead><tr><th scope="col">in 24 hours</th><th scope="col" class="amount">calls</th>'
-            '<th scope="col" class="amount">failed</th><th scope="col" class="amount">half within</th>'
+            '<table class="moves tools"><thead><tr><th scope="col">in 24 hours</th><th scope="col" class="amount">calls</th>'
+            '<th scope="col" class="amount">failed</th><th scope="col" class="amount half">half within</th>'
             '<th scope="col" class="amount">95 % within</th></tr></thead><tbody>{}</tbody></table>'
         ).format(rows),
     )
@@ -246,11 +246,11 @@ def _tool(each: ToolFigures, found: OverviewFigures) -> Markup:
     label = Markup('<bdi>{}</bdi><small class="soft under">{}</small>').format(name, used)
     if not each.calls:
         return Markup(
-            '<tr class="soft"><td>{}</td><td class="amount">0</td><td class="amount"></td><td class="amount"></td><td class="amount"></td></tr>'
+            '<tr class="soft"><td>{}</td><td class="amount">0</td><td class="amount"></td><td class="amount half"></td><td class="amount"></td></tr>'
         ).format(label)
     failed = Markup('<span class="bad">{}</span>').format(number(each.failed)) if each.failed else "0"
     return Markup(
-        '<tr><td><a href="{}">{}</a>{}</td><td class="amount">{}</td><td class="amount">{}</td><td class="amount">{}</td>'
+        '<tr><td><a href="{}">{}</a>{}</td><td class="amount">{}</td><td class="amount">{}</td><td class="amount half">{}</td>'
         '<td class="amount">{}</td></tr>'
     ).format(
         calls_path(server=each.server if found.several else "", tool=each.tool),

@@ -25,8 +25,6 @@ MOST_TOOLS: Final = 100
 MOST_CALLERS: Final = 100
 # Groups that SQL makes before they are put together by caller.
 MOST_GROUPS: Final = 5_000
-# Fewer calls than these say nothing about how slow a tool is.
-ENOUGH: Final = 1
 
 _CALLS: Final = "sum(count) AS calls"
 _FAILED: Final = f"sum(CASE WHEN outcome IN ({FAILED_WORDS}) THEN count ELSE 0 END) AS failed"
@@ -92,7 +90,10 @@ def begin_of(now: Millis) -> Millis:
     return now // HOUR * HOUR - (HOURS - 1) * HOUR
 
 
-def day(db: Db, *, now: Millis, whose: str | None = None) -> DayFigures:
+def day(
+    db: Db, *, now: Millis, whose: str | None = None, used: Sequence[ToolFigures] | None = None
+) -> DayFigures:
+    """`used`: what `tools` found, if that is known."""
     begin, of_whom = begin_of(now), OfPerson.of(whose)
     rows = db.fetch_all(
         f"SELECT hour, {_CALLS}, {_FAILED} FROM call_hours WHERE hour >= ?{of_whom.sql} GROUP BY hour ORDER BY hour",
@@ -102,7 +103,9 @@ def day(db: Db, *, now: Millis, whose: str | None = None) -> DayFigures:
     found = {row["hour"]: HourFigures(row["hour"], row["calls"], row["failed"]) for row in rows}
     today = tuple(found.get(at, HourFigures(at, 0, 0)) for at in range(begin, begin + DAY, HOUR))
     before = [each for each in found.values() if each.at < begin]
-    slowest = max(tools(db, now=now, whose=whose), key=lambda each: each.p95, default=None)
+    if used is None:
+        used = tools(db, now=now, whose=whose)
+    slowest = max(used, key=lambda each: each.p95, default=None)
     return DayFigures(
         calls=sum(each.calls for each in today),
         failed=sum(each.failed for each in today),

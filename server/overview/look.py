@@ -68,8 +68,8 @@ async def look(visit: PageVisit, session: BrowserSession, around: RunningParts) 
     owner = session.user.role == "owner"
     whose = None if owner else session.user.id
     await around.write_down()
-    day = await store.read(partial(figures.day, now=now, whose=whose))
     used = await store.read(partial(figures.tools, now=now, whose=whose))
+    day = await store.read(partial(figures.day, now=now, whose=whose, used=used))
     offered = around.offered() if owner else ()
     tools = await store.read(partial(figures.with_unused, used=used, offered=offered))
     callers = await store.read(partial(figures.callers, now=now, whose=whose))

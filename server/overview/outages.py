@@ -30,6 +30,8 @@ AGENTS_FAULT: Final = ("error", "failed", "timeout", "crashed")
 MOST_ROWS: Final = 5 * STRETCH
 # Sums are looked at as far back as this: two weeks of a thousand callers are a tenth of a second.
 SUMS_FOR: Final[Millis] = 14 * 24 * HOUR
+# The call during which a program dies ends before it is noticed that the program has.
+FOUND_OUT: Final[Millis] = 2_000
 NAMED: Final = 5
 # Of one agent; what has more is told of with these.
 MOST_TOOLS: Final = 500
@@ -94,7 +96,7 @@ async def hit_by(store: Store, server: str, tools: Sequence[str], trouble: Troub
     """Raises what the store raises."""
     if trouble.kind != "fails" or not tools:
         return AgentHit()
-    tools, since, counts = tools[:MOST_TOOLS], trouble.since, Counter[str]()
+    tools, since, counts = tools[:MOST_TOOLS], trouble.since - FOUND_OUT, Counter[str]()
     next_hour = since // HOUR * HOUR + HOUR
     at = await store.read(partial(_first_row, since=since))
     for _ in range(MOST_ROWS // STRETCH):

@@ -24,6 +24,8 @@ STRETCH: Final = 20_000
 DROPPED_AT_ONCE: Final = 1_000
 GROUPS_AT_MOST: Final = 2_000
 DAY: Final = 24 * HOUR
+# Each by itself, which is two steps; both of one SELECT are a walk through the whole table.
+ENDS: Final = "SELECT (SELECT min(seq) FROM calls) AS low, (SELECT max(seq) FROM calls) AS high"
 
 By: TypeAlias = Literal["hour", "day", "server", "tool", "person", "outcome"]
 BYS: Final[tuple[By, ...]] = get_args(By)
@@ -136,7 +138,7 @@ class UsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 def write(db: StoreDb, *, batch: CallBatch, most_rows: int) -> None:
     """A job. What is beyond `most_rows` goes, the oldest first."""
-    ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM calls")
+    ends = db.fetch_one(ENDS)
     seq = (ends["high"] if ends is not None else None) or 0
     for place, record in enumerate(batch.rows, seq + 1):
         db.execute(_INSERT, place, *_values(record))
@@ -184,7 +186,7 @@ def _sums(key: HourKey, found: HourSum) -> tuple[object, ...]:
 
 def page(db: Db, wanted: CallFilter, *, oldest_first: bool, at: int | None, at_most: int) -> CallPage:
     """A job. Rows after the number `at` (oldest first), or before it; None begins at the end that comes first."""
-    ends = db.fetch_one("SELECT min(seq) AS low, max(seq) AS high FROM calls")
+    ends = db.fetch_one(ENDS)
     if ends is None or ends["low"] is None:
         return CallPage(rows=(), go_on=None)
     low, high = ends["low"], ends["high"]

@@ -10,13 +10,13 @@ from msgspec.structs import replace
 from auth.values.model import ANONYMOUS
 from server.backends.base import Trouble
 from server.overview.hits import AgentHit, hit_as_told, hit_in_words, told_hit
-from server.overview.outages import hit_by, outages
+from server.overview.outages import FOUND_OUT, hit_by, outages
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
 from tests.overview.overview_fakes import FailingCatalog, broken, endpoints_of, keep
 from tests.records.records_fakes import ADA, HOUR, KEY, NOW, call
 
-REFUSED = Trouble("it cannot be reached: connection refused", NOW + 10)
+REFUSED = Trouble("it cannot be reached: connection refused", NOW + 10_000)
 BOB = replace(ADA, subject="user-2", person="Bob")
 
 
@@ -32,8 +32,8 @@ async def test_calls_of_its_tools_that_failed_since_it_began_are_counted_and_who
     since = REFUSED.since
     await keep(
         store,
-        call(who=ADA, at=since - 1, outcome="failed"),  # before it began
-        call(who=ADA, at=since, outcome="failed"),
+        call(who=ADA, at=since - FOUND_OUT - 1, outcome="failed"),  # before it began
+        call(who=ADA, at=since - FOUND_OUT, outcome="failed"),
         call(who=ADA, at=since + 5, outcome="timeout"),
         call(who=BOB, at=since + 6, outcome="error"),
         call(who=ADA, at=since + 7),  # went well
@@ -56,18 +56,20 @@ async def test_of_the_hours_after_the_first_the_sums_are_counted_also_where_no_r
 
 
 async def test_nobody_is_hit_by_what_only_waits_for_its_owner_or_offers_nothing(store: Store) -> None:
-    await keep(store, call(who=ADA, at=NOW + 10, outcome="failed"))
+    await keep(store, call(who=ADA, at=REFUSED.since, outcome="failed"))
     waits = replace(REFUSED, kind="waits")
-    assert await hit_by(store, "main", ["echo"], waits, NOW + 20) == AgentHit()
-    assert await hit_by(store, "main", [], REFUSED, NOW + 20) == AgentHit()
+    assert await hit_by(store, "main", ["echo"], waits, NOW + 20_000) == AgentHit()
+    assert await hit_by(store, "main", [], REFUSED, NOW + 20_000) == AgentHit()
 
 
 async def test_those_with_the_most_calls_are_named_and_the_others_counted(store: Store) -> None:
     for number in range(8):
         somebody = replace(ADA, subject=f"u{number}", person=f"person {number}")
-        await keep(store, *(call(who=somebody, at=NOW + 20, outcome="failed") for _ in range(number + 1)))
-    await keep(store, *(call(who=ANONYMOUS, at=NOW + 20, outcome="failed") for _ in range(20)))
-    found = await hit_by(store, "main", ["echo"], REFUSED, NOW + 30)
+        await keep(
+            store, *(call(who=somebody, at=REFUSED.since + 20, outcome="failed") for _ in range(number + 1))
+        )
+    await keep(store, *(call(who=ANONYMOUS, at=REFUSED.since + 20, outcome="failed") for _ in range(20)))
+    found = await hit_by(store, "main", ["echo"], REFUSED, NOW + 30_000)
     assert found.people == ("callers without a login", *(f"person {n}" for n in (7, 6, 5, 4)))
     assert (found.calls, found.others) == (56, 4)
 
@@ -77,7 +79,7 @@ async def test_all_that_fails_is_told_of_with_what_waits_to_be_written(store: St
         await keep(store, call(who=ADA, at=REFUSED.since + 1, outcome="failed"))
 
     servers = endpoints_of(main=FailingCatalog(broken(REFUSED, "echo")), second=FailingCatalog())
-    (found,) = await outages(servers, store, write_down, NOW + 20)
+    (found,) = await outages(servers, store, write_down, NOW + 20_000)
     assert found.told() == {
         "name": "main[1] (chat)",
         "server": "main",
