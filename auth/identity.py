@@ -61,7 +61,7 @@ class Identity:
         special = endpoints.special_of(request.path)
         if special is not None:
             return await special(parts, request)
-        published = metadata.document(parts.site, parts.policy, request.path, request.origin)
+        published = metadata.document(parts.site, parts.policy, request.path, request.origin, self._title)
         is_keys = request.path in KEY_DOCUMENTS
         if published is None and not is_keys and not metadata.is_probe(parts.site, request.path):
             return None
@@ -77,6 +77,10 @@ class Identity:
                 return replies.document(request, keys.did_document(parts.keys.receipts, parts.site.issuer))
             return replies.document(request, parts.keys.receipts)
         return replies.not_found() if published is None else replies.document(request, json_bytes(published))
+
+    def _title(self, server: str) -> str:
+        offerings = self.parts.offerings
+        return "" if offerings is None else offerings.server(server).title
 
     def check_nowait(self, shown: Presentation) -> Principal | BearerRefusal | None:
         """Who calls, decided from memory; None if the store must be asked: then `check`."""

@@ -29,7 +29,7 @@ from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
 from server.client.tokens import StoredCode, StoredLogin, TokenFile
 from server.client.ways import Way, choose
-from server.client.wire import peek
+from server.client.wire import host_of, peek
 
 # A name that the person approving will read; the server cuts it as well.
 MAX_NAME: Final = 80
@@ -204,9 +204,10 @@ async def _by_browser(
         async with screen.link(attempt.link, BROWSER_SECONDS, paste):
             with trio.move_on_after(BROWSER_SECONDS):
                 code = await callback.answer()
-                tokens = await browser_login.redeem(
-                    client, place, attempt, code, identity, key=wish.key, now=wall_clock()
-                )
+                with callback.redeeming(place.title or host_of(place.url)):
+                    tokens = await browser_login.redeem(
+                        client, place, attempt, code, identity, key=wish.key, now=wall_clock()
+                    )
                 return tokens, identity
     raise LoginExpired(
         "no answer came from the browser in time", hint=f"ostiary login {quote(place.url)} --browser"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
+
 from msgspec.structs import replace
 
 from auth import front
@@ -9,6 +12,7 @@ from auth.values.db import NotStored
 from auth.values.offerings import OfferedServer
 from auth.values.wire import WireRequest
 from tests.auth.browser_fakes import PASSPHRASE, PUBLIC, Browser, House, header, location
+from tests.auth.identity_fakes import ORIGIN, open_identity
 from tests.auth.offering_fakes import Offered, a_support_desk
 from tests.auth.people_fakes import invited
 from tests.auth.routed_pages import ask, site_for
@@ -122,3 +126,15 @@ async def test_what_a_server_says_of_itself_stays_a_text() -> None:
     browser = Browser(house)
     await browser.get("/")
     assert "<script>alert" not in browser.text and "\u202e" not in browser.text
+
+
+async def test_programs_are_told_what_the_server_is_called() -> None:
+    async with open_identity() as identity:
+        titled = dataclasses.replace(identity, parts=replace(identity.parts, offerings=a_support_desk()))
+        request = WireRequest(
+            method="GET", path="/.well-known/oauth-protected-resource", origin=ORIGIN, ip="127.0.0.1"
+        )
+        reply = await titled.handle(request)
+        assert reply is not None and json.loads(reply.body)["resource_name"] == "Support desk"
+        reply = await identity.handle(request)
+        assert reply is not None and "resource_name" not in json.loads(reply.body)
