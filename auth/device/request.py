@@ -325,6 +325,26 @@ def deny(db: Db, request_id: str, *, by: str, now: Millis) -> DeviceDenied | Not
     return DeviceDenied(request=_request(row)) if won else NotPending(reason="gone")
 
 
+def withdraw(db: Db, client_id: str, device_code: str, *, requester: Requester, now: Millis) -> bool:
+    """A job: the program that asked, and shows its device code for it, waits no longer. Also takes back an approval that has not been
+    redeemed yet. False: there is no such request of this client, or it is over."""
+    code_hash = device_code_hash(device_code)
+    won = db.execute(
+        "UPDATE device_codes SET state = 'denied', decided_at = ?, decided_by = ?"
+        " WHERE device_code_hash = ? AND client_id = ? AND state IN ('pending', 'approved') AND expires_at > ?",
+        now,
+        f"client:{client_id}",
+        code_hash,
+        client_id,
+        now,
+    )
+    row = db.fetch_one("SELECT id FROM device_codes WHERE device_code_hash = ?", code_hash) if won else None
+    if row is None:
+        return False
+    _record(db, requester, client_id, now, event="device.withdrawn", reason=row["id"])
+    return True
+
+
 def _request(row: Row) -> DeviceRequest:
     return DeviceRequest(
         id=row["id"],

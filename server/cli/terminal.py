@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from shutil import get_terminal_size
 from typing import Final, TextIO, TypeVar, cast
 
@@ -263,13 +264,31 @@ class StatusLine:
         self._stream = stream or sys.stderr
         self._live = is_terminal(self._stream) and os.environ.get("TERM") != "dumb"
         self._shown = False
+        self._passing = False  # what is shown may be drawn over
+        self._held = 0
 
     @property
     def live(self) -> bool:
         return self._live
 
-    def show(self, text: str) -> None:
-        if self._live:
+    @property
+    def free(self) -> bool:
+        """Whether nobody else has the line: no progress stands there, and nobody is asked anything."""
+        return not self._held and (self._passing or not self._shown)
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """The terminal is somebody else's: nothing is drawn meanwhile."""
+        self.clear()
+        self._held += 1
+        try:
+            yield
+        finally:
+            self._held -= 1
+
+    def show(self, text: str, *, passing: bool = False) -> None:
+        if self._live and not self._held:
+            self._passing = passing
             self._stream.write(
                 f"\r\x1b[K{paint(cut(clean(text), width(self._stream) - 1), 'dim', self._stream)}"
             )

@@ -24,7 +24,7 @@ from server.client.discovery import Place, discover
 from server.client.errors import ClientError, ClientUnknown, LoginError, LoginExpired
 from server.client.grants import Tokens
 from server.client.identity import ClientIdentity
-from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens
+from server.client.login import DeviceCode, ask_for_code, login_from, remember, wait_for_tokens, withdraw
 from server.client.proof_key import ProofKey
 from server.client.registration import KnownIdentity, introduce, recall
 from server.client.tokens import StoredCode, StoredLogin, TokenFile
@@ -127,9 +127,20 @@ async def _by_code(
     code = await (_kept(file, place, identity, scope, ask) if wish.keeps_code else ask())
     try:
         async with screen.code(code):
-            tokens = await wait_for_tokens(
-                client, place, code, now=wall_clock, trouble=screen.trouble, identity=identity, key=wish.key
-            )
+            try:
+                tokens = await wait_for_tokens(
+                    client,
+                    place,
+                    code,
+                    now=wall_clock,
+                    trouble=screen.trouble,
+                    identity=identity,
+                    key=wish.key,
+                )
+            except trio.Cancelled:
+                if not wish.keeps_code:
+                    await withdraw(client, place, code, identity=identity)
+                raise
     except LoginError:
         # Decided, or over. Whoever is cancelled, or killed, leaves it to the next.
         await trio.to_thread.run_sync(file.drop_code, place.url, _as_kept(code, place, identity, scope))
