@@ -76,12 +76,11 @@ def record(folder: Path, out: Path) -> Film:
         "PATH": f"{programs}:/usr/bin:/bin",
         "TERM": "xterm-256color",
         "LANG": "C.UTF-8",
-        # For others the port is the usual one, and what the log says is not what this is about.
-        "OSTIARY_PORT": str(port),
-        "OSTIARY_LOG_LEVEL": "warning",
+        "OSTIARY_PORT": str(port),  # shown as the usual one
     }
 
     def tidy(text: str) -> str:
+        text = from_half_past_ten(text)
         text = re.sub(r"(?<=127\.0\.0\.1:)\d{1,4}", lambda found: PORT[: len(found[0])], text)
         text = re.sub(r"/claim/\S+", "/claim/…", USER_CODE.sub(CODE, text))
         return re.sub(r"\d+:\d\d left", "9:59 left", text)
@@ -94,7 +93,7 @@ def record(folder: Path, out: Path) -> Film:
         with confirm_page.browser() as page:
             typed(film, SERVER, server, f"ostiary serve {AGENT.name}")
             server.await_words(r"try next[^$]*ostiary tools \S+$")
-            film.show(SERVER, server.screen(), STUDY)
+            film.show(SERVER, settled(server), STUDY)
             link = re.search(r"make it yours\s+(http://\S+)", server.raw())
             assert link
             confirm_page.claim(page, link[1])
@@ -119,6 +118,10 @@ def record(folder: Path, out: Path) -> Film:
             typed(film, CALLER, caller, "y")
             caller.await_words(r"3 guests on 24 December")
             answered(film, caller, STUDY)
+            film.still = len(film.shots) - 1
+            # What the one who runs the server has seen of it meanwhile.
+            server.await_words(r"(✓|tool\.called).* book\b|tool=book")
+            film.show(SERVER, settled(server), STUDY)
         server.interrupt()
         server.await_words(r"\$\s*\Z")
     finally:
@@ -147,6 +150,21 @@ def settled(pane: Pane) -> Shown:
     while (again := pane.screen()) != screen:
         screen = again
     return screen
+
+
+def from_half_past_ten(text: str) -> str:
+    """The times of the log, counted from the first of them: when this was recorded is of no interest."""
+    clock = re.compile(r"(?<![\d:.])(\d\d):(\d\d):(\d\d)(?![\d:.])")
+    seconds = [
+        int(hour) * 3600 + int(minute) * 60 + int(second) for hour, minute, second in clock.findall(text)
+    ]
+
+    def moved(found: re.Match[str]) -> str:
+        hour, minute, second = (int(each) for each in found.groups())
+        passed = (hour * 3600 + minute * 60 + second - seconds[0]) % 86_400
+        return f"10:{30 + passed // 60}:{passed % 60:02}"
+
+    return clock.sub(moved, text)
 
 
 def free_port() -> int:
