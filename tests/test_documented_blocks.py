@@ -161,6 +161,11 @@ def test_every_json_that_a_document_shows_is_json(block: Fenced) -> None:
     json.loads(block.text)
 
 
+def test_the_agent_of_the_recording_is_the_one_that_the_readme_shows() -> None:
+    shown = next(block.text for block in fenced() if (block.page, block.language) == ("README.md", "python"))
+    assert text_of("scripts/record.d/restaurant.py") == shown
+
+
 # Commands that need neither a server nor anything that was made before.
 ALONE = ("version", "help", "upgrade")
 
