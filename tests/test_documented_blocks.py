@@ -18,6 +18,7 @@ from typing import NamedTuple
 import click
 import pytest
 
+from auth.values.scopes import Vocabulary
 from server.cli import COMMANDS
 from tests.test_docs import DOCUMENTS, ROOT, named, text_of
 
@@ -189,6 +190,13 @@ def test_every_page_opens_with_what_it_is_for_and_for_whom(page: Path) -> None:
     title, opening = page.read_text("utf-8").split("\n\n")[:2]
     assert re.fullmatch(r"# \S[^\n]*", title)
     assert re.search(r"\bFor (anyone|authors|developers|operators|owners|people)\b", opening), opening
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_scopes_that_a_document_names_exist(document: Path) -> None:
+    ours = set(Vocabulary().names)
+    text = re.sub(r"https?://\S+", "", document.read_text("utf-8"))
+    assert set(re.findall(r"(?<![\w:./])mcp(?::[a-z]+)+", text)) - ours == set()
 
 
 @cache
