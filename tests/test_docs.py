@@ -224,7 +224,8 @@ def test_every_path_that_is_served_is_explained() -> None:
     # What only a page leads to need not be known to anybody: forms, and what comes after one.
     routes = site_for(House().parts).url_map.iter_rules()
     pages = {re.sub(r"<\w+>", "…", route.rule) for route in routes if "GET" in (route.methods or ())}
-    pages -= {"/welcome"}
+    pages = {path for path in pages if path not in ("/welcome", "/connect")}
+    pages = {path for path in pages if not path.startswith("/account/") or path == "/account/passphrase"}
     assert {path for path in fixed | pages if f"{path}`" not in told and f"{path}/mcp`" not in told} == set()
 
 
