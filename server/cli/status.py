@@ -282,7 +282,8 @@ def _show_logins(logins: list[dict[str, Any]]) -> None:
 
 
 def _failed_today(server: dict[str, Any]) -> bool:
-    return bool((server.get("day") or {}).get("failed"))
+    day: dict[str, Any] | None = server.get("day")
+    return day is not None and bool(day["failed"])
 
 
 def _hints(server: dict[str, Any] | None, logins: list[dict[str, Any]]) -> list[str]:

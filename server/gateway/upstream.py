@@ -246,7 +246,9 @@ class Upstream:
         words = f"{problem}{problem.more}"[:1000]
         known = self._trouble
         if known is None or not self._tried.is_set():
-            self._log.warning("upstream.lost", agent=self._name, reason=words)
+            self._log.info(
+                "upstream.lost", agent=self._name, reason=words
+            )  # a warning is said of every agent that fails
             self._trouble = Trouble(words=words, since=self._clock())
         elif known.words != words:
             self._log.info("upstream.still_lost", agent=self._name, reason=words)

@@ -22,7 +22,7 @@ from server.overview.figures import (
     ToolFigures,
     share,
 )
-from server.overview.hits import hit_in_words
+from server.overview.hits import hit_in_words, lasting
 from server.overview.look import OverviewFigures
 from server.overview.outages import AgentOutage
 
@@ -83,7 +83,7 @@ def _outage(each: AgentOutage, now: Millis) -> Markup:
         '<div class="note error"><p><strong><bdi>{}</bdi> is out of order, for {}</strong></p><p>{}</p><p>{}{}</p></div>'
     ).format(
         clean(each.name, NAME),
-        in_words(max(0, now - each.since)),
+        lasting(now - each.since),
         _sentence(clean(each.words, REASON)),
         f"{hit}." if hit else "No call has failed of it.",
         link if hit else NOTHING,

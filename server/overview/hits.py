@@ -20,6 +20,16 @@ def told_hit(hit: AgentHit) -> dict[str, Any]:
     return {"calls": hit.calls, "people": list(hit.people), "others": hit.others}
 
 
+def lasting(millis: int) -> str:
+    """For how long, as `ostiary status` says it: the largest unit that says enough."""
+    seconds = max(0, millis // 1_000)
+    for unit, size in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= 2 * size or (seconds >= size and unit != "minute"):
+            count = seconds // size
+            return f"{count} {unit}{'' if count == 1 else 's'}"
+    return f"{seconds} second{'' if seconds == 1 else 's'}"
+
+
 def hit_in_words(hit: AgentHit) -> str:
     """`3 calls failed, of vera and 2 others`; empty where there were none."""
     if not hit.calls:

@@ -140,6 +140,7 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
     from server.overview.look import RunningParts
     from server.overview.outages import outages
     from server.overview.pages import OverviewPages
+    from server.program.troubles import nothing_recorded
 
     endpoints = services.endpoints
 
@@ -156,11 +157,10 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
             if (trouble := each.guard.trouble()) is not None
         ]
 
-    async def nothing_recorded() -> None:
-        """It is done already."""
-
     around = RunningParts(
-        outages=lambda now: outages(endpoints, services.store, nothing_recorded, now),
+        outages=lambda now: outages(
+            endpoints, services.store, nothing_recorded, now
+        ),  # which is done already
         offered=offered,
         to_accept=to_accept,
         certificate=(lambda: "") if certificate is None else certificate.note,

@@ -13,13 +13,12 @@ from typing import Any, Final
 import msgspec
 import trio
 
-from auth.pages import in_words
 from auth.values.model import Millis
 from server.backends.catalog import AgentTrouble
 from server.endpoint.endpoint import Endpoint
 from server.observe.log import Logger
 from server.observe.metrics import Metrics
-from server.overview.hits import AgentHit
+from server.overview.hits import AgentHit, lasting
 from server.overview.outages import hit_by, troubles
 from server.store.jobs import Store, StoreError
 
@@ -34,7 +33,7 @@ TRY_SECONDS: Final = 15.0
 def words_of(endpoints: Mapping[str, Endpoint], now: Millis) -> list[str]:
     """A line for each: which agent, what it said last, and for how long."""
     return [
-        f"{found.name}: {found.trouble.words} (for {in_words(max(0, now - found.trouble.since))})"
+        f"{found.name}: {found.trouble.words} (for {lasting(now - found.trouble.since)})"
         for _, found in troubles(endpoints)
     ]
 
@@ -54,6 +53,10 @@ class _Known(msgspec.Struct):
     server: str
     found: AgentTrouble
     well_since: float | None = None
+
+
+async def nothing_recorded() -> None:
+    """Where no call is written down."""
 
 
 class OutageWatch:
@@ -108,8 +111,10 @@ class OutageWatch:
 
     async def _say(self, event: str, known: _Known, **facts: Any) -> None:
         hit = await self._hit(known)
-        whose = [*hit.people, *([f"{hit.others} others"] if hit.others else [])]
-        self._log.warning(event, agent=known.found.name, **facts, failed_calls=hit.calls, people=whose)
+        if hit.calls:
+            whose = [*hit.people, *([f"{hit.others} others"] if hit.others else [])]
+            facts |= {"failed_calls": hit.calls, "people": whose}
+        self._log.warning(event, agent=known.found.name, **facts)
 
     async def _hit(self, known: _Known) -> AgentHit:
         try:

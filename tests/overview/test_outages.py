@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from auth.values.model import ANONYMOUS
 from server.backends.base import Trouble
-from server.overview.hits import AgentHit, hit_as_told, hit_in_words, told_hit
+from server.cli.terminal import duration
+from server.overview.hits import AgentHit, hit_as_told, hit_in_words, lasting, told_hit
 from server.overview.outages import FOUND_OUT, hit_by, outages
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
@@ -107,3 +108,8 @@ def test_it_is_said_in_one_sentence_here_and_in_another_program(hit: AgentHit, s
 
 def test_of_a_server_that_counts_nobody_nothing_is_said() -> None:
     assert hit_as_told({"name": "main[1] (chat)", "words": "gone", "since": 0}) == ""
+
+
+@pytest.mark.parametrize("seconds", [0, 1, 119, 120, 3_599, 3_600, 7_199, 7_200, 86_400, 40 * 86_400])
+def test_how_long_it_lasts_is_said_everywhere_as_in_the_terminal(seconds: int) -> None:
+    assert lasting(seconds * 1_000 + 999) == duration(seconds)

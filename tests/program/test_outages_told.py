@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import cast
 
 import pytest
 import trio
 import trio.testing
 
 from server.backends.base import Trouble
+from server.observe.log import Logger
 from server.program.troubles import LOOK_SECONDS, SETTLED_SECONDS, TRY_SECONDS, OutageWatch
 from server.store.inline import open_inline_store
 from server.store.jobs import Store
@@ -20,13 +21,17 @@ REFUSED = Trouble("it cannot be reached: connection refused", NOW)
 
 
 class Lines:
-    """The log, as it is written to."""
+    """The log, as it is written to: only warnings are expected."""
 
     def __init__(self) -> None:
-        self.said: list[dict[str, Any]] = []
+        self.said: list[dict[str, object]] = []
 
-    def warning(self, event: str, **facts: Any) -> None:
+    def warning(self, event: str, **facts: object) -> None:
         self.said.append({"event": event, **facts})
+
+
+def as_log(lines: Lines) -> Logger:
+    return cast("Logger", lines)
 
 
 @pytest.fixture
@@ -48,9 +53,9 @@ async def test_it_is_said_once_when_it_begins_and_once_when_it_is_over_with_what
     watch = OutageWatch(
         endpoints_of(main=catalog),
         store,
-        log,
+        as_log(log),
         write_down,
-        now=lambda: NOW + 90_000,  # pyright: ignore[reportArgumentType]
+        now=lambda: NOW + 90_000,
     )
     async with trio.open_nursery() as nursery:
         nursery.start_soon(watch.run)
@@ -99,6 +104,6 @@ async def test_what_only_waits_for_its_owner_or_has_not_begun_is_no_failure(stor
         broken(Trouble("a tool waits to be looked at", NOW, kind="waits"), "echo"),
         broken(Trouble("is not connected yet", NOW, kind="begins"), "echo"),
     )
-    watch = OutageWatch(endpoints_of(main=catalog), store, log, write_down)  # pyright: ignore[reportArgumentType]
+    watch = OutageWatch(endpoints_of(main=catalog), store, as_log(log), write_down)
     await watch.look()
     assert log.said == []
