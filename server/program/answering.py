@@ -126,8 +126,14 @@ def _owner_pages(services: Services) -> OwnerPages | None:
     if not services.resolved.needs_login:
         return None
     from server.owner.pages import OwnerPages
+    from server.program.commands import audit_admin, upstream_admin
 
-    return OwnerPages(services.identity.parts, servers=services.selectable)
+    return OwnerPages(
+        services.identity.parts,
+        servers=services.selectable,
+        audit=audit_admin(services),
+        upstreams=upstream_admin(services),
+    )
 
 
 def _try_pages(services: Services) -> TryPages | None:

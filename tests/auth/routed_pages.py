@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlencode
 
 import structlog
@@ -12,20 +13,26 @@ from werkzeug.exceptions import MethodNotAllowed, NotFound
 
 from auth.values.wire import WireReply, WireRequest
 from auth.visit import Parts
+from server.admin.audit import AuditAdmin
+from server.admin.upstreams import UpstreamAdmin
 from server.http.site import PublicSite, make_site
 from server.owner.pages import OwnerPages
 from server.rights.selection import SelectableNames
 from server.settings.resolve import Resolved
 from server.settings.shapes import Config, ServerConfig
+from server.trust.desk import TrustDesk
 
 # What selections of tools can name.
 OFFERED = {"agent": SelectableNames(groups={}, tools=("echo", "search"))}
+AUDIT_KEY = b"house audit chain"
 FORM = b"application/x-www-form-urlencoded"
 # Said anew of what is sent on, also where a real browser's request is.
 FRAMING = frozenset(("host", "content-type", "content-length", "transfer-encoding"))
 
 
-def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
+def site_for(
+    parts: Parts | None, *, log: Any = None, find_desk: Callable[[], TrustDesk | None] = lambda: None
+) -> PublicSite:
     given: dict[str, Any] = {
         "config": Config(),
         "servers": (ServerConfig(name="agent"),),
@@ -36,8 +43,20 @@ def site_for(parts: Parts | None, *, log: Any = None) -> PublicSite:
         "trusted_proxies": (),
         "paths": {"agent": "/mcp"},
     }
-    owning = None if parts is None else OwnerPages(parts, servers=lambda: OFFERED)
+    owning = None if parts is None else owner_pages(parts, find_desk)
     return make_site(Resolved(**given), parts, log or structlog.get_logger(), owning=owning)
+
+
+def owner_pages(parts: Parts, find_desk: Callable[[], TrustDesk | None]) -> OwnerPages:
+    store = cast("Any", parts.store)
+    audit = AuditAdmin(
+        store=store,
+        subkey=lambda _: AUDIT_KEY,
+        committed_head=lambda: None,
+        written_heads=lambda: (),
+    )
+    upstreams = UpstreamAdmin(store=store, find_desk=find_desk)
+    return OwnerPages(parts, servers=lambda: OFFERED, audit=audit, upstreams=upstreams)
 
 
 def route_of(site: PublicSite, request: WireRequest) -> str | None:
@@ -55,11 +74,12 @@ class RoutedPages:
     def __init__(self) -> None:
         self._site: PublicSite | None = None
         self._parts: Parts | None = None
+        self.desk: TrustDesk | None = None  # where there are upstreams
 
     async def answer(self, request: WireRequest, parts: Parts) -> WireReply | None:
         """The page for a request, by its route; None where none leads to one."""
         if self._site is None or self._parts is not parts:  # a test may have changed what pages are made with
-            self._site, self._parts = site_for(parts), parts
+            self._site, self._parts = site_for(parts, find_desk=lambda: self.desk), parts
         if request.path == "/" or not is_routed(self._site, request.path):
             return None
         return await ask(self._site, request)

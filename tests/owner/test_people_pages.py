@@ -353,7 +353,7 @@ async def test_a_page_with_a_link_is_kept_by_nobody_and_runs_no_script_but_its_o
     browser = await owner(household(), BOB)
     page = await browser.submit(f"{BOB}/reset")
     assert header(page, "cache-control") == "no-store"
-    nonce = re.search(r"script-src 'nonce-([^']+)'", header(page, "content-security-policy"))
+    nonce = re.search(r"script-src 'nonce-([^']+)'", header(page, "content-security-policy") or "")
     assert nonce is not None
     assert set(re.findall(r'<script nonce="([^"]+)"', browser.text)) == {nonce[1]}
 
