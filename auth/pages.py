@@ -162,6 +162,12 @@ def clock(at: Millis) -> str:
     return f"{moment.day} {moment:%B %Y, %H:%M} UTC"
 
 
+def moment_in_full(at: Millis) -> str:
+    """To the second."""
+    moment = datetime.fromtimestamp(at / 1_000, UTC)
+    return f"{moment.day} {moment:%b %Y, %H:%M:%S}"
+
+
 def day(at: Millis) -> str:
     moment = datetime.fromtimestamp(at / 1_000, UTC)
     return f"{moment.day} {moment:%b %Y}"

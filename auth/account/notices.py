@@ -50,6 +50,7 @@ NOTICES: Final[Mapping[str, Notice]] = MappingProxyType(
         "invitation-ended": Notice(
             "The invitation of {} was ended. Its link no longer works.", "that account"
         ),
+        "upstream-accepted": Notice("Accepted: {}. They are offered from now on.", "what was shown"),
         "passkey-added": Notice("The passkey was added. You can sign in with it from now on."),
         "passkey-removed": Notice("The passkey was removed here. Delete it on its device, too."),
         "passkey-last": Notice(

@@ -93,6 +93,7 @@ async def _show(visit: PageVisit, path: str, title: str, sections: tuple[Account
         "account.html",
         title=title,
         heading=title if path == navigation.ACCESS else user.name,
+        owns=user.role == "owner" and path == navigation.ACCESS,
         notice=notices.of(visit),
         sections=[(template, it) for template, it in shown if it is not None],
     )

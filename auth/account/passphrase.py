@@ -58,15 +58,15 @@ async def change(visit: PageVisit) -> WireReply:
             return again(problem="")
     wanted = users.fit_passphrase(visit.form.get("new_passphrase", ""))
     if isinstance(wanted, UnfitEntry):
-        return again(problem=wanted.sentence)
+        return again(problem=wanted.sentence, about="new_passphrase")
     if wanted != users.fit_passphrase(visit.form.get("new_passphrase_again", "")):
-        return again(problem="The two new passphrases differ. Type both again.")
+        return again(problem=users.DIFFER, about="new_passphrase_again")
 
     present: str | None = None
     if session.user.passphrase_hash is not None:
         typed = users.fit_passphrase(visit.form.get("passphrase", ""))
         if isinstance(typed, UnfitEntry):
-            return again(problem=WRONG)
+            return again(problem=WRONG, about="passphrase")
         present = typed
     try:
         hashed = await _hashed(visit, session, present, wanted)
@@ -75,7 +75,7 @@ async def change(visit: PageVisit) -> WireReply:
     if isinstance(hashed, Throttled):
         return visit.too_many(hashed.until, back=(navigation.YOU, "Back"))
     if hashed.new is None:
-        return again(problem=WRONG)
+        return again(problem=WRONG, about="passphrase")
     cookie = cookie_from(visit.parts.entropy(sessions.COOKIE_BYTES))
     outcome = await visit.parts.store.write(
         partial(
@@ -95,7 +95,7 @@ async def change(visit: PageVisit) -> WireReply:
                 dict(reply.headers)["location"], headers=(set_cookie(cookie, visit.secure, keep=True),)
             )
         case "wrong":
-            return again(problem=WRONG)
+            return again(problem=WRONG, about="passphrase")
         case "signed out":
             return redirect(sign_in_then(navigation.YOU))
 
@@ -170,7 +170,7 @@ def change_passphrase(
     return "changed"
 
 
-def _form(visit: PageVisit, session: BrowserSession, *, problem: str) -> WireReply:
+def _form(visit: PageVisit, session: BrowserSession, *, problem: str, about: str = "") -> WireReply:
     has_one = session.user.passphrase_hash is not None
     return visit.page(
         "passphrase.html",
@@ -180,4 +180,5 @@ def _form(visit: PageVisit, session: BrowserSession, *, problem: str) -> WireRep
         account=session.user.name,
         has_one=has_one,
         problem=problem,
+        about=about,
     )

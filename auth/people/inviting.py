@@ -113,9 +113,9 @@ async def _take(visit: PageVisit, *, kind: str) -> WireReply:
     else:
         passphrase = users.fit_passphrase(visit.form.get("passphrase", ""))
         if isinstance(passphrase, UnfitEntry):
-            return _form(visit, kind, token, guest, problem=passphrase.sentence)
+            return _form(visit, kind, token, guest, problem=passphrase.sentence, about="passphrase")
         if passphrase != users.fit_passphrase(visit.form.get("passphrase_again", "")):
-            return _form(visit, kind, token, guest, problem="The two passphrases differ. Type both again.")
+            return _form(visit, kind, token, guest, problem=users.DIFFER, about="passphrase_again")
         try:
             hashed = await proof.hashed(visit, passphrase)
         except HashingBusy:
@@ -172,7 +172,9 @@ def purpose(kind: str, token: str) -> str:
     return f"{kind} {token}"
 
 
-def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str) -> WireReply:
+def _form(
+    visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: str, about: str = ""
+) -> WireReply:
     what = KINDS[kind]
     passkey = passkey_forms.link_offer(visit, token) if what.passkey else None
     return proof.scripted(visit, isinstance(passkey, PasskeyOffer)).page(
@@ -189,6 +191,7 @@ def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: st
         some_tools=guest.user.tools != "",
         until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
         problem=problem,
+        about=about,
     )
 
 

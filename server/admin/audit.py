@@ -70,6 +70,10 @@ class AuditAdmin(msgspec.Struct, frozen=True, kw_only=True):
             "expected": None if expect is None else await self._mac_of(expect),
         }
 
+    async def noticed(self) -> Break | None:
+        """What is known to be wrong without looking at any row."""
+        return await self.store.read(AuditChain(self.subkey(audit.KEY_PURPOSE)).noticed)
+
     async def _piece(self, chain: AuditChain, at: Position | None) -> Piece:
         return await self.store.read(partial(chain.walk, at=at, at_most=PIECE))
 

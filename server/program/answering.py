@@ -171,8 +171,14 @@ def _overview_pages(services: Services, certificate: ServedCertificate | None) -
 
 def _owner_pages(services: Services) -> OwnerPages:
     from server.owner.pages import OwnerPages
+    from server.program.commands import audit_admin, upstream_admin
 
-    return OwnerPages(services.identity.parts, servers=services.selectable)
+    return OwnerPages(
+        services.identity.parts,
+        servers=services.selectable,
+        audit=audit_admin(services),
+        upstreams=upstream_admin(services),
+    )
 
 
 def _try_pages(services: Services) -> TryPages | None:

@@ -71,6 +71,19 @@ async def _day(services: Services, now: int) -> Mapping[str, Any] | None:
         return None
 
 
+def audit_admin(services: Services) -> AuditAdmin:
+    return AuditAdmin(
+        store=services.store,
+        subkey=services.identity.parts.subkey,
+        committed_head=services.trail.audit.committed,
+        written_heads=services.trail.audit.file.read,
+    )
+
+
+def upstream_admin(services: Services) -> UpstreamAdmin:
+    return UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk)
+
+
 def commands_of(
     services: Services, reloading: Reloading, certificate: ServedCertificate | None
 ) -> Mapping[str, Handler]:
@@ -135,12 +148,7 @@ def commands_of(
         login_ms=services.identity.parts.policy.tokens.device_login_ms,
         more={
             **KeysAdmin(parts=services.identity.parts).commands(),
-            **AuditAdmin(
-                store=services.store,
-                subkey=services.identity.parts.subkey,
-                committed_head=services.trail.audit.committed,
-                written_heads=services.trail.audit.file.read,
-            ).commands(),
+            **audit_admin(services).commands(),
             **CallsAdmin(store=services.store, write_down=services.write_down).commands(),
             "try_agents": try_agents,
             **PlanAdmin(
@@ -159,7 +167,7 @@ def commands_of(
                 store=services.store,
                 clock=now_millis,
             ).commands(),
-            **UpstreamAdmin(store=services.store, find_desk=lambda: services.servers.trust.desk).commands(),
+            **upstream_admin(services).commands(),
             **VoucherAdmin(
                 store=services.store,
                 clock=now_millis,

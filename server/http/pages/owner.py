@@ -61,6 +61,26 @@ def make_owner(pages: OwnerPages) -> Blueprint:
     async def make_key() -> Response:
         return door.page(await pages.keys.make(_visit()))
 
+    @owner.get("/audit")
+    async def show_audit() -> Response:
+        return door.page(await pages.trail.show(_visit()))
+
+    @owner.post("/audit/verify")
+    async def verify_audit() -> Response:
+        return door.page(await pages.trail.verify(_visit()))
+
+    @owner.get("/upstreams")
+    async def show_upstreams() -> Response:
+        return door.page(await pages.upstreams.show(_visit()))
+
+    @owner.get("/upstreams/look")
+    async def look_at_upstream() -> Response:
+        return door.page(await pages.upstreams.look(_visit()))
+
+    @owner.post("/upstreams/accept")
+    async def accept_upstream() -> Response:
+        return door.page(await pages.upstreams.accept(_visit()))
+
     return owner
 
 

@@ -468,21 +468,23 @@ async def test_changing_the_passphrase_ends_every_other_browser_and_renews_the_c
 
 
 @pytest.mark.parametrize(
-    ("present", "new", "again", "sentence"),
+    ("present", "new", "again", "sentence", "field"),
     [
-        ("not the right one at all", NEW, NEW, "not your present passphrase"),
-        ("", NEW, NEW, "not your present passphrase"),
-        (PASSPHRASE, "short", "short", "at least 12"),
-        (PASSPHRASE, NEW, NEW + "!", "differ"),
+        ("not the right one at all", NEW, NEW, "not your present passphrase", "passphrase"),
+        ("", NEW, NEW, "not your present passphrase", "passphrase"),
+        (PASSPHRASE, "short", "short", "at least 12", "new_passphrase"),
+        (PASSPHRASE, NEW, NEW + "!", "differ", "new_passphrase_again"),
     ],
 )
 async def test_a_passphrase_is_not_changed_for_a_wrong_present_one_or_an_unfit_new_one(
-    present: str, new: str, again: str, sentence: str
+    present: str, new: str, again: str, sentence: str, field: str
 ) -> None:
     house = household()
     browser = await signed_in(house, "bob")
     await change(browser, present, new, again)
     assert browser.page.status == 400 and sentence in browser.words
+    assert re.findall(r'<input id="(\w+)"[^>]*aria-invalid="true" autofocus', browser.text) == [field]
+    assert browser.text.count('id="problem"') == 1, "said once, at its field"
     assert NEW not in browser.text and PASSPHRASE not in browser.text
     assert house.hashed == 0
 
