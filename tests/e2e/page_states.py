@@ -254,7 +254,8 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "claim-over"
     page.goto(origin + "/signout")
     yield "wrong-method"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/passkeys/new")  # leads there
+    expect(page).to_have_url(origin + "/account")
     press(page, "Sign out")
     yield "signin"
     fill_in(page, passphrase="not the right one")
