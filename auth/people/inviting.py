@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from auth import opened
 from auth.pages import clock, redirect
 from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
@@ -186,6 +187,8 @@ def _form(visit: PageVisit, kind: str, token: str, guest: _Guest, *, problem: st
         invited_by=guest.invited_by,
         may=people.in_words(visit.parts.site.scopes, guest.user.scope),
         some_tools=guest.user.tools != "",
+        host=visit.frame.host,
+        places=opened.places_of(visit, guest.user),
         until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
         problem=problem,
     )

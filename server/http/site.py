@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from quart import Response, request
 from quart_trio import QuartTrio
@@ -84,7 +84,8 @@ def make_site(
     async def fail(error: StoreUnavailable | InternalServerError) -> Response:
         cause = error if isinstance(error, StoreUnavailable) else error.original_exception
         assert isinstance(cause, Exception)  # no view raises a 500 by itself
-        reference = request.scope.get("state", {}).get("request_id", "")
+        state = cast("dict[str, Any]", request.scope).get("state", {})
+        reference = str(state.get("request_id", ""))
         return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log, reference))
 
     app.register_error_handler(NotFound, miss)

@@ -545,10 +545,10 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     press(page, "Disable bob")
     yield "prove"
     page.get_by_label("Your passphrase").fill("not the right one")
-    press(page, "Go on")
+    press(page, "Continue")
     yield "prove-wrong"
     page.get_by_label("Your passphrase").fill(PASSPHRASE)
-    press(page, "Go on")
+    press(page, "Continue")
     yield "account-person-disabled"
 
     page.goto(origin + "/account/passphrase")
@@ -601,7 +601,7 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     yield "passkey-claim-refused"
     there.recognise(somebody=True)
     press(page, "Use a passkey")
-    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+    expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
     page.goto(origin + "/account")
     yield "passkey-account-one"
     press(page, "Add a passkey")
@@ -678,7 +678,7 @@ def with_providers(server: Server, page: Page) -> Iterator[str]:
         leave()
         yield "provider-off-to"
         page.unroute_all()
-        state = page.get_by_role("link", name="Go on").get_attribute("href") or ""
+        state = page.get_by_role("link", name="Continue").get_attribute("href") or ""
         state = state.partition("state=")[2].partition("&")[0]
         page.goto(f"{origin}/signin/with/there/callback?error=access_denied&state={state}")
         yield "provider-said-no"
@@ -698,9 +698,9 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
 
     def leave() -> None:
         page.goto(origin + PATH)
-        press(page, "Go on to login.example")
+        press(page, "Continue to login.example")
         expect(page.get_by_role("heading", name="Off to login.example")).to_be_visible()
-        away.append(page.get_by_role("link", name="Go on").get_attribute("href") or "")
+        away.append(page.get_by_role("link", name="Continue").get_attribute("href") or "")
 
     page.goto(origin + PATH)
     fill_in(page)
@@ -721,7 +721,7 @@ def connecting(server: Server, page: Page) -> Iterator[str]:
     there.issuer.metadata["issuer"] = "https://somebody.else"
     _forget(server.house)
     page.goto(origin + PATH)
-    press(page, "Go on to login.example")
+    press(page, "Continue to login.example")
     yield "connect-failed"
     page.goto(origin + "/connect/agent/nothing")
     yield "connect-nothing"

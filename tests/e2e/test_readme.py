@@ -105,7 +105,7 @@ def claim(page: Page, link: str) -> None:
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_label("The same passphrase again").fill(PASSPHRASE)
     page.get_by_role("button", name="Claim this server").click()
-    expect(page.get_by_role("heading", name=f"The door is yours, {NAME}")).to_be_visible()
+    expect(page.get_by_role("heading", name=f"The server is yours, {NAME}")).to_be_visible()
 
 
 def test_the_walk_through_ends_with_a_login_approved_on_another_machine_and_a_tools_answer(
