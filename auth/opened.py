@@ -108,13 +108,26 @@ def scope_offers(
     )
 
 
-def found_by(visit: PageVisit, user: User, server: str, granted: Collection[str]) -> ScopeTools | None:
-    """All the tools that a login of this person finds; None: there are none, or nobody knows."""
-    offerings = visit.parts.offerings
-    if offerings is None or server not in visit.parts.site.servers:
-        return None
-    found = offerings.tools(server, person=user.id, selection=user.tools, granted=frozenset(granted))
-    return _in_words(found.tools, some_missing=found.some_missing)
+class OpenedPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """A server, and what somebody finds there; None: nobody knows, or there is nothing."""
+
+    title: str
+    tools: ScopeTools | None
+
+
+def places_of(visit: PageVisit, user: User) -> tuple[OpenedPlace, ...]:
+    """All that this person could let programs use, within their ceiling. Empty where nobody knows the servers."""
+    offerings, site = visit.parts.offerings, visit.parts.site
+    if offerings is None:
+        return ()
+    ceiling = scopes.parse(user.scope)
+    granted = frozenset(site.scopes.names if scopes.EVERYTHING in ceiling else ceiling)
+    places: list[OpenedPlace] = []
+    for name in site.servers:
+        found = offerings.tools(name, person=user.id, selection=user.tools, granted=granted)
+        tools = _in_words(found.tools, some_missing=found.some_missing)
+        places.append(OpenedPlace(title=server_of(visit, name).title, tools=tools))
+    return tuple(places)
 
 
 def _tools_behind(

@@ -7,11 +7,12 @@ by its endpoint. Other packages get the same look from `shell_page` and `error_p
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
-from typing import TYPE_CHECKING, Final, cast
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, cast
 from urllib.parse import urlsplit
 
 from markupsafe import Markup
@@ -30,6 +31,11 @@ NONCE_BYTES: Final = 16
 HSTS: Final = f"max-age={365 * DAY // SECOND}"
 
 Headers = Sequence[tuple[str, str]]
+# What stands above an error: nothing was found or it is over, it is too early, or something was refused.
+ErrorMark: TypeAlias = Literal["lost", "wait", "stop"]
+_MARKS: Final[Mapping[int, ErrorMark]] = MappingProxyType(
+    {404: "lost", 405: "lost", 409: "lost", 410: "lost", 429: "wait", 503: "wait"}
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +54,14 @@ class Frame:
     signs_in: bool = False  # nobody is signed in here, and somebody could be
     wide: bool = False
     places: tuple[NavLink, ...] = ()  # where whoever is signed in can go
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ErrorReply(WireReply):
+    """An error page, which can be drawn once more within another frame: of whoever turns out to be signed in."""
+
+    frame: Frame = field(repr=False)
+    within: Callable[[Frame], WireReply] = field(repr=False)
 
 
 def frame_for(origin: str, entropy: bytes) -> Frame:
@@ -84,18 +98,29 @@ def error_page(
     *,
     headers: Headers = (),
     back: tuple[str, str] | None = None,
-) -> WireReply:
-    """What happened and what to do about it; `back` is a path of ours and the words on its button."""
-    return render(
-        "error.html",
-        frame,
-        title=title,
-        status=status,
-        headers=headers,
-        what_happened=what_happened,
-        what_next=what_next,
-        back=back,
-    )
+    mark: ErrorMark | None = None,
+    reference: str = "",
+) -> ErrorReply:
+    """What happened and what to do about it; `back` is a path of ours and the words on its button. `reference`: by which the log knows
+    the request, for whoever tells its owner."""
+    shown = mark or _MARKS.get(status, "stop")
+
+    def within(frame: Frame) -> WireReply:
+        return render(
+            "error.html",
+            frame,
+            title=title,
+            status=status,
+            headers=headers,
+            what_happened=what_happened,
+            what_next=what_next,
+            back=back,
+            mark=shown,
+            reference=reference if shown == "stop" else "",
+        )
+
+    reply = within(frame)
+    return ErrorReply(status=reply.status, headers=reply.headers, body=reply.body, frame=frame, within=within)
 
 
 def redirect(path: str, *, headers: Headers = ()) -> WireReply:

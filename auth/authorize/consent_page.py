@@ -236,6 +236,7 @@ def no_place(visit: PageVisit, why: NoPlace) -> WireReply:
         why.why,
         "Go back to the program and start signing in there once more. If that does not help, remove this server from the program "
         "and add it again.",
+        back=("/", "To the front page"),
     )
 
 
@@ -246,4 +247,5 @@ def _out_of_date(visit: PageVisit, path: str) -> WireReply:
         "Nothing was allowed. The page was opened too long ago, in another browser, or cookies are switched off.",
         "Load the page again and answer it there.",
         back=(path, "Load it again"),
+        mark="lost",
     )

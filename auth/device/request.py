@@ -266,6 +266,12 @@ def find(db: Db, user_code_mac: str, now: Millis) -> DeviceRequest | None:
     return None if row is None else _request(row)
 
 
+def was_one(db: Db, user_code_mac: str) -> bool:
+    """Whether a request has had this code and is over now."""
+    row = db.fetch_one("SELECT id FROM device_codes WHERE user_code_mac = ? LIMIT 1", user_code_mac)
+    return row is not None
+
+
 def approve(
     db: Db, request_id: str, *, subject: str, by: str, scope: str | None, now: Millis
 ) -> DeviceApproved | NotPending:

@@ -161,6 +161,12 @@ def _conclude(db: Db, *, given: ByPasskey, cookie: str, replaces: str, who: Requ
 # ---------------------------------------------------------------- one's own, on the account page
 
 
+async def come_again(visit: PageVisit) -> WireReply:
+    """A reload of the page below, which a proof led to: the way there begins on the account page."""
+    del visit
+    return redirect("/account")
+
+
 async def begin(visit: PageVisit) -> WireReply:
     """The page on which a passkey is named and made. Whoever gets here has just proven themselves."""
     session = await visit.session()

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from auth import navigation
+from auth import navigation, opened
 from auth.pages import clock, redirect
 from auth.parts import HashingBusy
 from auth.passkeys import forms as passkey_forms
@@ -189,6 +189,8 @@ def _form(
         invited_by=guest.invited_by,
         may=people.in_words(visit.parts.site.scopes, guest.user.scope),
         some_tools=guest.user.tools != "",
+        host=visit.frame.host,
+        places=opened.places_of(visit, guest.user),
         until="" if guest.user.expires_at is None else clock(guest.user.expires_at),
         problem=problem,
         about=about,

@@ -55,13 +55,16 @@ def for_programs(
     )  # fmt: skip
 
 
-def failed(error: Exception, path: str, frame: pages.Frame | None, log: Logger) -> wire.WireReply:
-    """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it."""
+def failed(
+    error: Exception, path: str, frame: pages.Frame | None, log: Logger, reference: str = ""
+) -> wire.WireReply:
+    """What could not be carried out, and its one line in the log. `path` is shown there: no secret may be in it. `reference` is by which
+    the log knows the request."""
     if isinstance(error, StoreUnavailable):
         log.warning("store.unavailable", reason=str(error), path=path)
         return damaged(frame) if isinstance(error, StoreDamaged) else unavailable(frame)
-    log.exception("site.crashed", exc_info=error, path=path)
-    return broken(frame)
+    log.exception("site.crashed", exc_info=error, path=path, **({"request": reference} if reference else {}))
+    return broken(frame, reference)
 
 
 def unavailable(frame: pages.Frame | None) -> wire.WireReply:
@@ -86,13 +89,14 @@ def damaged(frame: pages.Frame | None) -> wire.WireReply:
     )  # fmt: skip
 
 
-def broken(frame: pages.Frame | None) -> wire.WireReply:
+def broken(frame: pages.Frame | None, reference: str = "") -> wire.WireReply:
     """The log has the details."""
     if frame is None:
         return _told(500, "server_error", "internal error")
     return pages.error_page(
         500, "Something went wrong", "That was a fault of the server, not yours.",
         "Try again. If it happens again, the server’s log says more.", frame,
+        back=("/", "To the front page"), reference=reference,
     )  # fmt: skip
 
 

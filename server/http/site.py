@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from quart import Response, request
 from quart_trio import QuartTrio
 from werkzeug.exceptions import HTTPException, InternalServerError, MethodNotAllowed, NotFound
 
 from auth import entry
-from auth.pages import NONCE_BYTES, Frame, frame_for
+from auth.pages import NONCE_BYTES, ErrorReply, Frame, frame_for
 from auth.parts import Parts
+from auth.values.wire import WireReply
 from server.http import guard, landing
 from server.http.pages import NAME as PAGES
 from server.http.pages import door, front, make_pages
@@ -75,15 +76,24 @@ def make_site(
         if overview is None or request.path == front.PATH:
             return door.respond(landing.wrong_method())
         allowed = [method for method in PAGE_METHODS if method in has]
-        return door.page(entry.refuse_method(door.asked(), parts, allowed))
+        return door.page(await known(entry.refuse_method(door.asked(), parts, allowed)))
 
     async def miss(_: NotFound) -> Response:
-        return door.respond(landing.nothing_here(door.asked(), entropy=entropy))
+        return door.respond(await known(landing.nothing_here(door.asked(), entropy=entropy)))
+
+    async def known(reply: WireReply) -> WireReply:
+        """With whoever is signed in in its head, where it is a page and anybody could be."""
+        if not needs_login or not isinstance(reply, ErrorReply):
+            return reply
+        visit = entry.admit(door.asked(), parts)
+        return reply if isinstance(visit, WireReply) else await entry.recognised(reply, visit)
 
     async def fail(error: StoreUnavailable | InternalServerError) -> Response:
         cause = error if isinstance(error, StoreUnavailable) else error.original_exception
         assert isinstance(cause, Exception)  # no view raises a 500 by itself
-        return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log))
+        state = cast("dict[str, Any]", request.scope).get("state", {})
+        reference = str(state.get("request_id", ""))
+        return door.respond(landing.failed(cause, _path_for_log(), _frame(entropy), log, reference))
 
     app.register_error_handler(NotFound, miss)
     app.register_error_handler(MethodNotAllowed, refuse_method)

@@ -138,3 +138,14 @@ async def test_programs_are_told_what_the_server_is_called() -> None:
         assert reply is not None and json.loads(reply.body)["resource_name"] == "Support desk"
         reply = await identity.handle(request)
         assert reply is not None and "resource_name" not in json.loads(reply.body)
+
+
+async def test_an_invitation_says_to_what_within_the_ceiling_of_whoever_is_invited() -> None:
+    house = house_with().owned()
+    browser = Browser(house)
+    await browser.get(invited(house, "bob", scope="mcp:tools:read"))
+    assert "invite" in browser.words and "to use Support desk at localhost:8420" in browser.words
+    assert "3 tools: ask_model , find_orders , list_tickets" in browser.words
+    assert "delete_ticket" not in browser.text
+    await browser.get(invited(house, "carol", scope="*"))
+    assert "5 tools (2 change things, underlined)" in browser.words

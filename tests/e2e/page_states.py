@@ -258,7 +258,8 @@ def arriving(server: Server, page: Page) -> Iterator[str]:
     yield "claim-over"
     page.goto(origin + "/signout")
     yield "wrong-method"
-    page.goto(origin + "/account")
+    page.goto(origin + "/account/passkeys/new")  # leads there
+    expect(page).to_have_url(origin + "/account")
     press(page, "Sign out")
     yield "signin"
     fill_in(page, passphrase="not the right one")
@@ -712,7 +713,7 @@ def with_passkeys(server: Server, page: Page) -> Iterator[str]:
     yield "passkey-claim-refused"
     there.recognise(somebody=True)
     press(page, "Use a passkey")
-    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+    expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
     page.goto(origin + "/account/you")
     yield "passkey-account-one"
     press(page, "Add a passkey")

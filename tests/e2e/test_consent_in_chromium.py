@@ -89,7 +89,7 @@ def test_a_program_is_let_in_without_javascript_and_the_browser_follows_to_its_l
         server.house.owned()
         client_id = register(server, "cli_claude", f"http://{host}/callback")
         page.goto(link(server, client_id, program.uri))
-        expect(page.get_by_text("A program wants to come in as you.")).to_be_visible()
+        expect(page.get_by_text("asks to use this server as you.")).to_be_visible()
         fill_in(page)
         expect(page.get_by_role("heading", name="Let an unverified program")).to_be_visible()
         page.get_by_label("Use this agent: everything it offers").uncheck()

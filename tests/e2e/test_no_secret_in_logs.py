@@ -186,7 +186,7 @@ def claim_and_sign_in(program: Program, browser: Browser, secrets: Secrets) -> N
     browser.send(path, **choice, passphrase_again=WRONG_PASSPHRASE)
     assert browser.status == 400
     browser.send(path, **choice, passphrase_again=PASSPHRASE)
-    assert (browser.status, "The door is yours" in browser.page) == (200, True)
+    assert (browser.status, "The server is yours" in browser.page) == (200, True)
     browser.get(path)
     assert browser.status == 410  # the link is used up
     browser.get("/welcome")

@@ -32,7 +32,7 @@ def claim(server: Server, page: Page) -> None:
     page.goto(server.origin + server.house.claim_path())
     page.get_by_label("Name").fill("alice")
     page.get_by_role("button", name="Use a passkey").click()
-    expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+    expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
 
 
 def sign_out(page: Page) -> None:
@@ -111,7 +111,7 @@ def test_a_device_that_does_not_recognise_its_person_says_so_and_the_passphrase_
         page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
         page.get_by_label("The same passphrase again").fill(PASSPHRASE)
         page.get_by_role("button", name="Claim this server").click()
-        expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()
 
 
 def test_a_passkey_that_this_device_has_already_is_not_made_twice(chromium: Browser) -> None:
@@ -150,4 +150,4 @@ def test_at_an_address_in_digits_the_page_leads_to_where_passkeys_work(chromium:
         page.get_by_role("link", name="Open this page there").click()
         page.get_by_label("Name").fill("alice")
         page.get_by_role("button", name="Use a passkey").click()
-        expect(page.get_by_role("heading", name="The door is yours, alice")).to_be_visible()
+        expect(page.get_by_role("heading", name="The server is yours, alice")).to_be_visible()

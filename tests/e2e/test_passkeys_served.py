@@ -79,7 +79,7 @@ def test_a_passkey_claims_the_server_signs_in_and_is_joined_by_a_second(program:
             person.get(path)
             ticket, options = person.question(name="olivia")
             page = person.send(path, name="olivia", ticket=ticket, credential=key.make(options))
-            assert page.status_code == 200 and "The door is yours, olivia" in page.text
+            assert page.status_code == 200 and "The server is yours, olivia" in page.text
 
         with browsing(url) as person:
             person.get("/signin?next=/account/you")

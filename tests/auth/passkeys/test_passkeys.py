@@ -84,7 +84,7 @@ async def test_the_owner_claims_with_a_passkey_and_has_no_passphrase() -> None:
     house, browser = House(), Browser(House())
     browser = Browser(house)
     page = await claim(house, browser, key_for(house))
-    assert page.status == 200 and "The door is yours, alice" in browser.words
+    assert page.status == 200 and "The server is yours, alice" in browser.words
     (user,) = house.rows("users")
     assert (user["state"], user["name"], user["passphrase_hash"]) == ("enabled", "alice", None)
     (passkey,) = house.rows("passkeys")

@@ -59,6 +59,10 @@ async def test_a_wrong_passphrase_a_wrong_name_and_a_disabled_account_get_one_an
 async def test_an_unclaimed_owner_cannot_sign_in_and_is_told_how_to_claim() -> None:
     house = House()
     browser = Browser(house)
+    await browser.get("/signin")
+    assert "ostiary claim" in browser.words
+    assert "Passphrase" not in browser.words, "there is nobody who could sign in"
+    house.add_user("usr_bob", "bob")
     await browser.sign_in("owner", PASSPHRASE)
     assert browser.page.status == 400
     assert "ostiary claim" in browser.words
