@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 import click
@@ -28,6 +29,12 @@ def which_server(command: Decorated) -> Decorated:
     return click.option("--data-dir", metavar="DIR", help="the data directory of the server that is meant")(
         command
     )
+
+
+def again(data_dir: str | None, config: str | None) -> str:
+    """What the next command must be told as well, to mean the same server."""
+    named = (("--data-dir", data_dir), ("--config", config))
+    return "".join(f" {option} {quote(value)}" for option, value in named if value is not None)
 
 
 def settings(*, data_dir: str | None = None, config: str | None = None) -> LoadedSettings:

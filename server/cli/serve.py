@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from shlex import join
+from shlex import join, quote
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 # Container objects made between two looks of the collector: some megabytes at most. The default, 700, is a few requests' worth, and
 # loading the program would be interrupted a hundred times.
 COLLECT_EVERY: Final = 20_000
+
+# What holds our port is asked who it is, and may be anything.
+LOOK_SECONDS: Final = 1.0
+LOOK_BYTES: Final = 64 * 1024
 
 AFTER_DASHES: Final = "ostiary.after_dashes"
 
@@ -78,6 +82,18 @@ FLAGS: tuple[tuple[str, str, str], ...] = (
 )
 
 
+# Under which headings help shows them: the first of each.
+HEADINGS: Final = {
+    "host": "where it listens, and under which name",
+    "data-dir": "what is kept",
+    "auth": "who may call",
+    "call-days": "what is kept",
+    "admin-port": "what is watched",
+    "drain-seconds": "bounds",
+    "releases": "newer versions",
+}
+
+
 def _load_msgspec() -> None:
     """Without typing_extensions, from which it would take what `typing` has since 3.11: half a MiB for the life of the server."""
     if "typing_extensions" in sys.modules:
@@ -115,6 +131,21 @@ class _ServeCommand(click.Command):
                 f"{terminal.clean(given[0])} is a program, and comes after --",
                 hint=terminal.clean(f"ostiary serve -- {join(given)}"),
             ) from None
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        settings = {f"--{name}" for name, _, _ in FLAGS}
+        sections: dict[str, list[tuple[str, str]]] = {"options": []}
+        heading = "options"
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is None or not isinstance(parameter, click.Option):
+                continue
+            flag = parameter.opts[-1]
+            heading = HEADINGS.get(flag.removeprefix("--"), heading) if flag in settings else "options"
+            sections.setdefault(heading, []).append(record)
+        for title, rows in sections.items():
+            with formatter.section(title):
+                formatter.write_dl(rows)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND …]"]
@@ -280,7 +311,7 @@ def _over_http(
         app.run(
             resolved,
             log,
-            announce=_announce_json if as_json else _announce,
+            announce=_announce_json if as_json else partial(_announce, resolved=resolved),
             shows_claim_link=not as_json and terminal.is_terminal(sys.stderr),
             lines_dropped=lambda: lines.dropped,
             read_settings=read_settings,
@@ -335,9 +366,33 @@ def _over_tcp(resolved: Resolved, log: Logger, written: str, server: ServerConfi
 def _cannot_start(problem: CannotStart) -> terminal.CliError:
     for detail in problem.details:
         terminal.say(f"  {terminal.clean(detail)}")
+    taken = getattr(problem.__cause__, "port", None)
+    if isinstance(taken, int) and (there := _ostiary_at(taken)) is not None:
+        return terminal.CliError(
+            f"port {taken} is in use by another Ostiary, {there}",
+            hint=f"stop it, or `ostiary serve --port {taken + 1 if taken < 65535 else 8420} --data-dir DIR` beside it",
+        )
     return terminal.CliError(
         str(problem), hint=problem.hint or None, exit_code=terminal.exit_code_of(problem)
     )
+
+
+def _ostiary_at(port: int) -> str | None:
+    """Whether what listens there on this machine is one of us, and how it is called; None if it does not say so at once."""
+    import json
+    from http.client import HTTPConnection, HTTPException
+
+    connection = HTTPConnection("127.0.0.1", port, timeout=LOOK_SECONDS)
+    try:
+        connection.request("GET", "/.well-known/oauth-authorization-server")
+        answer = connection.getresponse()
+        found = json.loads(answer.read(LOOK_BYTES))
+        issuer = found["issuer"] if "ostiary_client_id" in found else None
+    except (OSError, HTTPException, ValueError, KeyError, TypeError):
+        return None
+    finally:
+        connection.close()
+    return terminal.clean(issuer) if isinstance(issuer, str) else None
 
 
 def _named(resolved: Resolved, name: str | None) -> ServerConfig:
@@ -374,18 +429,18 @@ def _announce_json(started: StartedServer) -> None:
     sys.stdout.flush()
 
 
-def _announce(started: StartedServer) -> None:
+def _announce(started: StartedServer, resolved: Resolved) -> None:
     """The one line that programs read, then what people want to know. The claim link is for a terminal only (it is a key)."""
     terminal.out(f"Listening on {started.origin}")
     sys.stdout.flush()
     if not terminal.is_terminal(sys.stderr):
         return
-    program = os.environ.get("OSTIARY_PROGRAM", "ostiary")
-    url = started.origin + started.paths[0]
+    program, url = terminal.program(), started.origin + started.paths[0]
     pairs = [("MCP endpoint", started.origin + path) for path in started.paths]
-    pairs.append(("behind it", f"\n{' ' * 17}".join(terminal.clean(line) for line in started.serves)))
+    pairs.append(("behind it", "\n".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
+    pairs.append(("data", terminal.clean(str(resolved.data_dir.absolute()))))
     if started.certificate:
         pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:
@@ -394,17 +449,26 @@ def _announce(started: StartedServer) -> None:
         from server.client.address import is_loopback
 
         where = "a browser on this machine" if is_loopback(started.claim_url) else "any browser"
-        words = f"once, within 30 minutes, in {where}"
-        pairs.append(("make it yours", f"{started.claim_url}\n{' ' * 17}{words}"))
+        pairs.append(("make it yours", f"{started.claim_url}\nonce, within 30 minutes, in {where}"))
+    left = max(len(name) for name, _ in pairs) + 2
     terminal.say()
     for name, value in pairs:
-        terminal.say(f"  {terminal.paint(name.ljust(15), 'dim', sys.stderr)}{value}")
+        below = value.replace("\n", f"\n{' ' * (left + 2)}")
+        terminal.say(f"  {terminal.paint(name.ljust(left), 'dim', sys.stderr)}{below}")
     terminal.say()
     terminal.say(terminal.paint("  try next, in another terminal:", "dim", sys.stderr))
     if started.needs_login:
         terminal.say(f"    {program} login {url}")
-        terminal.say(f"    {program} approve CODE")
+        terminal.say(f"    {program} approve CODE{_whose(resolved)}")
     terminal.say(f"    {program} tools {url}")
     if started.first_call:
         terminal.say(f"    {program} call {url} {started.first_call}")
     terminal.say()
+
+
+def _whose(resolved: Resolved) -> str:
+    """What a command for the machine needs to find this server: nothing, where its data is at the usual place."""
+    from server import paths
+
+    directory = resolved.data_dir.absolute()
+    return "" if directory == paths.data_home().absolute() else f" --data-dir {quote(str(directory))}"

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
+from shlex import quote
 from shutil import get_terminal_size
 from typing import Final, TextIO, TypeVar, cast
 
@@ -23,6 +24,7 @@ from server.observe.visible import clean, escaped
 
 T = TypeVar("T")
 
+NAME: Final = "ostiary"
 EXIT_FAILED: Final = 1
 EXIT_MISUSED: Final = 2
 EXIT_NEVER: Final = 78  # sysexits.h: EX_CONFIG
@@ -147,8 +149,24 @@ def agreed(question: str, *, yes: bool, hint: str = "--yes goes ahead") -> bool:
 
 def as_started(text: str) -> str:
     """`text` with our commands spelled as this program was started: a checkout runs it from `scripts/`."""
-    program = os.environ.get("OSTIARY_PROGRAM")
-    return _COMMAND.sub(f"{program} ".replace("\\", r"\\"), text) if program else text
+    started = program()
+    return text if started == NAME else _COMMAND.sub(f"{started} ".replace("\\", r"\\"), text)
+
+
+def program() -> str:
+    """What was typed to start this program: its name, where that is found by it, else the way to it."""
+    if named := os.environ.get("OSTIARY_PROGRAM"):
+        return named
+    way = sys.argv[0]
+    if os.path.basename(way) != NAME or os.sep not in way:
+        return NAME
+    from shutil import which
+
+    found = which(NAME)
+    try:
+        return NAME if found is not None and os.path.samefile(found, way) else quote(way)
+    except OSError:
+        return NAME
 
 
 # ---- looking ---------------------------------------------------------------------------------------------------------

@@ -212,10 +212,9 @@ def _list(logins: list[StoredLogin], *, as_json: bool) -> int:
         return 0
     if not described:
         raise terminal.CliError("not logged in anywhere", hint="ostiary login URL")
-    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "subject", "scope"))]
-    rows += [
-        (found["url"], clean(str(found["subject"] or "-")), clean(str(found["scope"]))) for found in described
-    ]
+    # Who one is there, each server says when it is asked for itself.
+    rows = [tuple(paint(name, "dim", sys.stdout) for name in ("server", "scope"))]
+    rows += [(found["url"], clean(str(found["scope"]))) for found in described]
     for line in terminal.columns(rows):
         out(line)
     return 0
