@@ -117,7 +117,7 @@ def take(command: click.Command, words: Sequence[str], parent: click.Context) ->
 
 @pytest.mark.parametrize("block", [*of("sh"), *of("console")])
 def test_every_command_that_a_document_types_is_taken(block: Fenced) -> None:
-    root = click.Context(click.Command("ostiary"))
+    root = click.Context(click.Command("ostiary"), help_option_names=["-h", "--help"])
     for words in typed(block):
         assert words, block
         name, *rest = words
@@ -146,7 +146,7 @@ def test_the_reader_of_blocks_finds_what_is_typed() -> None:
 
 
 def test_a_command_with_an_option_that_it_does_not_have_is_seen() -> None:
-    root = click.Context(click.Command("ostiary"))
+    root = click.Context(click.Command("ostiary"), help_option_names=["-h", "--help"])
     for words in (["login", "--banana", "URL"], ["users", "ennoble", "bob"], ["invite"]):
         with pytest.raises(click.UsageError):
             take(import_module(COMMANDS[words[0]].module).command, words[1:], root)

@@ -83,7 +83,7 @@ def make_site(
 
     async def known(reply: WireReply) -> WireReply:
         """With whoever is signed in in its head, where it is a page and anybody could be."""
-        if not needs_login or not isinstance(reply, ErrorReply):
+        if overview is None or not isinstance(reply, ErrorReply):
             return reply
         visit = entry.admit(door.asked(), parts)
         return reply if isinstance(visit, WireReply) else await entry.recognised(reply, visit)

@@ -198,7 +198,7 @@ def claim_and_sign_in(program: Program, browser: Browser, secrets: Secrets) -> N
     browser.send("/signin", name=PASSPHRASE, passphrase=PASSPHRASE)
     assert browser.status == 400
     browser.send("/signin", name="olivia", passphrase=PASSPHRASE)
-    assert (browser.status, "What has access" in browser.page) == (200, True)
+    assert (browser.status, "24 hours" in browser.page) == (200, True)
 
 
 def log_in_through_the_page(program: Program, server: Server, browser: Browser, secrets: Secrets) -> str:

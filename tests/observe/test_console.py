@@ -87,7 +87,8 @@ def test_a_wide_letter_takes_two_columns() -> None:
 
 
 def test_what_is_piped_is_not_cut_nor_broken() -> None:
-    line = drawn("tool.called", "warning", **{**FAILED, "reason": "why " * 100})
+    long: dict[str, Any] = {**FAILED, "reason": "why " * 100}
+    line = drawn("tool.called", "warning", **long)
     assert line.count("\n") == 1
     assert line.endswith("why why\n")
 

@@ -16,7 +16,7 @@ from tests.auth.browser_fakes import Browser, House
 from tests.e2e.overview_states import caller, keep, record
 
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
-DENY = "/account/waiting/deny"
+DENY = "/account/logins/deny"
 
 
 @pytest.fixture
@@ -129,9 +129,9 @@ async def test_a_login_that_waits_is_denied_by_the_owner_and_by_nobody_else(hous
     assert house.device_row()["state"] == "pending"
     await owner.get("/account")
     await owner.submit(DENY)
-    assert "Denied." in owner.words and house.device_row()["state"] == "denied"
+    assert "was not let in" in owner.words and house.device_row()["state"] == "denied"
     await owner.post(DENY, ("form_token", token), ("request", waiting))
-    assert "Denied." not in owner.words
+    assert "was not let in" not in owner.words
 
 
 async def test_whoever_is_not_signed_in_is_led_to_the_way_in(house: House) -> None:

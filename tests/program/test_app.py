@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from pathlib import Path
@@ -28,6 +28,7 @@ from server.store import soundness
 from server.store.connect import connect_reader
 from server.store.jobs import DiskFull, StoreDamaged
 
+NO_HEADERS: Mapping[str, str] = {}
 PATIENCE = 30  # seconds that any wait here may take on a slow machine
 MODERN = {
     "accept": "application/json, text/event-stream",
@@ -45,10 +46,12 @@ class Running:
         self.started = started
         self.log = log
 
-    async def get(self, path: str, *, admin: bool = False, **headers: str) -> httpx2.Response:
+    async def get(
+        self, path: str, more: Mapping[str, str] = NO_HEADERS, *, admin: bool = False, **headers: str
+    ) -> httpx2.Response:
         origin = self.started.admin_origin if admin else self.started.origin
         async with httpx2.AsyncClient(trust_env=False) as client:
-            return await client.get(f"{origin}{path}", headers=headers)
+            return await client.get(f"{origin}{path}", headers={**more, **headers})
 
     async def call(self, tool: str, arguments: dict[str, Any], path: str = "/mcp") -> dict[str, Any]:
         message = {
@@ -264,18 +267,22 @@ async def test_an_address_for_programs_is_a_page_to_whoever_opens_it_and_as_ever
     tmp_path: Path,
 ) -> None:
     async with running(tmp_path) as server:
-        page = await server.get("/mcp", **BROWSING)
+        page = await server.get("/mcp", BROWSING)
         assert page.status_code == 200 and "claude mcp add" in page.text
-        for headers in ({}, {**BROWSING, "Authorization": "Bearer x"}, {"Accept": "text/event-stream"}):
-            told = await server.get("/mcp", **headers)
+        for headers in (
+            NO_HEADERS,
+            {**BROWSING, "Authorization": "Bearer x"},
+            {"Accept": "text/event-stream"},
+        ):
+            told = await server.get("/mcp", headers)
             assert told.status_code == 401 and told.json()["error"] and "www-authenticate" in told.headers
 
-        page = await server.get("/token", **BROWSING)
+        page = await server.get("/token", BROWSING)
         assert (page.status_code, page.headers["allow"]) == (405, "POST, OPTIONS")
         assert "This address is for programs" in page.text
         told = await server.get("/token", Accept="text/html")
         assert told.status_code == 405 and told.json()["error"]
-        metadata = await server.get("/.well-known/oauth-authorization-server", **BROWSING)
+        metadata = await server.get("/.well-known/oauth-authorization-server", BROWSING)
         assert metadata.status_code == 200 and metadata.json()["issuer"]
 
 

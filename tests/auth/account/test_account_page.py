@@ -463,7 +463,7 @@ async def test_changing_the_passphrase_ends_every_other_browser_and_renews_the_c
     assert (await other.get(ACCESS, follow=False)).status == 303
     assert login not in revoked(house), "programs stay logged in"
     await other.sign_in("bob", NEW)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
     assert house.audited("user.passphrase_changed") == ["ok"]
 
 

@@ -57,7 +57,7 @@ async def test_the_whole_way_works_with_real_hashes() -> None:
     assert house.rows("users")[0]["passphrase_hash"].startswith("$argon2id$")
     other = Browser(house)
     await other.sign_in("alice", PASSPHRASE)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
 
 
 async def test_looking_at_the_link_uses_nothing_up() -> None:

@@ -34,7 +34,7 @@ async def test_an_invited_person_chooses_a_passphrase_and_is_in() -> None:
     assert "Welcome, bob" in browser.words and "connect the program" in browser.words
     other = Browser(house)
     await other.sign_in("bob", PASSPHRASE)
-    assert "What has access" in other.words
+    assert "24 hours" in other.words
     bob = house.rows("users")[1]
     assert (bob["state"], bob["last_seen_at"]) == ("enabled", house.time)
 
@@ -203,7 +203,7 @@ async def test_a_reset_link_sets_a_passphrase_and_ends_every_other_browser() -> 
     await old.sign_in("alice", PASSPHRASE)
     assert "do not go together" in old.words
     await old.sign_in("alice", NEW)
-    assert "What has access" in old.words
+    assert "24 hours" in old.words
     assert (await Browser(house).get(path)).status == 410
     assert house.audited("user.passphrase_reset") == ["ok"]
 

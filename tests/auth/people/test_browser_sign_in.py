@@ -22,7 +22,7 @@ async def test_the_right_passphrase_signs_in_and_leads_to_the_account() -> None:
     house = House().owned()
     browser = Browser(house)
     await browser.sign_in("ALICE")
-    assert "What has access" in browser.words
+    assert "24 hours" in browser.words
     assert "alice" in browser.words and "Sign out" in browser.words
     assert house.audited("user.signed_in") == ["ok"]
     assert len(live_sessions(house)) == 1
@@ -97,7 +97,7 @@ async def test_five_wrong_passphrases_close_the_account_for_a_quarter_of_an_hour
     assert house.verified == 5, "a closed account costs no hash"
     house.time += 14 * MINUTE
     await browser.sign_in()
-    assert "What has access" in browser.words
+    assert "24 hours" in browser.words
 
 
 async def test_the_wait_grows_after_the_third_wrong_passphrase() -> None:
