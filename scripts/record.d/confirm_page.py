@@ -50,7 +50,7 @@ def claim(page: Page, link: str) -> None:
     page.get_by_label("Passphrase", exact=True).fill(PASSPHRASE)
     page.get_by_label("The same passphrase again").fill(PASSPHRASE)
     page.get_by_role("button", name="Claim this server").click()
-    expect(page.get_by_role("heading", name="The door is yours")).to_be_visible()
+    expect(page.get_by_role("heading", name="The server is yours")).to_be_visible()
 
 
 def look(page: Page, link: str, words: Mapping[str, str], out: Path) -> None:
