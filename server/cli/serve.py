@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from shlex import join, quote
 from shutil import which
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
@@ -17,8 +18,6 @@ import click
 from server.cli import local, terminal
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from server.endpoint.opening import CannotStart
     from server.observe.lines import Lines
     from server.observe.log import Logger
@@ -363,14 +362,21 @@ def _over_tcp(resolved: Resolved, log: Logger, written: str, server: ServerConfi
         raise _cannot_start(problem) from problem
 
 
+def _from_home(path: Path) -> str:
+    """As people write it."""
+    home = Path.home()
+    return f"~/{path.relative_to(home)}" if path.is_relative_to(home) else str(path)
+
+
 def _cannot_start(problem: CannotStart) -> terminal.CliError:
     for detail in problem.details:
         terminal.say(f"  {terminal.clean(detail)}")
     taken = getattr(problem.__cause__, "port", None)
+    next_port = taken + 1 if isinstance(taken, int) and taken < 65535 else 8420
     if isinstance(taken, int) and (there := _ostiary_at(taken)) is not None:
         return terminal.CliError(
             f"port {taken} is in use by another Ostiary, {there}",
-            hint=f"stop it, or `ostiary serve --port {taken + 1 if taken < 65535 else 8420} --data-dir DIR` beside it",
+            hint=f"stop it, or serve beside it: `ostiary serve --port {quote(str(next_port))} --data-dir DIR`",
         )
     return terminal.CliError(
         str(problem), hint=problem.hint or None, exit_code=terminal.exit_code_of(problem)
@@ -440,7 +446,7 @@ def _announce(started: StartedServer, resolved: Resolved) -> None:
     pairs.append(("behind it", "\n".join(terminal.clean(line) for line in started.serves)))
     if started.admin_origin:
         pairs.append(("health, metrics", started.admin_origin))
-    pairs.append(("data", terminal.clean(str(resolved.data_dir.absolute()))))
+    pairs.append(("data", terminal.clean(_from_home(resolved.data_dir.absolute()))))
     if started.certificate:
         pairs.append(("certificate", terminal.clean(started.certificate)))
     if started.sold:

@@ -536,6 +536,7 @@ def acting(server: Server, page: Page) -> Iterator[str]:
     house, origin = server.house, server.origin
     house.store.now(partial(_another_browser, house=house, agent="curl/8"))
     sign_in(page, server)
+    page.goto(origin + "/account/access")
     for button in (
         "End Ostiary on rowan",
         "End the key home-assistant",

@@ -29,7 +29,7 @@ HERE = """() => {
   return {name: name.split("\\n")[0], visible: seen && shown};
 }"""
 
-HEAD = ["alice", "Sign out", "Overview", "Access", "People", "You"]
+HEAD = ["Ostiary", "alice", "Sign out", "Overview", "Access", "People", "You"]
 USE = "Use this agent: everything it offers, except what moves money"
 TOOLS = "List and call the agent's tools"
 
@@ -92,7 +92,8 @@ def test_accepting_an_invitation(chromium: Browser) -> None:
     with serving() as server, tab(chromium, size="desk") as page:
         page.goto(server.origin + invited(server.house.owned(), "bob"))
         page.keyboard.press("Tab")
-        assert here(page) == "Passphrase"
+        assert here(page) == "Ostiary"
+        go_to(page, "Passphrase")
         page.keyboard.type("one that is long enough")
         go_to(page, "The same passphrase again")
         page.keyboard.type("but not the same again")
@@ -204,7 +205,7 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
         page.goto(server.origin + "/account/access")
         page.keyboard.press("Tab")
         stops = [here(page), *round_trip(page)]
-        assert stops[:15] == [
+        assert stops[:16] == [
             *HEAD,
             "Audit trail",
             "Upstreams",
@@ -216,9 +217,9 @@ def test_ending_a_login_on_the_account_page(chromium: Browser) -> None:
             "End Ostiary on rowan",
             "End Nightly report",
         ]
-        assert stops[15:17] == ["Make one", "End the key home-assistant"]
-        assert stops[17] is not None
-        assert stops[17].startswith("End the key a script")
+        assert stops[16:18] == ["Make one", "End the key home-assistant"]
+        assert stops[18] is not None
+        assert stops[18].startswith("End the key a script")
         assert stops[-2:] == ["Forget Remote bridge", HEAD[0]]
         assert len(set(stops[:-1])) == len(stops[:-1]), "two buttons that a listener cannot tell apart"
         go_to(page, "End Remote bridge")
