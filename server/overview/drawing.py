@@ -48,10 +48,14 @@ def _needs(found: OverviewFigures, deny_token: str) -> Markup:
     notes = [
         *(f"Payments: {found.payments}. On the server, `ostiary ledger unsettled` lists them." for _ in (1,) if found.payments),
         *(f"The {found.certificate}." for _ in (1,) if found.certificate),
-        *(f"{upstream}: {words}" for upstream, words in found.to_accept),
     ]  # fmt: skip
     warned = joined(
         Markup('<div class="note amber"><p>{}</p></div>').format(prose(clean(each, 500))) for each in notes
+    ) + joined(
+        Markup(
+            '<div class="note amber"><p>{}: {}. <a href="/account/upstreams">Look at it</a></p></div>'
+        ).format(upstream, prose(clean(words, 500)))
+        for upstream, words in found.to_accept
     )
     rows = [
         *(_waiting(each, found.now, deny_token) for each in found.needs.waiting),
@@ -231,7 +235,7 @@ def _tools(found: OverviewFigures) -> Markup:
     return _section(
         title,
         Markup(
-            '<table class="moves tools"><thead><tr><th scope="col">in 24 hours</th><th scope="col" class="amount">calls</th>'
+            '<table class="moves timed"><thead><tr><th scope="col">in 24 hours</th><th scope="col" class="amount">calls</th>'
             '<th scope="col" class="amount">failed</th><th scope="col" class="amount half">half within</th>'
             '<th scope="col" class="amount">95 % within</th></tr></thead><tbody>{}</tbody></table>'
         ).format(rows),
@@ -278,7 +282,7 @@ def _door(found: DoorFigures | None) -> Markup:
         "At the door",
         body
         + Markup(
-            '<p class="soft small">On the server, <code>ostiary audit --outcome refused</code> shows each.</p>'
+            '<p class="soft small"><a href="/account/audit?outcome=refused">Each of them</a> is in the audit trail.</p>'
         ),
     )
 
