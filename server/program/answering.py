@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from auth import endpoints
 from auth.people import links
 from auth.values import wire
-from auth.values.paths import KEY_DOCUMENTS
+from auth.values.paths import AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, KEY_DOCUMENTS, PAR
 from auth.values.requester import Requester
 from server.admission.bearer import Admission, anybody
 from server.http import guard, landing
@@ -41,6 +41,8 @@ PRICES: Final = "/.well-known/x402"
 PAYMENT_STATUS: Final = "/x402/status"
 # What servers say of themselves: manifests.py.
 MANIFEST: Final = "/.well-known/mcp.json"
+# What a program asks before it sends its person to a page.
+BEFORE_A_PAGE: Final = frozenset({AUTHORIZATION_SERVER, DEVICE_AUTHORIZATION, PAR})
 CARD: Final = "/.well-known/agent-card.json"
 # What a browser is shown at the address of a server: auth/front.py, loaded with the first page.
 CONNECT_PAGE: Final = "/connect"
@@ -59,8 +61,9 @@ def lazy_pages(services: Services, certificate: ServedCertificate | None = None)
     return LazyApp(partial(_pages_app, services, certificate))
 
 
-def public_router(services: Services, pages: App) -> Router:
-    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app."""
+def public_router(services: Services, pages: App, *, expect_page: Callable[[], None]) -> Router:
+    """`/mcp` to its endpoint, what programs ask of a login to forms, everything else to the Quart-Trio app. `expect_page` is told when
+    somebody is about to look at a page."""
     resolved, config, issuer = (
         services.resolved,
         services.resolved.config,
@@ -99,7 +102,9 @@ def public_router(services: Services, pages: App) -> Router:
         }
         | _deposit_desks(services, endpoints),
         below=calls,
-        forms=form_handler(_answer_for(services, _price_list(services, endpoints), _manifests(services))),
+        forms=form_handler(
+            _answer_for(services, _price_list(services, endpoints), _manifests(services), expect_page)
+        ),
         is_form=_is_for_programs,
         pages=pages,
         guard=door,
@@ -354,7 +359,10 @@ def _offered_to_all(services: Services, name: str) -> list[OfferedTool] | None:
 
 
 def _answer_for(
-    services: Services, prices: Prices | None, manifests: Callable[[wire.WireRequest], wire.WireReply | None]
+    services: Services,
+    prices: Prices | None,
+    manifests: Callable[[wire.WireRequest], wire.WireReply | None],
+    expect_page: Callable[[], None],
 ) -> Answer:
     """What programs ask for: identity's endpoints and documents, what is sold, and health; else 404."""
     identity, asks = services.identity, services.resolved.needs_login
@@ -370,6 +378,8 @@ def _answer_for(
             signs = services.money is not None and request.path in KEY_DOCUMENTS
             if reply is None and (asks or signs):
                 reply = await identity.handle(request)
+                if request.path in BEFORE_A_PAGE:
+                    expect_page()
                 if reply is not None and reply.status >= 400 and landing.is_navigated(request):
                     return landing.for_programs(request, reply, entropy=secrets.token_bytes)
         except Exception as error:

@@ -236,7 +236,7 @@ async def serve(
                             _heed_signals, background, draining, serving, certificate, reloading, log
                         )
                         listens = await listening.start(
-                            _serve_public, services, pages, public, certificate, draining
+                            _serve_public, services, pages, ahead, public, certificate, draining
                         )
                         if admin:
                             await listening.start(_serve_admin, services, admin, certificate, draining)
@@ -352,6 +352,7 @@ def _listen(host: str, port: int) -> BoundSockets:
 async def _serve_public(
     services: Services,
     pages: App,
+    ahead: PagesAhead,
     bound: BoundSockets,
     certificate: ServedCertificate | None,
     draining: trio.Event,
@@ -375,7 +376,10 @@ async def _serve_public(
     for name, help_text in CONNECTION_COUNTS.items():
         services.metrics.counter(f"connections_{name}", help_text, partial(getattr, settings.counters, name))
     await listen.serve(
-        public_router(services, pages).resolve, settings, draining=draining, task_status=task_status
+        public_router(services, pages, expect_page=ahead.expect).resolve,
+        settings,
+        draining=draining,
+        task_status=task_status,
     )
 
 

@@ -1,6 +1,7 @@
 """The pages are loaded before somebody asks for the first: as soon as a person is about to, and not before, for they take much memory.
 
-That is when the server is started at a terminal, and when somebody at the machine makes a link that leads to a page.
+That is when the server is started at a terminal, when somebody at the machine makes a link that leads to a page, and when a program
+begins to log in, which sends its person to one (`public_router`).
 """
 
 from __future__ import annotations

@@ -17,11 +17,13 @@ import trio
 
 from auth.identity import Identity
 from auth.people import claiming
+from auth.values import paths
 from server.admin import control
 from server.endpoint.opening import CannotStart
 from server.observe.logs import make_logger
 from server.program import app
 from server.program.app import StartedServer
+from server.program.pages_ahead import PagesAhead
 from server.settings.reading import load
 from server.settings.resolve import resolve
 from server.store import soundness
@@ -480,3 +482,18 @@ async def test_wrong_arguments_are_a_result_or_where_the_server_says_so_an_error
     assert error["code"] == -32602
     assert error["message"] == told["content"][0]["text"]
     assert [problem["field"] for problem in error["data"]["problems"]] == ["text"]
+
+
+@pytest.mark.parametrize("asked", [paths.AUTHORIZATION_SERVER, paths.DEVICE_AUTHORIZATION])
+async def test_a_program_that_begins_to_log_in_has_the_pages_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: str
+) -> None:
+    expected = list[bool]()
+    monkeypatch.setattr(PagesAhead, "expect", lambda _: expected.append(True))
+    async with running(tmp_path) as server:
+        expected.clear()
+        await server.get("/healthz")
+        await server.get("/.well-known/jwks.json")
+        assert expected == []
+        await server.get(asked)
+        assert expected == [True]
