@@ -13,7 +13,7 @@ def shown_actor(actor: str, *, person: str = "", program: str = "") -> str:
     if kind == "user":
         return person or name
     if kind == "client":
-        return program or name
+        return f"the program “{program or name}”"  # it chose its name itself
     if actor.startswith(_LOCAL):
         # Somebody at the machine has a number; the server itself, a word for when.
         return f"{_account(int(name))} (at the machine)" if name.isdecimal() else "the server"

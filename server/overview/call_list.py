@@ -53,7 +53,7 @@ def calls(wanted: WantedCalls, found: FoundCalls, *, owner: bool, now: Millis, s
     else:
         listed = Markup('<p class="soft">None of those that were looked at is like that.</p>')
     passed = sum(int(each["passed_over"]) for each in found.rows)
-    if passed:
+    if passed and owner:  # of all callers together
         listed += Markup(
             '<p class="soft small">{} more were too many at once to have rows of their own; the figures count all.</p>'
         ).format(number(passed))

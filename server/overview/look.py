@@ -70,8 +70,10 @@ async def look(visit: PageVisit, session: BrowserSession, around: RunningParts) 
     await around.write_down()
     used = await store.read(partial(figures.tools, now=now, whose=whose))
     day = await store.read(partial(figures.day, now=now, whose=whose, used=used))
-    offered = around.offered() if owner else ()
-    tools = await store.read(partial(figures.with_unused, used=used, offered=offered))
+    # When a tool was used last by anybody is for the owner alone.
+    tools = (
+        await store.read(partial(figures.with_unused, used=used, offered=around.offered())) if owner else used
+    )
     callers = await store.read(partial(figures.callers, now=now, whose=whose))
     wanted = CallFilter(failed=True, whose=whose)
     failures = await calls_page.find(store, wanted, at_most=FAILURES)

@@ -129,16 +129,15 @@ class PersonPages:
             asked = await proving.ask(visit, session, row.why.format(name), back=_path(person))
             if asked is not None:
                 return asked
+            state, you = state_of(person, visit.now), person.user.id == session.user.id
+            if (act in _COMMANDS and state not in row.states) or (act == "reset" and you):
+                # Another command does it, which would do it to any account; and one's own passphrase is changed by whoever knows it.
+                refused = "This is your own account." if you else f"{name} is {state} by now."
+                return _unchanged(visit, person, refused)
             try:
                 made = await _done(self._people.admin(visit), act, name, session.user.id)
             except CommandRefused as refusal:
-                return visit.error(
-                    409,
-                    "Nothing was changed",
-                    sentence(refusal, name),
-                    "Look at the account as it is now.",
-                    back=(_path(person), name),
-                )
+                return _unchanged(visit, person, sentence(refusal, name))
             return to_people(visit, row.did, name) if row.did else show_link(visit, made)
 
         return await for_owner(visit, navigation.PEOPLE, do)
@@ -162,7 +161,7 @@ class PersonPages:
         buttons = tuple(
             ActButton(act=act, words=row.words)
             for act, row in ACTS.items()
-            if state in row.states and not (person.only_owner and act != "reset")
+            if state in row.states and not (you if act == "reset" else person.only_owner)
         )
         return wide(visit).page(
             "person.html",
@@ -196,6 +195,16 @@ def _by_id(db: Db, *, user_id: str, now: int) -> ListedPerson | None:
     user = users.find(db, user_id)
     found = [] if user is None else guests.listing(db, now=now, name=user.name)
     return found[0] if found else None
+
+
+def _unchanged(visit: PageVisit, person: ListedPerson, why: str) -> WireReply:
+    return visit.error(
+        409,
+        "Nothing was changed",
+        why,
+        "Look at the account as it is now.",
+        back=(_path(person), person.user.name),
+    )
 
 
 def _are_you_sure(visit: PageVisit, person: ListedPerson, act: str, row: _Act) -> WireReply:

@@ -222,7 +222,7 @@ def _who(actor: str, names: Mapping[str, str]) -> str:
         case "user":
             return names.get(rest, f"somebody who is gone ({rest})")
         case "client":
-            return names.get(rest, rest)
+            return f"the program “{names.get(rest, rest)}”"
         case "local" if rest.isdigit():
             return "somebody at the machine" + (", as root" if rest == "0" else f", as user {rest}")
         case "local":
