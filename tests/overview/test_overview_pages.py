@@ -89,6 +89,14 @@ async def test_anybody_else_sees_their_own_calls_and_nothing_of_others(house: Ho
     assert "No call is like that" in browser.words
 
 
+async def test_when_a_tool_was_used_last_by_others_is_told_to_the_owner_alone(house: House) -> None:
+    house.time += 5 * HOUR
+    keep(house, record(house.time - MINUTE, caller(house, house.owner_id, "alice"), "his"))
+    told = "last call 1 minute ago"
+    assert (await signed_in(house, "alice")).words.count(told) >= 1
+    assert told not in (await signed_in(house, "bob")).words
+
+
 async def test_calls_are_found_by_person_program_tool_and_outcome_and_read_page_by_page(house: House) -> None:
     bob = caller(house, "usr_bob", "bob")
     keep(house, *(record(house.time + place, bob, f"many_{place}") for place in range(ROWS + 10)))
