@@ -301,6 +301,28 @@ async def test_an_invitation_is_made_anew_and_ended() -> None:
     assert all(row["name"] != "dora" for row in house.rows("users"))
 
 
+@pytest.mark.parametrize("act", ["uninvite", "resend"])
+async def test_an_invitation_that_was_taken_up_meanwhile_is_none_to_end_or_to_send_again(act: str) -> None:
+    house = household()
+    bob = dict(user(house, "bob"))
+    browser = await owner(house, BOB)
+    token = dict(browser.fields(f"{BOB}/reset"))["form_token"]
+    page = await browser.post(f"{BOB}/{act}", ("form_token", token))
+    assert page.status == 409 and "bob is enabled by now" in browser.words
+    assert user(house, "bob") == bob
+
+
+async def test_nobody_makes_a_reset_link_for_themselves() -> None:
+    house = household()
+    alice = f"{PEOPLE}/{house.owner_id}"
+    browser = await owner(house, alice)
+    assert "Make a reset link" not in browser.words
+    await browser.get(BOB)
+    token = dict(browser.fields(f"{BOB}/reset"))["form_token"]
+    page = await browser.post(f"{alice}/reset", ("form_token", token))
+    assert page.status == 409 and "This is your own account" in browser.words
+
+
 async def test_a_reset_link_is_shown_once_and_sets_a_new_passphrase() -> None:
     house = household()
     browser = await owner(house, BOB)
